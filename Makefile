@@ -1,11 +1,14 @@
-# make install | release | ui | test | test-slow | lint | docs | comparison. Every command calls install first.
+# make install | release | ui | test | test-slow | lint | docs | comparison, which call install first; compatibility
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 PINNED := --no-deps --require-hashes# complete, as .ci/pin makes them; pip check says where they are not
 ONE_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))# workers: these tests wait for files, clocks and processes
 
-.PHONY: install release ui test test-slow lint docs comparison
+FREE = $$(df --output=avail /dev/shm 2>/dev/null | tail -1)
+MEMORY := $(shell test "$(FREE)" -gt 8000000 2>/dev/null && echo --tmpdir=/dev/shm)# 8 GB: tests sync thousands of files, 2 GB in all
+
+.PHONY: install release ui test test-slow lint docs comparison compatibility
 
 install: .venv/installed
 
@@ -29,6 +32,7 @@ ui: install
 	$(BIN)/od-release ui
 
 test: install
+	folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder \
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" od_core tests
 
 test-slow: .venv/installed-spark
@@ -46,3 +50,6 @@ comparison: install
 	cp build/comparison/*.svg docs/figures/comparison/
 	cp build/comparison/tables.md docs/reference/tables/comparison.md
 	cp build/comparison/comparison.parquet docs/reference/tables/
+
+compatibility:
+	.ci/compatibility

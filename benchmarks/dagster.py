@@ -18,8 +18,7 @@ from tempfile import TemporaryDirectory
 import dagster as dg
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory
-from od_assets.components import OdRelease, domain
-from od_assets.defs.resources import resources
+from od_assets.components import OdRelease, OdWarehouse
 from od_core import Budget, PrivacyUnit, release_flows
 from od_core.evaluation.synthetic import SyntheticFlows, italy
 from od_core.warmup import rehearse
@@ -73,8 +72,10 @@ def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float
     os.environ |= {"OD_PROJECT": str(folder), "OD_VAR": str(folder / "var")}
     flows.to_frame().to_parquet(folder / f"{PERIOD}.parquet")
     flows.geography.to_frame().to_csv(folder / "zones.csv", index=False)
-    domain.DOMAINS = folder
-    (folder / "italy.yaml").write_text('{name: italy, cap: {rho: "1", reason: a benchmark}}', encoding="utf-8")
+    domains = folder / "declared" / "defs" / "domains"
+    domains.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "declared"\n', encoding="utf-8")
+    (domains / "italy.yaml").write_text('{name: italy, cap: {rho: "1", reason: a benchmark}}', encoding="utf-8")
     component = OdRelease.resolve_from_dict(
         {
             "name": "italy",
@@ -88,7 +89,9 @@ def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float
         }
     )
     with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
-        job = dg.Definitions.merge(component.build_defs(None), resources()).resolve_job_def("italy_release")
+        job = dg.Definitions.merge(
+            component.build_defs(None), OdWarehouse.resolve_from_dict({}).build_defs(None)
+        ).resolve_job_def("italy_release")
     silent = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     (folder / "home").mkdir()
     with dg.DagsterInstance.local_temp(str(folder / "home")) as instance:

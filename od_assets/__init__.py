@@ -1,1 +1,1 @@
-"""The Dagster project and the command line, which orchestrate calls of od_core."""
+"""Dagster project and command line of the releases, which are computed by od_core."""

@@ -1,4 +1,4 @@
-"""Attach source locations to definitions, so that Dagster shows them."""
+"""Attach source locations to Dagster definitions, so that the UI shows them."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def with_sources(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
 
 
 def source_of(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
-    """Return metadata with the file of a definition."""
+    """Return Dagster metadata that names the source file of a definition."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         references = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=file)])

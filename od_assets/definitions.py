@@ -1,11 +1,11 @@
-"""Load everything below ``defs``, as the entry point of Dagster's code location."""
+"""Load all declarations below ``defs``, as the entry point of Dagster's code location."""
 
 import warnings
 from pathlib import Path
 
 import dagster as dg
 
-# Dagster warns of every job wherever one is resolved: docs/decisions/0002-dagster.md.
+# Dagster warns whenever it resolves a job (docs/decisions/0002-dagster.md).
 warnings.filterwarnings("ignore", "Parameter `owners` of", dg.BetaWarning)
 
 # Great Expectations imports PySpark if it is installed; no pandas data frame is passed to PySpark here.

@@ -13,9 +13,10 @@ from od_core.ledger.confidential import ConfidentialFolder
 
 @contextmanager
 def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
-    """Replace any error in the body by a Failure with a public line; the details stay in the confidential folder.
+    """Replace any error in this context by a Dagster Failure with one public line.
 
-    Dagster stores the text of every exception and of its cause, so neither may quote a confidential value.
+    Dagster stores the text of every exception and of its cause, so neither may quote a confidential value. The details
+    are written to the confidential folder.
     """
     failed: OdError | None = None
     try:
@@ -29,10 +30,7 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
 
 @contextmanager
 def public_failures() -> Iterator[None]:
-    """Replace an OdError in the body by a Failure with its text; other errors are not replaced.
-
-    Use this only for steps without confidential data.
-    """
+    """Replace an OdError by a Dagster Failure with its text. Use this only for steps without confidential data."""
     failed: OdError | None = None
     try:
         yield
@@ -43,7 +41,7 @@ def public_failures() -> Iterator[None]:
 
 
 def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return one line for each failed check and step; all of this text is already in Dagster's storage."""
+    """Return one line for each failed check and step. All of this text is already in Dagster's storage."""
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
         f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed. It requires:"
@@ -55,13 +53,13 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
 
 
 def step_failures(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return the descriptions of failed steps, one line each; if there are none, one line for each failed step."""
+    """Return one line per failed step that has a description. If there is none, return one line per failed step."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     return _said(events) or [f"{event.step_key}: failed; see the run in the UI" for event in failed]
 
 
 def _said(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return the descriptions of failed steps, one line each; steps without a description are left out."""
+    """Return the descriptions of failed steps, one line each. Steps without a description are left out."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in failed]
     return [f"{step}: {failure.description}" for step, failure in failures if failure and failure.description]

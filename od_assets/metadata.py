@@ -1,13 +1,15 @@
-"""Build asset metadata from a list of allowed names, so that the metadata contain nothing confidential.
+"""Build Dagster metadata of assets from a list of allowed names, so that nothing confidential is included.
 
 See ``docs/reference/bundle.md``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dagster as dg
 import pandas as pd
@@ -64,7 +66,31 @@ ALLOWED = frozenset(
         "violations",
     }
 )
-"""Allowed names: public facts, noisy values, and numbers of violations, but no counts of true records."""
+"""Allowed names of metadata: public data, noisy values and numbers of violations, but no counts of true records."""
+
+
+CONFIDENTIAL_TAG = "od/confidential"
+"""Tag of assets whose files are in the confidential folder."""
+
+SOURCES = "od/sources"
+"""Metadata of an asset's definition: the declared files or addresses that it reads, without passwords."""
+
+
+def source_metadata(addresses: Iterable[str]) -> dict[str, Any]:
+    """Return metadata that names the files or addresses that an asset reads, without user, password and query."""
+    return {SOURCES: [_without_password(address) for address in addresses]}
+
+
+def _without_password(address: str) -> str:
+    parts = urlsplit(address)
+    if not parts.netloc:
+        return address
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def confidential_tag(traits: dict[str, Any]) -> dict[str, Any]:
+    """Return the tags of ``traits`` with the one of confidential assets."""
+    return {"tags": {**traits.get("tags", {}), CONFIDENTIAL_TAG: "true"}}
 
 
 def allowed(**metadata: Any) -> dict[str, Any]:
@@ -76,7 +102,7 @@ def allowed(**metadata: Any) -> dict[str, Any]:
 
 
 def step_metadata(plan: ReleasePlan, step: GaussianStep) -> dict[str, Any]:
-    """Return metadata on a level and its charge."""
+    """Return metadata on a measured level: its areas, its noise and its charge."""
     origin_level, destination_level = plan.tree.level_names[step.level]
     return allowed(
         level=step.level,
@@ -91,7 +117,7 @@ def step_metadata(plan: ReleasePlan, step: GaussianStep) -> dict[str, Any]:
 
 
 def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, Any]:
-    """Return metadata on the promise, the spending and the levels of a release of any kind."""
+    """Return metadata on the guarantee, the spending and the levels of a release of any kind."""
     spent, unit = release.spent, release.plan.unit
     return allowed(
         unit=f"{unit.kind}, {unit.neighbours}",
@@ -106,7 +132,7 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
 
 
 def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
-    """Return metadata on the promise, the spending and the largest flows of a release of flows."""
+    """Return metadata on the guarantee, the spending and the largest flows of a release of flows."""
     return release_metadata(FLOWS, release, balance) | allowed(
         trips=int(release.leaves.trips.sum()), largest_flows=table(release.flows.nlargest(10, "trips"))
     )
@@ -134,7 +160,7 @@ def flow_tables(release: Release, certificate: dict[str, Any], context: ReleaseC
 
 
 def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str, Any]:
-    """Return metadata on the promise, the spending and the content of a group-size table."""
+    """Return metadata on the guarantee, the spending and the content of a group-size table."""
     frame = release.frame
     return release_metadata(GROUP_SIZES, release, balance) | allowed(
         groups=int(frame.groups.sum()), top_code=frame.top_code, mechanism=release.plan.mechanism.name
@@ -142,14 +168,14 @@ def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str
 
 
 def stops_metadata(release: StopsRelease, balance: Balance) -> dict[str, Any]:
-    """Return metadata on the promise, the spending and the content of a release of trips with stops."""
+    """Return metadata on the guarantee, the spending and the content of a release of trips with stops."""
     return release_metadata(STOPS, release, balance) | allowed(
         mechanism=release.plan.mechanism.name, trips=int(release.counts.sum())
     )
 
 
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
-    """Return a table as metadata with an explicit schema, so that it may be empty."""
+    """Return a data frame as table metadata with an explicit schema, so that the frame may be empty."""
     schema = dg.TableSchema(columns=[dg.TableColumn(str(name), str(kind)) for name, kind in frame.dtypes.items()])
     records = [
         dg.TableRecord({str(name): value for name, value in row.items()})

@@ -1,38 +1,149 @@
-"""Locate the project's root, its ``var`` folder and Dagster's home."""
+"""Locate a Dagster project that declares releases: its root, declarations, ``var`` folder and Dagster's home."""
 
 from __future__ import annotations
 
 import os
+import tomllib
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from od_core.errors import OdError
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 
+if TYPE_CHECKING:
+    from dagster import ComponentLoadContext
 
-def project_root() -> Path:
-    """Return the checkout.
+CHECKOUT = Path(__file__).resolve().parents[1]
+"""Folder that contains this package; in a checkout, it is a Dagster project."""
 
-    It is the folder in ``OD_PROJECT``; otherwise the nearest folder, from the working directory upwards, with a
-    ``workspace.yaml`` of this project; otherwise the folder that contains this package.
+
+DOMAINS = "domains"
+"""Name of the folder of privacy domains, below the declarations."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A Dagster project that declares releases.
+
+    Attributes:
+        root: root folder; the relative paths in declarations begin there.
+        defs: folder of the declarations.
+        module: name of the module that contains the definitions of the project.
+    """
+
+    root: Path
+    defs: Path
+    module: str
+
+    @classmethod
+    def of(cls, context: ComponentLoadContext | None) -> Project:
+        """Return the project that loads a component; the current project if ``context`` is None.
+
+        Its root is the folder in ``OD_PROJECT``, if that folder is not another Dagster project.
+        """
+        if context is None:
+            return current_project()
+        root, stated = context.project_root, os.environ.get("OD_PROJECT")
+        if stated and project_at(Path(stated).resolve()) is None:
+            root = Path(stated).resolve()
+        return cls(root, context.defs_module_path, f"{context.defs_module_name.rpartition('.')[0]}.definitions")
+
+    @property
+    def domains(self) -> Path:
+        """Folder of the privacy domains, with one file per data set."""
+        return self.defs / DOMAINS
+
+    @property
+    def var(self) -> Path:
+        """Folder of everything that releases write: ``OD_VAR``, or ``var`` in the project."""
+        stated = os.environ.get("OD_VAR")
+        return Path(stated).resolve() if stated else self.root / "var"
+
+
+def current_project() -> Project:
+    """Return the project of the command line.
+
+    It is the folder in ``OD_PROJECT``; otherwise the nearest Dagster project, from the working directory upwards;
+    otherwise the checkout that contains this package. If the folder in ``OD_PROJECT`` is not a Dagster project, it is
+    the root of the data, and the declarations are those of the project that would be found without it.
+
+    Raises:
+        OdError: There is no project.
     """
     stated = os.environ.get("OD_PROJECT")
     if stated:
-        return Path(stated).resolve()
+        root = Path(stated).resolve()
+        found = project_at(root)
+        if found is None:
+            nearest = _nearest_project()
+            found = Project(root, nearest.defs, nearest.module)
+        return found
+    return _nearest_project()
+
+
+def _nearest_project() -> Project:
     here = Path.cwd().resolve()
-    for folder in (here, *here.parents):
-        workspace = folder / "workspace.yaml"
-        if workspace.is_file() and "od_assets.definitions" in workspace.read_text(encoding="utf-8"):
-            return folder
-    return Path(__file__).resolve().parent.parent
+    for folder in (here, *here.parents, CHECKOUT):
+        found = project_at(folder)
+        if found is not None:
+            return found
+    raise OdError(
+        "OD-PROJECT-ABSENT",
+        f"{here} is not in a Dagster project: no folder from there upwards has a pyproject.toml with [tool.dg.project]",
+        next_step="change to the folder of a project, name it in OD_PROJECT, or make one: create-dagster project",
+    )
 
 
-def var_folder() -> Path:
-    """Return the folder of everything that the project writes: ``OD_VAR``, or ``var`` in the project."""
-    stated = os.environ.get("OD_VAR")
-    return Path(stated).resolve() if stated else project_root() / "var"
+def project_at(root: Path) -> Project | None:
+    """Return the Dagster project that a folder's ``pyproject.toml`` or ``dg.toml`` states; None if there is none.
+
+    Raises:
+        OdError: The project's package cannot be found.
+    """
+    stated = _dg_settings(root).get("project")
+    if not isinstance(stated, dict) or "root_module" not in stated:
+        return None
+    package = str(stated["root_module"])
+    defs = _module_folder(root, str(stated.get("defs_module", f"{package}.defs")))
+    return Project(root, defs, str(stated.get("code_location_target_module", f"{package}.definitions")))
+
+
+def _dg_settings(root: Path) -> dict[str, Any]:
+    """Return the settings of ``dg`` in a folder; an empty dict if there are none or the file cannot be read."""
+    for name, path in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
+        try:
+            settings = tomllib.loads((root / name).read_text(encoding="utf-8"))
+            for part in path:
+                settings = settings[part]
+        except (OSError, ValueError, KeyError):
+            continue
+        return settings
+    return {}
+
+
+def _module_folder(root: Path, module: str) -> Path:
+    """Return the folder of a package in a project, which may be below ``src``, or where it is installed."""
+    parts = module.split(".")
+    for folder in (root / "src", root):
+        if folder.joinpath(*parts).is_dir():
+            return folder.joinpath(*parts)
+    try:
+        spec = find_spec(module)
+    except ImportError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise OdError(
+            "OD-PROJECT-ABSENT",
+            f"the project in {root} names the module {module}, which does not exist",
+            next_step="correct defs_module or root_module in its pyproject.toml",
+        )
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 DAGSTER_SETTINGS = Path(__file__).parent / "dagster.yaml"
-"""The project's settings of Dagster."""
+"""Settings of Dagster for a project that has no Dagster home of its own."""
 
 
 def dagster_home(var: Path) -> Path:
@@ -40,12 +151,23 @@ def dagster_home(var: Path) -> Path:
     return var / "dagster"
 
 
+def stated_home() -> Path | None:
+    """Return the folder in ``DAGSTER_HOME`` if it has a ``dagster.yaml``, as the home of a team's own Dagster has."""
+    stated = os.environ.get("DAGSTER_HOME")
+    return Path(stated).resolve() if stated and (Path(stated) / DAGSTER_SETTINGS.name).is_file() else None
+
+
 def prepare_dagster_home() -> Path:
-    """Create Dagster's home below ``var`` with the project's settings, set ``DAGSTER_HOME`` to it, and return it."""
-    home = dagster_home(var_folder())
-    make_folder(home)
-    settings, present = DAGSTER_SETTINGS.read_bytes(), home / DAGSTER_SETTINGS.name
+    """Return Dagster's home: the folder in ``DAGSTER_HOME`` if it has settings; otherwise a folder below ``var``.
+
+    The folder below ``var`` is created with this package's settings, and ``DAGSTER_HOME`` is set to it.
+    """
+    own, stated = dagster_home(current_project().var), stated_home()
+    if stated is not None and stated != own:
+        return stated
+    make_folder(own)
+    settings, present = DAGSTER_SETTINGS.read_bytes(), own / DAGSTER_SETTINGS.name
     if not present.exists() or present.read_bytes() != settings:
         write_durably(present, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)
-    os.environ["DAGSTER_HOME"] = str(home)
-    return home
+    os.environ["DAGSTER_HOME"] = str(own)
+    return own

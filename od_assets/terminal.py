@@ -1,4 +1,4 @@
-"""Print to the terminal safely: markup and control codes in names of areas and files have no effect."""
+"""Print to the terminal safely, so that markup and control codes in names of areas and files have no effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from od_assets.project import var_folder
+from od_assets.project import current_project
 from od_core.errors import OdError
 
 
@@ -19,17 +19,17 @@ def printable(text: str) -> str:
 
 
 class PlainConsole(Console):
-    """A console that prints strings as plain text: without markup, emoji codes and control characters.
+    """A console that prints strings as plain text, without markup, emoji codes and control characters.
 
-    Names of levels, files and folders may contain markup of rich, or codes that a terminal executes. Styled output is a
-    :class:`rich.text.Text` of our own words.
+    Names of levels, files and folders may contain markup of the library rich, or codes that a terminal executes. Only
+    text written in this project is styled, as :class:`rich.text.Text`.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a string as unstyled text; rich calls this in tables and titles too."""
+        """Return a string as unstyled text. The library rich also calls this method in tables and titles."""
         return super().render_str(printable(text), **options)
 
 
@@ -38,4 +38,4 @@ def keep_detail_of(error: OdError) -> None:
     if error.confidential_detail is not None:
         from od_core.ledger.confidential import ConfidentialFolder
 
-        ConfidentialFolder(var_folder() / "confidential").keep_detail_of(error)
+        ConfidentialFolder(current_project().var / "confidential").keep_detail_of(error)

@@ -3,7 +3,7 @@
 Arguments and results are Python objects, arrays and tables. Import every public name from this package itself; the
 module that defines it is loaded when the name is first used. A release of flows takes five steps:
 
-1. Describe the public facts. :class:`Geography` contains the areas of each level, and :class:`FlowTree` the pairs of
+1. Describe the public data. :class:`Geography` contains the areas of each level, and :class:`FlowTree` the pairs of
    areas of an origin and a destination geography. :class:`PrivacyUnit` defines what is protected, and :class:`Budget`
    how much may be spent.
 2. Plan. :func:`plan_release` returns a :class:`ReleasePlan` with the noise, the charge and the expected error of every
@@ -14,7 +14,8 @@ module that defines it is loaded when the name is first used. A release of flows
    reads the stored measurements. ``noise`` is the name of a backend or a :class:`NoiseSource`.
 4. Open, query and verify. :func:`open_release` opens a published release of any kind. :meth:`Release.flows_at` returns
    the flows at any pair of levels, with 90 % intervals on request. :meth:`Release.trips_between` returns a sum of trips
-   with its interval. :func:`verify_release` recomputes a published release from its measurements.
+   with its interval. :func:`verify_release` recomputes a published release from its measurements. :func:`data_contract`
+   describes it for a data catalogue.
 5. Evaluate. :func:`evaluate` returns the errors of a release against the true flows. The result is NOT private.
 
 Two other kinds of tables are released in the same steps:

@@ -33,6 +33,7 @@ from .privacy.domain import PrivacyDomain
 from .privacy.neighbours import Acceptance, Neighbours
 from .privacy.plan import Plan, PlannedRelease, Step
 from .privacy.unit import PrivacyUnit
+from .published.contract import data_contract
 from .published.opening import open_release
 from .published.verification import Finding, Published, verify_release
 from .stops.geometry.grid import Grid
@@ -92,6 +93,7 @@ __all__ = [
     "TopCodeEstimate",
     "Trajectories",
     "VanillaGauss",
+    "data_contract",
     "evaluate",
     "evaluate_group_sizes",
     "evaluate_stops",

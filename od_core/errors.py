@@ -7,7 +7,7 @@ import re
 from typing import Self, cast
 
 STAYS_CHARGED = "budget reserved earlier stays charged"
-"""Statement on what was spent, for an error after the release was reserved."""
+"""Value of :attr:`OdError.spent` for errors that occur after the budget of a release was reserved."""
 
 
 class OdError(Exception):
@@ -22,8 +22,8 @@ class OdError(Exception):
 
     Args:
         code: code of the error, such as ``OD-LEDGER-CAP``.
-        message: what happened.
-        next_step: what to do next.
+        message: description of the error.
+        next_step: advice to the user.
         spent: whether budget was spent.
         confidential_detail: further details, or None.
 
@@ -94,15 +94,15 @@ class InputError(OdError):
 
 
 class NoiseError(OdError):
-    """Noise that a source cannot draw, or that it did not return as required."""
+    """A noise source that cannot draw the requested noise, or that returns unusable values."""
 
 
 class LedgerError(OdError):
-    """A ledger that is missing, damaged or older than what was published, or a release that disagrees with it."""
+    """A ledger that is missing, damaged or older than the public releases, or a release that disagrees with it."""
 
 
 class StorageError(OdError):
-    """A disk, a store or a database that cannot be used, or a stored file that is missing or changed."""
+    """A disk, store, database or lineage backend that cannot be used, or a stored file that is missing or changed."""
 
 
 class ReleaseError(OdError):
@@ -117,24 +117,25 @@ _CODES: dict[type[OdError], str] = {
     BudgetError: "BUDGET CHARGE LEDGER-CAP-KIND LEDGER-CAP-REASON PLAN",
     BudgetExceeded: "LEDGER-CAP",
     DeclarationError: (
-        "ARRIVALS BANDS CODE-LOCATION COMPARE CONFIG DOMAIN ENGINE EVALUATION FAULT-THRESHOLD FORECAST FRESHNESS INIT"
-        " MECHANISM NOISE-UNKNOWN PERIOD READER RELEASE-KEY RELEASE-UNKNOWN SYNTHETIC TIME-ZONE UI UNIT"
+        "ARRIVALS BANDS CODE-LOCATION COMPARE CONFIG DOMAIN ENGINE EVALUATION EXTRA FAULT-THRESHOLD FORECAST FRESHNESS"
+        " INIT MECHANISM NOISE-UNKNOWN PERIOD PROJECT READER RELEASE-KEY RELEASE-UNKNOWN SYNTHETIC TIME-ZONE UI UNIT"
+        " WAREHOUSE"
     ),
     GeographyError: "AREA CHANGES-GEOGRAPHY FORECAST-GEOGRAPHY GEOGRAPHY LEVEL-UNKNOWN TREE",
     InputError: "COUNTS FILE GROUPS INTOPT MEASUREMENT-LENGTH MEASUREMENT-ORDER NODES STOPS TRIPS",
     NoiseError: "KEY-LENGTH NOISE",
     LedgerError: "IDENTITY KEY LEDGER LOST-DRAW REPLAY",
-    StorageError: "DATABASE DISK MEASUREMENT STAGED STORE",
+    StorageError: "DATABASE DISK LINEAGE MEASUREMENT STAGED STORE",
     ReleaseError: "BUNDLE CERTIFICATE INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION RELEASE",
     ExecutionError: "CONFIDENTIAL-ERROR FINDING PART PARTS REFINEMENT SOLVER SPARK TASK",
 }
-"""Beginnings of the codes of each class, without ``OD-``. A code belongs to the class with the longest match."""
+"""Beginnings of the error codes of each class, without ``OD-``. A code belongs to the class with the longest match."""
 
 _CLASSES = {beginning: error for error, beginnings in _CODES.items() for beginning in beginnings.split()}
 
 
 def class_of(code: str) -> type[OdError]:
-    """Return the subclass that a code belongs to, or OdError if there is none."""
+    """Return the subclass of OdError that an error code belongs to, or OdError if no class matches."""
     words = code.split("-")[1:]
     beginnings = ("-".join(words[:length]) for length in range(len(words), 0, -1))
     return next((_CLASSES[beginning] for beginning in beginnings if beginning in _CLASSES), OdError)
@@ -156,10 +157,7 @@ def nearest_known(name: object, known: tuple[str, ...]) -> str:
 
 
 def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
-    """Return the most similar known name, ignoring case, or None if none has a similarity of at least ``cutoff``.
-
-    The similarity is that of difflib, from 0 to 1.
-    """
+    """Return the most similar known name, ignoring case, or None if no difflib ratio is at least ``cutoff``."""
     in_any_case = {one.casefold(): one for one in known}
     close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
     return in_any_case[close[0]] if close else None
@@ -168,7 +166,7 @@ def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
 def base_name(kind: object) -> str:
     """Return the name of a data frame's type without its fields, values, fill values and units.
 
-    Messages use this name, because a full type may contain values of records. An enumeration does.
+    Messages use this name, because a full type may contain values of records. For example, an enumeration lists them.
 
     >>> base_name("struct<home: string>"), base_name("Sparse[float64, 3.5]"), base_name("decimal(9,2)")
     ('struct', 'Sparse', 'decimal')

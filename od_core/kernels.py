@@ -24,9 +24,9 @@ _PREFIX = "od_core-"
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function compiled with Numba. It runs without the interpreter's lock.
+    """Return the function compiled with Numba. It runs without Python's global interpreter lock.
 
-    Its machine code is cached for later processes if :func:`cache_folder` finds a folder.
+    Its machine code is cached for later processes if :func:`cache_folder` returns a folder.
     """
     folder = cache_folder()
     if folder is None:
@@ -41,7 +41,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the cache folder for the present sources, or None if it cannot be created. Create it if it is missing.
+    """Return the cache folder for the current source files, and create it if it is missing. Return None on failure.
 
     The folder is in ``NUMBA_CACHE_DIR`` if that is set. Otherwise it is in the Python environment, or, if that is not
     writable, in the user's cache. A folder that other users may write to is not used, because its content is executed.
@@ -86,10 +86,7 @@ def _digest_of_sources() -> str:
 
 
 def remove_older() -> None:
-    """Remove the cache folders of older sources from this Python environment.
-
-    Other places are left unchanged, because other installations may use them.
-    """
+    """Remove the cache folders of older sources, but only from this Python environment."""
     folder = cache_folder()
     if folder is not None and folder.parent == _environment_cache():
         for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:

@@ -1,6 +1,6 @@
-"""Process pieces of work in several threads, and return their results in order.
+"""Process pieces of work in several threads, and return the results in the order of the pieces.
 
-One thread runs all steps of a piece.
+A piece is any object that the caller's function takes, such as a block of rows. One thread runs all steps of a piece.
 """
 
 from __future__ import annotations
@@ -18,22 +18,18 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 _WINDOW = 8
-"""Number of pieces per thread that may be started before their results are taken.
-
-With this many, no thread waits while the consumer of the results writes a million values.
-"""
+"""Number of pieces per thread that may be started before their results are taken, so that no thread is idle."""
 
 _THIS_THREAD = threading.local()
 
 
 def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-    """Yield ``work(piece)`` for every piece, in the order of the pieces.
+    """Yield ``work(piece)`` for every piece of work, in the order of the pieces.
 
-    The kernels release the interpreter's lock, so threads suffice. There is no barrier and no shared output, and the
-    results are the same for any number of threads. The calling thread also processes pieces instead of waiting, because
-    with one thread more than processors, threads would wait longer for the lock. If there is only one piece, or if the
-    work on a piece calls this function again, everything runs in the calling thread. The number of started pieces is
-    limited, which limits the memory.
+    Threads suffice, because the Numba kernels release Python's global interpreter lock. The results are the same for
+    any number of threads. The calling thread also processes pieces, because one thread more than processors would slow
+    all threads down. If there is only one piece, or if ``work`` itself calls this function, everything runs in the
+    calling thread. The number of pieces in progress is limited, which limits the memory.
     """
     waiting = iter(pieces)
     first = list(islice(waiting, 2))
@@ -62,7 +58,7 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterat
 
 
 def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Future[Result]]]) -> bool:
-    """Process the first piece that no thread has begun, and return True. Return False if there is none."""
+    """Process the first piece that no thread has begun, and return True. Return False if all pieces have begun."""
     for place, (piece, future) in enumerate(running):
         if future.cancel():
             mine: Future[Result] = Future()
@@ -91,10 +87,7 @@ def _take_pieces() -> None:
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Make :func:`threads` return 1 in this thread for the time of this context.
-
-    Use it if other work keeps all processors busy.
-    """
+    """Make :func:`threads` return 1 in this thread during the context. Use it if other work keeps processors busy."""
     before = getattr(_THIS_THREAD, "alone", False)
     _THIS_THREAD.alone = True
     try:

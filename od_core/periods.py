@@ -82,7 +82,7 @@ class Period:
 
     @classmethod
     def around(cls, day: datetime.date, length: Length) -> Period:
-        """Return the period of the given length that contains a day."""
+        """Return the period of the given length that contains ``day``."""
         year, week, _ = day.isocalendar()
         text = {
             "day": day.isoformat(),
@@ -94,8 +94,8 @@ class Period:
         return cls(text[length])
 
     def parts(self, length: Length) -> tuple[Period, ...]:
-        """Return the periods of a length that make up this period, in order, or () if their ends do not match."""
-        parts = tuple(takewhile(lambda part: part.first < self.end, _following(self.first, length)))
+        """Split this period into consecutive periods of a length, or return () if they do not fill it exactly."""
+        parts = tuple(takewhile(lambda part: part.first < self.end, following(self.first, length)))
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
 
 
@@ -116,11 +116,7 @@ def _length(text: str) -> Length | None:
 
 
 def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
-    """Return the first day of a period and the day after its last day.
-
-    Raises:
-        ValueError, OverflowError: the date does not exist.
-    """
+    """Return a period's first day and the day after its last. Raises ValueError or OverflowError if it is invalid."""
     match length:
         case "day":
             first = datetime.date.fromisoformat(text)
@@ -141,7 +137,7 @@ def _months(year: int, month: int, number: int) -> tuple[datetime.date, datetime
     return datetime.date(year, month, 1), datetime.date(year + years, months + 1, 1)
 
 
-def _following(day: datetime.date, length: Length) -> Iterator[Period]:
+def following(day: datetime.date, length: Length) -> Iterator[Period]:
     """Yield the period of a length that contains a day, and then all later ones, without end."""
     while True:
         period = Period.around(day, length)

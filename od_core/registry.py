@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 def choose(what: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
-    """Return the object with a name.
+    """Return the object with a name, or raise an error that suggests known names.
 
     Args:
         what: kind of object for the message, such as ``noise backend``.
-        name: the name.
+        name: name to find.
         known: all objects of this kind, by name.
         code: code of the error.
-        next_step: next step of the error.
+        next_step: next step that the error states.
 
     Raises:
         OdError: the name is unknown. The message has the most similar known name, or all of them.
@@ -38,7 +38,7 @@ class Registry(dict[str, Callable[..., T]]):
     """The mechanisms for one kind of release, by name.
 
     Args:
-        tables: the kind of tables that they release, in words for messages.
+        tables: kind of tables that the mechanisms release, in words for messages.
         makers: functions that return a mechanism for given options, by name of the mechanism.
     """
 

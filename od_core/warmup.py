@@ -25,7 +25,7 @@ FLOW_MECHANISMS: tuple[Mechanism, ...] = (
     InfTDA("descending"),
     InfTDARefined(leaves="empirical_bayes"),
 )
-"""Every mechanism for flows, and the options that run other kernels."""
+"""Every mechanism for flows with its default options, and with the options that run other kernels."""
 
 RELATIONS: tuple[Literal["bounded", "unbounded"], ...] = ("bounded", "unbounded")
 

@@ -24,6 +24,8 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
     for argument in arguments:
         if isinstance(argument, (str, bytes, os.PathLike)):
             place = os.fsdecode(argument).removeprefix("file:")
+            if place.startswith("/") and VAR.name not in place:
+                continue  # this is nearly every file, and most of what a listener costs
             if f"{os.path.abspath(place)}/".startswith(f"{VAR}/"):  # noqa: PTH100  # links are left as they are
                 _TOUCHED.append(f"{event} {place}")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from od_core import Geography
 from tests.checkouts_own import refuse_what_was_touched
+from tests.postgres import engine, postgres  # noqa: F401  # fixtures
 from tests.slow_folders import is_unwanted, markers
 
 settings.register_profile(
@@ -30,6 +34,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return is_unwanted(collection_path, config.option.markexpr) or None
 
 
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of all later garbage collections, which would take a tenth of the time of all tests.
+
+    What tests make is collected as before, only in larger lots.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_unconfigure() -> None:
+    """Let it be collected at the end, or libraries report what they take for leaks."""
+    gc.unfreeze()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Give a test the markers of its folder, before ``-m`` asks for them."""
     for name in sorted(markers(item.path)):
@@ -43,6 +62,61 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "var" / "dagster"))
     yield
     refuse_what_was_touched()
+
+
+@pytest.fixture(scope="module")
+def one_memory_database() -> Iterator[None]:
+    """Records in memory are counted in one database, each time by a connection of its own, which shares no table.
+
+    To open a database takes 25 milliseconds.
+    """
+    from od_core.files.duckdb_session import memory_database
+    from od_core.records import contribution_bound, weights
+
+    with memory_database() as database, pytest.MonkeyPatch.context() as patch:
+        for module in (contribution_bound, weights):
+            patch.setattr(module, "memory_database", lambda: closing(database.cursor()))
+        yield
+
+
+@pytest.fixture(scope="module")
+def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """While a context lasts, files are read and counted in one database, each time by a connection of its own.
+
+    To open a database takes a third of what such a test takes. Its limits, which this one has not, are tested in
+    tests/od_core/files and tests/od_core/records/test_count_records.py.
+    """
+    import duckdb
+
+    from od_core.files.duckdb_session import THREADS, spill_folder
+    from od_core.records import count_records, load
+
+    with duckdb.connect(config={"threads": THREADS}) as database:
+
+        @contextmanager
+        def scratch(folder: Path, *_: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+            spill_folder(folder).mkdir(mode=0o700, exist_ok=True)
+            try:
+                with closing(database.cursor()) as connection:
+                    yield connection
+            finally:
+                shutil.rmtree(spill_folder(folder))
+
+        @contextmanager
+        def patched() -> Iterator[None]:
+            with pytest.MonkeyPatch.context() as patch:
+                for module in (count_records, load):
+                    patch.setattr(module, "scratch_database", scratch)
+                yield
+
+        yield patched
+
+
+@pytest.fixture(scope="module")
+def one_scratch_database(in_one_database: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """The same for all tests of a file."""
+    with in_one_database():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Define the assets of a comparison of mechanisms on synthetic and public data: runs, tables and figures."""
+"""Define the assets of a comparison of mechanisms on public or synthetic data: runs, tables and figures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import pandas as pd
 
 from od_assets.failures import public_failures
 from od_assets.metadata import allowed
-from od_assets.project import var_folder
+from od_assets.project import Project
 from od_assets.resources.dead_runs import mark_process
 from od_core.evaluation.comparison import CONTENDERS, Run, compare, planned_runs
 from od_core.evaluation.comparison_table import TABLE_COLUMNS, refusals, table
@@ -40,17 +40,19 @@ RUN_COLUMNS = dg.TableSchema(
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """The checked settings of a comparison, in the terms of od_core.
+    """The checked settings of a comparison of mechanisms, in the terms of od_core.
 
     Attributes:
         name: prefix of its assets.
+        project: Dagster project that declares the comparison.
         data_sets: functions that make or read the data sets, by name.
-        mechanisms: mechanisms to compare; None for all.
+        mechanisms: names of the mechanisms to compare; None for all.
         epsilons: values of epsilon as decimal text.
         runs: number of runs per mechanism, data set and epsilon.
     """
 
     name: str
+    project: Project
     data_sets: dict[str, Callable[[], KnownFlows]]
     mechanisms: tuple[str, ...] | None
     epsilons: tuple[str, ...]
@@ -59,7 +61,7 @@ class ComparisonSettings:
     @property
     def folder(self) -> Path:
         """Folder of the runs, tables and figures."""
-        return var_folder() / "evaluation" / self.name
+        return self.project.var / "evaluation" / self.name
 
     def planned(self, data_set: str) -> list[Run]:
         """Return the planned runs on one data set."""
@@ -69,7 +71,7 @@ class ComparisonSettings:
 
 
 def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> list[dg.AssetsDefinition]:
-    """Return the assets of a comparison, in group ``evaluation``."""
+    """Return the assets of a comparison. ``traits`` are common arguments of all assets, such as owners."""
     common = {**traits, "group_name": "evaluation"}
     partitions = dg.StaticPartitionsDefinition(list(settings.data_sets))
 
@@ -136,7 +138,7 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
 
 
 def _tables_text(data_sets: str, results: pd.DataFrame, refused: pd.DataFrame) -> str:
-    """Return all tables as Markdown, with a list of the data sets that mechanisms refused because of their size."""
+    """Return all tables as Markdown, and list the data sets that are too large for a mechanism."""
     parts = [
         "# Mechanisms compared: all tables",
         "Medians over the runs, with the least and the largest in brackets; delta 1e-8, one trip protected, bounded"

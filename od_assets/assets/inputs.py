@@ -6,10 +6,11 @@ from typing import Any
 import dagster as dg
 
 from od_assets.assets.loading import load_period
-from od_assets.column_schema import TRIP_COUNTS, records_schema, with_columns
+from od_assets.column_schema import TRIP_COUNTS, columns_of, record_columns, records_schema, with_columns, with_schema
+from od_assets.compatibility import group_name
 from od_assets.engines.run_step import run_step
 from od_assets.failures import failures_without_values
-from od_assets.metadata import allowed
+from od_assets.metadata import allowed, confidential_tag, source_metadata
 from od_assets.resources.release_work import FlowWork, ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
@@ -21,25 +22,30 @@ from od_core.records.count_files import CountFiles
 def source_assets(
     settings: SeriesSettings[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """Return the assets geography and raw trips of a series of any kind, in group ``<release>/inputs``."""
+    """Return the assets geography and raw trips of a series. ``traits`` are common arguments, such as owners."""
     name = settings.name
-    common = {**traits, "group_name": f"{name}/inputs"}
+    common = {**traits, "group_name": group_name(name, "inputs")}
+    confidential = common | confidential_tag(traits)
     has_nowhere = settings.takes_nowhere and bool(settings.record_format.nowhere)
+    zones = columns_of([name, "geography"], settings.placing_columns)
+    confidential["metadata"] = source_metadata([settings.records_source]) | with_schema(
+        records_schema(settings.columns), dict.fromkeys(settings.columns.codes, zones) if has_nowhere else None
+    )
 
     @dg.asset(
         key=[name, "geography"],
         kinds={"csv"},
-        metadata=with_columns(*settings.listed_columns),
-        description="The public areas or places.",
+        metadata=with_columns(*settings.listed_columns) | source_metadata(settings.listed_sources),
+        description="The public areas or places, as the declared list states them. All periods use the same list.",
         **common,
     )
-    def geography(warehouse: Warehouse) -> dg.MaterializeResult:
-        with failures_without_values(warehouse.confidential):
+    def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with failures_without_values(od_warehouse.confidential):
             listed = settings.read_geography()
-            make_folder(warehouse.geographies)
+            make_folder(od_warehouse.geographies)
             for file, zones in settings.kept_lists(listed).items():
                 write_durably(
-                    warehouse.geographies / file,
+                    od_warehouse.geographies / file,
                     partial(zones.to_csv, index=False, encoding="utf-8"),
                     mode=PUBLIC_FILE_MODE,
                 )
@@ -51,23 +57,25 @@ def source_assets(
         deps=[[name, "geography"]] if has_nowhere else [],
         kinds={"parquet", "duckdb"},
         partitions_def=partitions,
-        metadata={"dagster/column_schema": records_schema(settings.columns)},
         description=(
             "Confidential: the records of one period. They stay in the confidential folder, and a run shows none of"
             " them."
         ),
-        **common,
+        **confidential,
     )
-    def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+    def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential):
-            work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, key)
+        with failures_without_values(od_warehouse.confidential):
+            work: ReleaseWork[Any, Any] = ReleaseWork(od_warehouse, settings, key)
             listed = work.geography if has_nowhere else None
             with work.reading() as records:
                 load_period(settings, key.period, records, listed)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
-    return [geography, raw_trips if settings.records_are_here else _records_elsewhere(settings, common, partitions)]
+    return [
+        geography,
+        raw_trips if settings.records_are_here else _records_elsewhere(settings, confidential, partitions),
+    ]
 
 
 def _records_elsewhere(
@@ -80,13 +88,12 @@ def _records_elsewhere(
         deps=[[settings.name, "geography"]],
         kinds={"spark"},
         partitions_def=partitions,
-        metadata={"dagster/column_schema": records_schema(settings.columns)},
         description="Confidential: the records of one period. Spark reads them where they are stored; none is copied.",
         **common,
     )
-    def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+    def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential), ReleaseWork(warehouse, settings, key).reading():
+        with failures_without_values(od_warehouse.confidential), ReleaseWork(od_warehouse, settings, key).reading():
             pass  # stores the settings of reading, or refuses a change of them after a draw
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
@@ -96,27 +103,32 @@ def _records_elsewhere(
 def input_assets(
     settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """Return the assets of group ``<release>/inputs`` of a release of flows."""
+    """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
     name = settings.name
+    zones = columns_of([name, "geography"], settings.placing_columns)
+    sources = {
+        "rank": [*columns_of([name, "raw_trips"], settings.columns.codes), *zones],
+        "trips": columns_of([name, "raw_trips"], record_columns(settings.columns)),
+    }
 
     @dg.asset(
         key=[name, "trip_counts"],
         deps=[[name, "geography"], [name, "raw_trips"]],
         kinds={"parquet", "duckdb" if settings.engine is None else "spark"},
         partitions_def=partitions,
-        metadata=with_columns(*TRIP_COUNTS),
+        metadata=with_columns(*TRIP_COUNTS, sources=sources),
         description=(
             "Confidential: true counts of the leaf pairs. They stay in the confidential folder, and a run shows"
             " none of them."
             " Where n is an invariant, it is published from here."
         ),
-        group_name=f"{name}/inputs",
-        **traits,
+        group_name=group_name(name, "inputs"),
+        **traits | confidential_tag(traits),
     )
-    def trip_counts(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+    def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential):
-            work = FlowWork.of(warehouse, settings, key)
+        with failures_without_values(od_warehouse.confidential):
+            work = FlowWork.of(od_warehouse, settings, key)
             staged = work.staged_parts
 
             def count() -> CountFiles:

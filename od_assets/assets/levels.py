@@ -8,7 +8,8 @@ import dagster as dg
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.column_schema import with_columns
+from od_assets.column_schema import TRIP_COUNTS, columns_of, same_columns, with_columns
+from od_assets.compatibility import group_name
 from od_assets.engines.run_step import run_step
 from od_assets.engines.steps import attempt
 from od_assets.failures import failures_without_values
@@ -23,18 +24,45 @@ from od_core.flows.estimation.top_down import estimate_pieces, measure
 from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.plan import ReleasePlan
 from od_core.noise.sources import noise_named
-from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN, TRIPS
+from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, ORIGIN, TRIPS, Column
 
 
 def level_assets(
     settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """Return the assets of group ``<release>/levels``, top first, with the refined flows if the mechanism refines."""
-    common = {**traits, "group_name": f"{settings.name}/levels", "partitions_def": partitions}
+    """Return the assets of a series' levels, coarse to fine. ``traits`` are common arguments, such as owners."""
+    common = {**traits, "group_name": group_name(settings.name, "levels"), "partitions_def": partitions}
     first, *lower = settings.level_bands
     levels = [make(settings, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
     bands = [band_asset(settings, number, common) for number, _ in enumerate(lower, start=1)]
     return [*levels, *bands, *([_refined_asset(settings, common)] if settings.mechanism.refines else [])]
+
+
+def noisy_columns(settings: ReleaseSettings) -> list[dg.TableColumnDep]:
+    """Return the column of noisy values of every measurement, as sources of what is computed from all of them."""
+    return [dg.TableColumnDep(measurement_key(settings, level), NOISY.name) for level in settings.measured_levels]
+
+
+def _measurement_columns(settings: ReleaseSettings, level: int) -> dict[str, Any]:
+    """Return the columns of a measurement. Its pairs of areas are the children of pairs with estimated trips."""
+    zones = columns_of([settings.name, "geography"], settings.placing_columns)
+    pairs = {column.name: [*zones, *_column_above(settings, level, column)] for column in (ORIGIN, DESTINATION)}
+    counts = columns_of([settings.name, "trip_counts"], [column.name for column in TRIP_COUNTS])
+    return with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
+
+
+def _estimate_columns(settings: ReleaseSettings, level: int) -> dict[str, Any]:
+    """Return the columns of an estimate, which sums to the estimate of the level above."""
+    measured = measurement_key(settings, level)
+    trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(settings, level, TRIPS)]
+    sources = {**same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
+    return with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources)
+
+
+def _column_above(settings: ReleaseSettings, level: int, column: Column) -> list[dg.TableColumnDep]:
+    """Return a column of the estimate of the level above; empty for the first level."""
+    has_parents = level > settings.measured_levels[0]
+    return [dg.TableColumnDep(estimate_key(settings, level - 1), column.name)] if has_parents else []
 
 
 def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
@@ -47,7 +75,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
             *([estimate_key(settings, level - 1)] if has_parents else []),
         ],
         kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
-        metadata=with_columns(*NOISY_MEASUREMENTS.columns),
+        metadata=_measurement_columns(settings, level),
         description=(
             f"The counts of level {level} plus exact discrete Gaussian noise. The noise is drawn once, charged to"
             " the ledger, and read back at"
@@ -55,10 +83,10 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
         ),
         **common,
     )
-    def noisy_measurement(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+    def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential):
-            work = FlowWork.of(warehouse, settings, key)
+        with failures_without_values(od_warehouse.confidential):
+            work = FlowWork.of(od_warehouse, settings, key)
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
@@ -67,7 +95,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
             noisy = work.begun.once(step, partial(measure, plan, step, parents, trips, noise))
             if step is plan.step_bands[0][-1]:
                 work.forget_counts()
-            digest = warehouse.ledger.measured_digest(key, level)
+            digest = od_warehouse.ledger.measured_digest(key, level)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(digest),
             metadata=step_metadata(plan, step) | allowed(measured_cells=len(noisy)),
@@ -81,17 +109,17 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         key=estimate_key(settings, level),
         deps=[measurement_key(settings, level)],
         kinds={"numba", "parquet"},
-        metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
+        metadata=_estimate_columns(settings, level),
         description=(
             f"Level {level} made consistent with the levels above. Whole numbers of at least 0 that sum to the nodes"
             " above them (IntOpt)."
         ),
         **common,
     )
-    def level_estimate(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+    def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential):
-            work = FlowWork.of(warehouse, settings, key)
+        with failures_without_values(od_warehouse.confidential):
+            work = FlowWork.of(od_warehouse, settings, key)
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
@@ -114,10 +142,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
 
 
 def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
-    """Return the result for a level that is neither measured nor charged.
-
-    Each of its nodes has one child, and the level of the children is measured.
-    """
+    """Return the result for a level that is not measured, because each of its nodes has only one child."""
     return dg.MaterializeResult(
         data_version=dg.DataVersion(plan.digest), metadata=allowed(level=level, measured_cells=0)
     )
@@ -126,22 +151,23 @@ def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
 def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.AssetsDefinition:
     measured = [measurement_key(settings, level) for level in settings.measured_levels]
     estimated = [estimate_key(settings, level) for level in settings.estimated_levels]
+    sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(settings)}
 
     @dg.asset(
         key=refined_key(settings),
         deps=[*measured, *estimated],
         kinds={"numba", "parquet"},
-        metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
+        metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
         description=(
             "Estimates that use all levels. Least squares over every measurement, then whole numbers of at least 0"
             " down the tree; nothing is drawn, and nothing is charged."
         ),
         **common,
     )
-    def refined_flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+    def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential):
-            work = FlowWork.of(warehouse, settings, key)
+        with failures_without_values(od_warehouse.confidential):
+            work = FlowWork.of(od_warehouse, settings, key)
             plan, staged = work.plan, work.staged
             if plan.bands is not None:
                 run_step(context, work, "refine")
@@ -166,10 +192,10 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
 
 
 def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
-    """Return the multi-asset of a lower band, with the noisy measurements and the estimates of its levels.
+    """Return one multi-asset with the noisy measurements and the estimates of all levels of a band below the first.
 
-    One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaves
-    have no estimate here.
+    One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaf level
+    has no estimate here. ``common`` are common arguments of all assets, such as owners.
     """
     levels, above = settings.level_bands[number], settings.level_bands[number - 1][-1]
     estimated = [level for level in levels if level in settings.estimated_levels]
@@ -180,7 +206,7 @@ def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -
             measurement_key(settings, level),
             deps=[counted, estimate_key(settings, above if level == levels[0] else level - 1)],
             kinds={"parquet", settings.engine_name},
-            metadata=with_columns(*NOISY_MEASUREMENTS.columns),
+            metadata=_measurement_columns(settings, level),
             description=f"The counts of level {level} plus exact discrete Gaussian noise, drawn once in each part.",
             **traits,
         )
@@ -191,7 +217,7 @@ def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -
             estimate_key(settings, level),
             deps=[measurement_key(settings, level)],
             kinds={"parquet", settings.engine_name},
-            metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
+            metadata=_estimate_columns(settings, level),
             description=f"Level {level} made consistent with the levels above, part by part.",
             **traits,
         )
@@ -203,10 +229,10 @@ def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -
         specs=[*measurements, *estimates],
         partitions_def=common["partitions_def"],
     )
-    def band(context: dg.AssetExecutionContext, warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
+    def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential):
-            work = FlowWork.of(warehouse, settings, key)
+        with failures_without_values(od_warehouse.confidential):
+            work = FlowWork.of(od_warehouse, settings, key)
             run_step(context, work, "measure", str(number))
             results = list(_measured(work, number))
         yield from results
@@ -215,7 +241,7 @@ def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -
 
 
 def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
-    """Yield one result per asset of a measured band, and stage the estimates of its levels as for other levels."""
+    """Yield one result per asset of a measured band, after staging the estimates of its levels."""
     settings, plan, staged, measurements = work.settings, work.plan, work.staged, work.measurements
     parts, frontier = attempt(work), staged.estimate(plan.step_bands[number - 1][-1].level)
     band = Band.below(plan, number, frontier)

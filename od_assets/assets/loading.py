@@ -16,8 +16,7 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
         settings: settings of the series.
         period: period of the records.
         target: path of the copy, in the confidential folder.
-        geography: geography whose catch-all areas receive the records with codes of no place; None if the series has no
-            such areas.
+        geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
 
     Raises:
         OdError: as in :func:`od_assets.resources.arrivals.hold_to_marker` and

@@ -6,9 +6,11 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
+from od_assets.assets.levels import noisy_columns
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks
-from od_assets.column_schema import with_columns
+from od_assets.column_schema import Sources, columns_of, same_columns, with_columns
+from od_assets.compatibility import group_name
 from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
@@ -23,7 +25,7 @@ from od_core.ledger.balance import Balance
 from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import certificate, certificate_digest
-from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, ORIGIN, TRIPS, Column
+from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, LOWER, ORIGIN, TRIPS, UPPER, Column
 from od_core.publication.context import context_of
 from od_core.publication.kind import Kind, R, ReleaseContext
 
@@ -31,36 +33,47 @@ from od_core.publication.kind import Kind, R, ReleaseContext
 def publication_assets(
     settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """Return the assets of group ``<release>/publication`` of a release of flows."""
+    """Return the assets flows and bundle of a series. ``traits`` are common arguments, such as owners."""
     name = settings.name
-    common = {**traits, "group_name": f"{name}/publication", "partitions_def": partitions}
+    common = {**traits, "group_name": group_name(name, "publication"), "partitions_def": partitions}
+    columns = (ORIGIN, DESTINATION, TRIPS)
 
     @dg.asset(
         key=[name, "flows"],
         deps=[released_key(settings)],
         kinds={"parquet"},
-        metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
+        metadata=with_columns(*columns, sources=same_columns(released_key(settings), columns)),
         description="The released leaf table. Every coarser table is a sum of it. Public once the bundle is published.",
         **common,
     )
-    def flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+    def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential):
-            work = FlowWork.of(warehouse, settings, key)
+        with failures_without_values(od_warehouse.confidential):
+            work = FlowWork.of(od_warehouse, settings, key)
             release, path = work.release(), work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
-            balance = warehouse.ledger.balance(settings.domain.name, key.period)
+            balance = od_warehouse.ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)),
             metadata=flow_metadata(release, balance) | allowed(dagster__row_count=len(release.leaves)),
         )
 
+    zones = columns_of([name, "geography"], settings.placing_columns)
+    same = same_columns(flows.key, columns)
+    intervals = noisy_columns(settings)
     bundle = bundle_asset(
         settings,
         partitions,
         traits,
         table=flows.key,
         columns=(FLOWS_WITH_INTERVALS if settings.intervals else FLOWS).columns,
+        sources={
+            **same,
+            ORIGIN.name: [*same[ORIGIN.name], *zones],
+            DESTINATION.name: [*same[DESTINATION.name], *zones],
+            LOWER.name: intervals,
+            UPPER.name: intervals,
+        },
         checks=release_checks(settings),
         work=FlowWork,
         metadata=flow_metadata,
@@ -77,22 +90,24 @@ def bundle_asset(
     *,
     table: dg.AssetKey,
     columns: Sequence[Column],
+    sources: Sources,
     checks: Sequence[AssetChecks],
     work: type[FlowWork] | type[TableWork[Any, Any]],
     metadata: Callable[[R, Balance], dict[str, Any]],
     intervals: bool = True,
     tables: Callable[[R, dict[str, Any], ReleaseContext[R]], dict[str, Any]] | None = None,
 ) -> dg.AssetsDefinition:
-    """Return the asset that makes a release of any kind public.
+    """Return the asset that publishes a release of any kind.
 
     Args:
         settings, partitions, traits: settings, partitions and common arguments of the series' assets.
         table: key of the asset that the bundle is made from.
         columns: columns of the main table of the bundle.
+        sources: upstream columns of each of them.
         checks: all blocking checks of the series.
-        work: class of the work on a release.
-        metadata: function that returns the metadata of a release, given the release and the balance of the ledger.
-        intervals: whether cells are published with their intervals; no effect if the kind has no intervals.
+        work: class that reads and writes the files of a release.
+        metadata: function that returns Dagster metadata, given the release and the balance of the ledger.
+        intervals: whether flows are published with their intervals; no effect if the kind has no intervals.
         tables: function that returns tables of the report as metadata; None for no tables.
     """
     kind: Kind[R] = settings.kind
@@ -101,19 +116,19 @@ def bundle_asset(
         key=[settings.name, "bundle"],
         deps=[table],
         kinds={"duckdb", "parquet", "csv"},
-        metadata=with_columns(*columns),
+        metadata=with_columns(*columns, sources=sources),
         description=(
             "The published release, after every check has run again. The release database takes it in one transaction,"
             " and the bundle folder appears in one rename."
         ),
-        group_name=f"{settings.name}/publication",
+        group_name=group_name(settings.name, "publication"),
         partitions_def=partitions,
         **traits,
     )
-    def bundle(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+    def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential):
-            results = run_all_checks(checks, warehouse, key.period)
+        with failures_without_values(od_warehouse.confidential):
+            results = run_all_checks(checks, od_warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
             if failed:
                 raise OdError(
@@ -122,8 +137,8 @@ def bundle_asset(
                     next_step="run the whole release again; it reads its measurements back and draws nothing twice",
                     spent=STAYS_CHARGED,
                 )
-            current: Any = work.of(warehouse, settings, key)
-            release, ledger = current.release(), warehouse.ledger
+            current: Any = work.of(od_warehouse, settings, key)
+            release, ledger = current.release(), od_warehouse.ledger
             current.hold_to_reading()
             facts = certificate(
                 kind,
@@ -135,21 +150,26 @@ def bundle_asset(
                 records=settings.reading,
                 intervals=intervals,
             )
-            folder, published = warehouse.bundle(key), ledger.published_certificate(key)
+            folder, published = od_warehouse.bundle(key), ledger.published_certificate(key)
             facts = as_published(facts, folder, published)
-            release_context = context_of(kind, ledger, key, settings.domain.name, warehouse.releases)
+            release_context = context_of(kind, ledger, key, settings.domain.name, od_warehouse.releases)
             report = kind.report(release, facts, release_context)
             tell = now_and_then(context.log.info)
             with staged_folder(
                 lambda place: write_bundle(kind, release, facts, report, place, tell), folder, published
             ):
-                kind.store(warehouse.database, release, key, facts)
+                kind.store(od_warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts), facts["exact"])
             balance = ledger.balance(settings.domain.name, key.period)
+        shown = metadata(release, balance)
+        context.log.info(
+            f"Published {key} in {folder}. It spent rho {shown['rho']:.6g}. Of the cap, rho {shown['cap_rho']:.6g},"
+            f" {shown['left_rho']:.6g} remains."
+        )
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
             metadata=report_metadata(kind, release, facts, folder)
-            | metadata(release, balance)
+            | shown
             | ({} if tables is None else tables(release, facts, release_context)),
         )
 

@@ -1,4 +1,4 @@
-"""Define the assets of a series that a single asset measures: counted input, noisy measurements, table and bundle."""
+"""Define the assets of a series measured by a single asset: counted input, noisy measurements, table and bundle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ import dagster as dg
 from od_assets.assets.inputs import source_assets
 from od_assets.assets.publication import bundle_asset
 from od_assets.checks.asset_checks import AssetChecks
-from od_assets.column_schema import with_columns
+from od_assets.column_schema import Sources, same_columns, with_columns
+from od_assets.compatibility import group_name
 from od_assets.failures import failures_without_values
-from od_assets.metadata import allowed, table
+from od_assets.metadata import allowed, confidential_tag, table
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import TableSettings
@@ -23,21 +24,22 @@ from od_core.publication.kind import R
 
 @dataclass(frozen=True)
 class AssetText:
-    """The name, the columns and the description of an asset."""
+    """The name, the columns with their upstream columns, and the description of an asset."""
 
     name: str
     columns: Sequence[Column]
+    sources: Sources
     description: str
 
 
 @dataclass(frozen=True)
 class TableAssets(Generic[R]):
-    """The properties of assets that differ between the kinds of tables.
+    """The properties of assets that differ between group sizes and trips with stops.
 
     Attributes:
-        counted: the confidential counted input.
-        measured: the noisy measurements.
-        table: the table as it will be published.
+        counted: asset of the confidential counted input.
+        measured: asset of the noisy measurements.
+        table: asset of the table that will be published.
         table_kinds: kinds that Dagster shows on the table.
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
         metadata: function that returns the metadata of a release, given the release and the balance of the ledger.
@@ -60,11 +62,11 @@ def table_assets(
     assets: TableAssets[R],
     checks: Sequence[AssetChecks],
 ) -> list[dg.AssetsDefinition]:
-    """Return all assets of a series that a single asset measures.
+    """Return all assets of a series that is measured by a single asset.
 
     Args:
         settings, partitions, traits: settings, partitions and common arguments of the series' assets.
-        assets: names, columns and descriptions.
+        assets: names, columns and descriptions of the assets.
         checks: all blocking checks of the series.
     """
     name = settings.name
@@ -73,23 +75,23 @@ def table_assets(
         return {
             **traits,
             "key": [name, asset.name],
-            "group_name": f"{name}/{group}",
+            "group_name": group_name(name, group),
             "partitions_def": partitions,
-            "metadata": with_columns(*asset.columns),
+            "metadata": with_columns(*asset.columns, sources=asset.sources),
             "description": asset.description,
         }
 
-    def work_on(context: dg.AssetExecutionContext, warehouse: Warehouse) -> TableWork[Any, Any]:
-        return TableWork.of(warehouse, settings, settings.release_of(context.partition_key))
+    def work_on(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> TableWork[Any, Any]:
+        return TableWork.of(od_warehouse, settings, settings.release_of(context.partition_key))
 
     @dg.asset(
-        **described(assets.counted, "inputs"),
+        **described(assets.counted, "inputs") | confidential_tag(traits),
         deps=[[name, "geography"], [name, "raw_trips"]],
         kinds={"parquet", "duckdb"},
     )
-    def counted(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        work = work_on(context, warehouse)
-        with failures_without_values(warehouse.confidential):
+    def counted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        work = work_on(context, od_warehouse)
+        with failures_without_values(od_warehouse.confidential):
             work.count_records()
         return dg.MaterializeResult(data_version=dg.DataVersion(str(work.key)))
 
@@ -98,11 +100,11 @@ def table_assets(
         deps=[counted.key],
         kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
     )
-    def measured(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        work = work_on(context, warehouse)
-        with failures_without_values(warehouse.confidential):
+    def measured(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        work = work_on(context, od_warehouse)
+        with failures_without_values(od_warehouse.confidential):
             values = sum(len(noisy) for _, noisy in work.measure())
-            plan, ledger = work.plan, warehouse.ledger
+            plan, ledger = work.plan, od_warehouse.ledger
             digests = [ledger.measured_digest(work.key, step.level) for step in plan.steps]
         return dg.MaterializeResult(
             data_version=dg.DataVersion(".".join(digests)),
@@ -110,12 +112,12 @@ def table_assets(
         )
 
     @dg.asset(**described(assets.table, "publication"), deps=[measured.key], kinds=set(assets.table_kinds))
-    def published_table(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        work = work_on(context, warehouse)
-        with failures_without_values(warehouse.confidential):
+    def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        work = work_on(context, od_warehouse)
+        with failures_without_values(od_warehouse.confidential):
             release = work.estimated()
             path = work.staged.save_table(release)
-            balance = warehouse.ledger.balance(settings.domain.name, work.key.period)
+            balance = od_warehouse.ledger.balance(settings.domain.name, work.key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)),
             metadata=assets.metadata(release, balance) | allowed(dagster__row_count=assets.rows(release)),
@@ -127,6 +129,7 @@ def table_assets(
         traits,
         table=published_table.key,
         columns=assets.table.columns,
+        sources=same_columns(published_table.key, assets.table.columns),
         checks=checks,
         work=TableWork,
         metadata=assets.metadata,

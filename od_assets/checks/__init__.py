@@ -1,4 +1,1 @@
-"""Define blocking checks and a daily verification.
-
-SQL queries check invariants. Great Expectations checks records and flows.
-"""
+"""Define blocking checks, with SQL and Great Expectations, and the daily verification of published releases."""

@@ -1,4 +1,4 @@
-"""Define blocking checks, which Dagster runs after each asset and the bundle runs again before publication."""
+"""Define blocking checks, which Dagster runs after each asset and again before the bundle is published."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ class AssetChecks:
 
     Attributes:
         asset: key of the asset; a failed check blocks the downstream assets.
-        names: descriptions of the checks, by name.
+        names: description of each check, by name.
         count_violations: function that runs the checks.
         partitioned: whether the asset has one partition per period.
     """
@@ -46,7 +46,7 @@ class AssetChecks:
 
 
 def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, period: str) -> list[CheckResult]:
-    """Run every check of a release on the current files, and return one result per check."""
+    """Run every check of a release on its current files, and return one result per check."""
     return [
         CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
         for checks in asset_checks
@@ -57,7 +57,7 @@ def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, pe
 def check_definitions(
     asset_checks: Sequence[AssetChecks], periods: SeriesPeriods
 ) -> Sequence[dg.AssetChecksDefinition]:
-    """Return the checks as blocking Dagster checks."""
+    """Return the checks as blocking Dagster checks, one definition per asset."""
     return [_definition(checks, periods) for checks in asset_checks]
 
 
@@ -69,10 +69,10 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
     ]
 
     @dg.multi_asset_check(name="__".join([*checks.asset.path, "checks"]), specs=specs)
-    def run_checks(context: dg.AssetCheckExecutionContext, warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
-        with failures_without_values(warehouse.confidential):
+    def run_checks(context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
+        with failures_without_values(od_warehouse.confidential):
             period = periods.period(context.partition_key).text if checks.partitioned else ""
-            counts = checks.count_violations(warehouse, period)
+            counts = checks.count_violations(od_warehouse, period)
         for name, count in counts.items():
             yield dg.AssetCheckResult(
                 check_name=name,
@@ -106,7 +106,7 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
         staged = work.staged
-        # The pages contain a digest of what was counted, so they stay in the confidential folder.
+        # The pages contain a digest of the numbers of faults, so they stay in the confidential folder.
         docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
         zones, destinations = settings.listed_codes(work.geography)
         with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
@@ -128,5 +128,5 @@ def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
 
 
 def any_unmet(expectations: dict[str, bool]) -> int:
-    """Return 1 if any expectation is not met, otherwise 0; for records, the number of unmet ones is confidential."""
+    """Return 1 if any expectation is not met, otherwise 0, because the number of unmet expectations is confidential."""
     return int(not all(expectations.values()))

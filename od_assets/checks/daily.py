@@ -1,10 +1,11 @@
-"""Define the daily check that every published release of a series still equals what its measurements give."""
+"""Define the daily check that every published release of a series still equals the result of its measurements."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 
+from od_assets.compatibility import owned_by
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
 from od_assets.resources.dead_runs import RELEASE_TAG
@@ -15,7 +16,7 @@ from od_core.errors import OdError
 
 
 def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
-    """Return the check of all bundles of a series; it does not block, since what is published stays public."""
+    """Return the check of all bundles of a series. It blocks nothing, because the bundles are already public."""
     bundle = dg.AssetKey([settings.name, "bundle"])
 
     @dg.asset_check(
@@ -25,10 +26,10 @@ def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
             "Every published release, recomputed from its measurements, matches its bundle, database and ledger."
         ),
     )
-    def stays_as_published(warehouse: Warehouse) -> dg.AssetCheckResult:
-        with failures_without_values(warehouse.confidential):
+    def stays_as_published(od_warehouse: Warehouse) -> dg.AssetCheckResult:
+        with failures_without_values(od_warehouse.confidential):
             try:
-                rows = verified(settings.name)
+                rows = verified(settings.name, od_warehouse)
             except OdError as error:
                 if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
                     raise
@@ -47,18 +48,18 @@ def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
 def daily_schedule(
     name: str, owners: Sequence[str], check: dg.AssetChecksDefinition
 ) -> tuple[Any, dg.ScheduleDefinition]:
-    """Return the job of the daily check, and its schedule."""
+    """Return the Dagster job that runs the daily check of the series ``name``, and its schedule."""
     job = dg.define_asset_job(
         f"{name}_verify",
         selection=dg.AssetSelection.checks(check),
         description=f"Verify published releases of {name} against measurements, bundle, database and ledger.",
         tags={RELEASE_TAG: name},
-        owners=owners,
+        **owned_by(owners),
     )
     return job, dg.ScheduleDefinition(
         name=f"{name}_daily_verification",
         cron_schedule="0 3 * * *",
         job=job,
         description="Verifies once a day.",
-        owners=owners,
+        **owned_by(owners),
     )

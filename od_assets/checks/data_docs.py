@@ -1,7 +1,4 @@
-"""Configure the HTML pages of Great Expectations.
-
-The files of confidential pages can be read only by their owner. Each process compiles the templates only once.
-"""
+"""Configure the Data Docs, the HTML pages of Great Expectations. Only the owner can read confidential pages."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class Page(DefaultJinjaPageView):
 
 
 class IndexPage(Page, DefaultJinjaIndexPageView):
-    """A page that lists the others."""
+    """A page that lists the other pages."""
 
 
 class ConfidentialFiles(TupleFilesystemStoreBackend):
@@ -44,13 +41,13 @@ class ConfidentialFiles(TupleFilesystemStoreBackend):
 
 
 def site(folder: str, *, confidential: bool) -> Any:
-    """Return the configuration of a site with these pages.
+    """Return the configuration of a Data Docs site that uses the classes of this module.
 
     The result is untyped, because the type that Great Expectations defines has no views.
 
     Args:
         folder: folder of the pages.
-        confidential: whether only their owner may read them.
+        confidential: whether only the owner may read the pages.
     """
     view = {"module_name": __name__, "class_name": Page.__name__}
     index = {"module_name": __name__, "class_name": IndexPage.__name__}

@@ -1,4 +1,4 @@
-"""Check raw records and published flows with Great Expectations; the results are true or false, never values."""
+"""Check raw records and published flows with Great Expectations. The results are true or false, never values."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
+from od_core.extras import require
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.records.contribution_bound import IS_USER_ID
 from od_core.records.weights import IS_WEIGHT, WEIGHT
 
 ZONES, DESTINATIONS = "zones", "destinations"
-"""SQL tables of listed codes: ``destinations`` for destinations, and ``zones`` for origins and stops."""
+"""Names of SQL tables of listed codes: ``destinations`` for destinations, ``zones`` for origins and stops."""
 
 
 class RecordFault(NamedTuple):
     """A kind of fault of records.
 
     Attributes:
-        column: column of the fault.
+        column: column that may have the fault.
         is_faulty: SQL condition of a faulty record.
         among: SQL argument of ``count`` for the records that could have the fault: a column, or ``*`` for all records.
     """
@@ -49,12 +50,12 @@ def record_faults(columns: Sequence[str]) -> dict[str, RecordFault]:
 
 
 def _codes(columns: Sequence[str]) -> list[str]:
-    """Return the columns of zone codes: origin, destination and the stops between."""
+    """Return the columns of zone codes: origin, destination and the stops between them."""
     return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
 
 def listed_for(code: str) -> str:
-    """Return the name of the table of the codes that a column may have."""
+    """Return the name of the SQL table that lists the valid codes of a column."""
     return DESTINATIONS if code == "destination" else ZONES
 
 
@@ -70,12 +71,12 @@ def records_meet_expectations(
 
     Args:
         records: confidential Parquet file with the columns date, origin, destination, any stops, in_period, and trips
-            for flows, weight for weights, user if users are the privacy unit. DuckDB counts the faults out of core.
+            for flows, weight for weights, user if users are the privacy unit. It may be larger than the memory.
         zones: codes of the listed zones.
         fault_threshold: allowed share of faulty records. It is not applied to flows, because one row may be many trips:
             only their schema is checked here, and the step that counts trips checks their faults.
-        docs: folder of the Data Docs, inside the confidential folder. The pages contain a digest of what was counted,
-            and only their owner can read them.
+        docs: folder of the Data Docs, in the confidential folder. The pages contain a digest of the numbers of
+            faults, and only the owner can read them.
         destinations: codes of the destination zones; None if they are the same as ``zones``.
 
     Returns:
@@ -98,9 +99,12 @@ def records_meet_expectations(
 def flows_meet_expectations(
     flows: pd.DataFrame, origins: Sequence[str], destinations: Sequence[str], docs: Path
 ) -> dict[str, bool]:
-    """Check that the published leaf table has the properties that its readers rely on.
+    """Check that the table of flows between zones has listed codes, unique pairs and whole numbers of at least 1.
 
-    The results are also written to the folder ``docs`` as public Data Docs pages of Great Expectations.
+    Args:
+        flows: columns origin, destination and trips.
+        origins, destinations: listed zone codes.
+        docs: folder to which the results are written as public Data Docs pages of Great Expectations.
 
     Returns:
         Whether each expectation is met, by name of the expectation.
@@ -120,7 +124,7 @@ def flows_meet_expectations(
 
 
 def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction) -> pd.DataFrame:
-    """Return a table with one row: the records' columns, all empty, and one column for each kind of fault.
+    """Return a table with one row: the columns of the records, all empty, and one column for each kind of fault.
 
     The value of a fault's column is the number of faulty records above the allowed number. If a column of the records
     is missing, the columns of its faults are missing too, so the expectations on them are not met. Flows have no
@@ -141,7 +145,8 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
 
 
 def _expectations() -> Any:
-    """Return the module of expectations, imported without usage statistics; the first import takes four seconds."""
+    """Return the Great Expectations module of expectations, imported without usage statistics, in four seconds."""
+    require("checks")
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     import great_expectations.expectations as gxe
 
@@ -149,7 +154,7 @@ def _expectations() -> Any:
 
 
 def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool) -> dict[str, bool]:
-    """Check a table, write the pages, and return whether the table meets each expectation, by name."""
+    """Check a table, write the Data Docs pages, and return whether each expectation is met, by name."""
     import great_expectations as gx
     from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig

@@ -19,7 +19,7 @@ from od_core.stops.geometry.grid import Grid
 from od_core.stops.place_list import PlaceList
 
 _PRIME = (1 << 61) - 1
-"""Modulus of the random weights of cells; a product of two weights has at most 122 bits."""
+"""Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""
 
 
 def level_violations(
@@ -30,7 +30,8 @@ def level_violations(
     Args:
         tree: the public flow tree.
         level: level of the nodes.
-        parents: the estimated level above and its estimate (origin, destination, trips); None for the first level.
+        parents: the nearest estimated level above, and its estimate (origin, destination, trips); None for the first
+            level.
         nodes: estimate of the level, as read from its file.
     """
     queries, tables = ["non_negative_integers"], {"nodes": nodes}
@@ -63,7 +64,7 @@ def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table
 
 
 def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
-    """Return the number of areas for which a zone list, as read from its file, is not a partition at every level."""
+    """Return the number of areas of a zone list that occur twice in a level, or lack a parent or children."""
     above = [WHOLE_SPACE] * len(zones)
     tables = [pd.DataFrame({"level": [0], "area": [WHOLE_SPACE], "parent": [None]})]
     for level, name in enumerate(levels, start=1):
@@ -78,7 +79,7 @@ def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
 
     Args:
         frame: the public areas, numbers of groups and top code.
-        histograms: level, area (both numbers), size and groups, as read from their file.
+        histograms: columns level, area (both numbers), size and groups, as read from their file.
     """
     geography = frame.geography
     areas = pd.DataFrame(
@@ -117,7 +118,7 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
 
     Args:
         grid: the public grid.
-        boxes: lower_1, .., upper_1, .., count and noisy, as read from their file.
+        boxes: columns lower_1, lower_2, ..., upper_1, upper_2, ..., count and noisy, as read from their file.
     """
     ends, cuts = [], []
     for number, size in enumerate(grid.sizes, start=1):
@@ -143,7 +144,7 @@ def _count(query: str, tables: dict[str, pa.Table]) -> int:
 
 
 def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, int]:
-    """Return the number of violations, by name of the query.
+    """Return the number of violations, by name of the SQL file in ``checks/sql``.
 
     All queries use one database, because it takes longer to open a database than to run a query.
     """
@@ -158,7 +159,7 @@ def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, in
 
 
 def _steps(geography: Geography, level: int, above: int) -> pa.Table:
-    """Return a table of each area of a level and its ancestor at ``above``, or itself if both levels are the same."""
+    """Return a table of each area of a level and its ancestor at the level ``above``, which may be the same level."""
     areas = np.arange(geography.size(level), dtype=np.int32)
     return _pairs("area", areas, "parent", geography.ancestors_at(level, above))
 

@@ -37,7 +37,7 @@ def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
 
 
 def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
-    """Return the checks of the final estimates: one for each level, or one for all levels of the refined flows."""
+    """Return the checks of the estimates: one for each level, or one for all levels of the refined flows."""
     if settings.mechanism.refines:
         levels = range(settings.depth + 1)
         return [_level_checks(settings, refined_key(settings), levels, refined=True)]
@@ -48,7 +48,7 @@ def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
 
 
 def _estimated_levels(plan: ReleasePlan) -> list[int]:
-    """Return the levels with an estimate, top first: the measured ones, and the root if it is published or refined."""
+    """Return the levels with an estimate: the measured levels, and the root if it is published or refined."""
     levels = [step.level for step in plan.steps]
     knows_root = plan.mechanism.refines or plan.publishes_total
     return [0, *levels] if knows_root and levels[0] > 0 else levels

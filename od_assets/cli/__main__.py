@@ -1,5 +1,24 @@
-"""Run the command line as ``python -m od_assets.cli``."""
+"""Run the command line; say which extra is missing if only the library is installed."""
 
-from od_assets.cli.app import main
+from __future__ import annotations
 
-main()
+import sys
+
+from od_core.errors import OdError
+from od_core.extras import require
+
+
+def main() -> None:
+    """Run a command of ``od-release``."""
+    try:
+        require("dagster")
+    except OdError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    from od_assets.cli.app import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

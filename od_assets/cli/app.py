@@ -1,4 +1,4 @@
-"""Assemble ``od-release``, the command line, from one module per command."""
+"""Assemble the command line ``od-release`` from one module per command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from od_assets.cli.compare import compare
 from od_assets.cli.compare_mechanisms import compare_mechanisms
+from od_assets.cli.contract import contract
 from od_assets.cli.doctor import doctor
 from od_assets.cli.forecast import forecast
 from od_assets.cli.init import init
@@ -23,16 +24,13 @@ from od_core.errors import OdError
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
 )
-for command in (plan, forecast, init, run, status, verify, doctor, compare, compare_mechanisms, ui):
+for command in (plan, forecast, init, run, status, verify, doctor, compare, compare_mechanisms, contract, ui):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 
 
 def main() -> None:
-    """Run a command; print an OdError as one line on standard error, with exit code 2.
-
-    A confidential detail of the error is written to a file in the confidential folder only.
-    """
+    """Run a command. Print an OdError as one public line on standard error, and exit with code 2."""
     try:
         app(standalone_mode=True)
     except OdError as error:

@@ -18,7 +18,7 @@ _WIDTH = 110
 
 
 def yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
-    """Return YAML with one line per field; a section that is longer than a line has one line for each of its fields."""
+    """Return YAML with one line per field. A section that is too long for a line has one line per field of its own."""
     lines = ""
     for name, value in declared.items():
         line = f"{' ' * indent}{name}: {_flow(value)}\n"
@@ -34,7 +34,7 @@ def _flow(value: Any) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file that everybody may read; the file is written completely or not at all."""
+    """Write a text file that everybody may read. The file is whole or absent."""
     write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
 
 
@@ -53,7 +53,7 @@ def make_file(path: Path, text: str, made: list[Path]) -> None:
 
 @contextmanager
 def removed_if_refused() -> Iterator[list[Path]]:
-    """Yield an empty list for the files and folders that the body creates; remove them if it raises an exception."""
+    """Yield an empty list for the paths that the body creates, and remove these paths if the body raises."""
     made: list[Path] = []
     try:
         yield made
@@ -76,6 +76,6 @@ def removed_if_refused() -> Iterator[list[Path]]:
 
 
 def already_there(path: Path) -> OdError:
-    """Return the error for a file that ``init`` would overwrite."""
+    """Return the OdError for a file that ``init`` would overwrite."""
     where = f"{path.parent.name}/{path.name}"
     return OdError("OD-INIT-EXISTS", f"{where} exists already", next_step="choose another name")

@@ -10,7 +10,7 @@ from od_assets.cli.findings import Finding, found
 from od_assets.cli.input_checks import inspected
 from od_assets.components.declarations import comparison, declaration, refuse_unloadable
 from od_assets.components.series import Series
-from od_assets.project import var_folder
+from od_assets.project import current_project
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.run_period import chosen_periods, planned_period
 from od_assets.series.declared_names import declared_comparisons, declared_releases
@@ -20,7 +20,7 @@ from od_core.kernels import cache_folder
 
 
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
-    """Return the findings on the installation, the declarations and, if a period is given, its input.
+    """Return the findings on the installation, the declarations and, if a period is given, the input of that period.
 
     Args:
         name: name of one declaration; None inspects all of them.
@@ -47,7 +47,7 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
 
 def of_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
-    var = var_folder()
+    var = current_project().var
     return [
         *installation.python_version(),
         *installation.packages(),
@@ -101,11 +101,7 @@ def _check_comparison(name: str) -> None:
 
 
 def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
-    """Return the findings on the inputs of a period, for all named series that have the period.
-
-    Raises:
-        OdError: none of them has the period.
-    """
+    """Return findings on the inputs of a period. Raises OdError if none of the named series has the period."""
     inputs: list[Finding] = []
     absent: OdError | None = None
     for name in names:

@@ -1,4 +1,4 @@
-"""Findings of a diagnosis: what was inspected, and the fault found, if any."""
+"""Define the findings of a diagnosis: the inspected part of the installation or input, and its fault, if any."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from od_core.errors import OdError
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one inspection; all of it is public.
+    """The result of one inspection. It contains nothing confidential.
 
     Attributes:
-        what: what was inspected.
-        fault: what is wrong with it, in one line; None if nothing is.
-        next_step: what to do about the fault; None if there is none.
+        what: the inspected part.
+        fault: the fault, in one line; None if there is none.
+        next_step: how to correct the fault; None if there is none.
 
     Raises:
         OdError: a fault without a next step, or a next step without a fault.
@@ -37,16 +37,16 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing is wrong."""
+        """True if there is no fault."""
         return self.fault is None
 
     def facts(self) -> dict[str, Any]:
-        """Return the finding as JSON-ready facts."""
+        """Return the finding as a JSON-ready dictionary."""
         return {"what": self.what, "ok": self.ok, "fault": self.fault, "next_step": self.next_step}
 
     @classmethod
     def of_error(cls, what: str, error: OdError) -> Finding:
-        """Return the finding for an error; write any confidential detail to a file that only the owner can read."""
+        """Return the finding for an error. Any confidential detail goes to a file that only the owner can read."""
         keep_detail_of(error)
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 
@@ -55,8 +55,9 @@ def found(what: str, look: Callable[[], str | None]) -> Finding:
     """Run an inspection and return its finding.
 
     Args:
-        what: what is inspected.
-        look: the inspection. A text that it returns is appended to ``what``; an OdError that it raises is the fault.
+        what: the inspected part.
+        look: function that inspects it. A text that it returns is appended to ``what``; an OdError that it raises is
+            the fault.
     """
     try:
         more = look()

@@ -1,4 +1,4 @@
-"""The command ``od-release forecast``: print the errors to expect of a release."""
+"""The command ``od-release forecast``: print the expected errors of a release."""
 
 from __future__ import annotations
 

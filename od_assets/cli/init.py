@@ -1,4 +1,4 @@
-"""The command ``od-release init``: declare a release of your own."""
+"""The command ``od-release init``: declare a new release."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def init(
         typer.Option("--set", help="Any other field, such as geography.unknown=264; can be given more than once."),
     ] = None,
 ) -> None:
-    """Declare a new release: ask for what no option states, write two files, and plan. Releases nothing."""
+    """Declare a new release: ask for the missing options, write its two files, and print its plan. Releases nothing."""
     from od_assets.cli.new_declaration import answered, initialize, places_of  # importing Dagster takes half a second
 
     given = {
@@ -86,6 +86,6 @@ def init(
 
 
 def _asked(question: Question) -> str:
-    """Ask the question at the terminal and return the answer."""
+    """Ask a question at the terminal, and return the answer."""
     answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
     return answer

@@ -1,4 +1,4 @@
-"""Define the questions of a first declaration, one for each option of ``od-release init``."""
+"""Define the questions of ``od-release init``, one for each option."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def as_list(answer: str) -> Any:
 
 
 def as_yaml(answer: str) -> Any:
-    """Return an answer parsed as YAML: lists and mappings of texts; return it unchanged if it is not valid YAML.
+    """Return an answer parsed as YAML with text values only; return it unchanged if it is not valid YAML.
 
     Numbers and dates stay text, because codes and periods look like them. Number fields accept text too.
     """
@@ -46,7 +46,7 @@ class Question:
             is a path in the declaration of the data set.
         default: answer if none is given; None if an answer is required, an empty text if the field may be left out.
         read: converts an answer to the value of the field.
-        of_users: whether it is asked only if users are protected.
+        of_users: True if the question is asked only if users are protected.
     """
 
     flag: str

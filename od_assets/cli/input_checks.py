@@ -1,8 +1,8 @@
 """Confidential: check whether a release would refuse the file of a period, and why.
 
 The records are read and counted as in a release, from a copy that is deleted afterwards. The findings are about
-records, so they stay in a file of mode 0600 in the confidential folder. Only whether the input would be refused, and
-the location of that file, are shown.
+records, so they are written to a file of mode 0600 in the confidential folder. The command shows only whether the input
+would be refused, and the location of that file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Inspection:
     """Confidential: the findings on an input.
 
     Attributes:
-        refused: reasons why the input would be refused.
+        refused: reasons why a release would refuse the input.
         unclear: reasons why a row may stand for many trips, although each row is counted as one trip.
         numbers: lines of text with the number of faults of each kind and the first faulty records.
     """
@@ -69,7 +69,7 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
         return [Finding(what, found.waits, "wait for the file, or correct its path in the declaration")]
     if not settings.records_are_here:
         return [Finding(f"{what}: only Spark reads it, so it is not checked here")]
-    confidential = Warehouse().confidential
+    confidential = Warehouse.of(settings.project).confidential
     inspection = _inspection(settings, period, confidential)
     look = confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
     if inspection.refused:
@@ -97,7 +97,7 @@ def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: C
 
 
 def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
-    """Confidential: return reasons to doubt that a row is one trip, if the declaration does not state what a row is."""
+    """Confidential: return reasons to doubt that a row is one trip, if no declaration states whether it is."""
     columns, are_pairs_single = unclear_records(settings.records_path(period), settings.columns, settings.record_format)
     return [
         *(f"column {name!r} holds numbers, or has a name that suggests so, but is not read" for name in columns),
@@ -113,7 +113,7 @@ def _inspect(
     refused: list[str],
     numbers: list[str],
 ) -> None:
-    """Append findings on an input to ``refused`` and ``numbers``; exceptions of reading and counting pass through."""
+    """Append the findings on an input to ``refused`` and ``numbers``. Errors of reading and counting are not caught."""
     geography = settings.read_geography()
     load_period(settings, period, records, geography)
     with scratch_database(records.parent, records) as connection:
@@ -130,13 +130,7 @@ def _inspect(
 def _count(
     settings: SeriesSettings[Any, Any], geography: Any, period: str, confidential: ConfidentialFolder, records: Path
 ) -> None:
-    """Check that a release would accept the records: count them as the release does, and discard the counts.
-
-    Nothing is checked for settings other than those of flows, group sizes and stops.
-
-    Raises:
-        OdError: a release with these settings would refuse the records.
-    """
+    """Count the records as a release does, and discard the counts. Raises OdError if a release would refuse them."""
     counted: Counted
     match settings:
         case ReleaseSettings():
@@ -168,8 +162,8 @@ class _Kind:
         name: name of the kind.
         condition: SQL condition of a faulty record.
         faulty, among: number of records that have the fault, and number of records that could have it.
-        is_judged: whether a release refuses an input with too many such records. False for flows, which are judged by
-            trips and not by records, and for codes that lost their zeros, which count as unlisted already.
+        is_judged: whether a release refuses an input with too many of these faults. False for flows, whose faults are
+            counted in trips instead of records, and for codes that lost their zeros, which count as unlisted already.
         rows: SQL query of the records with their row numbers.
     """
 
@@ -181,7 +175,7 @@ class _Kind:
     rows: str
 
     def lines(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Return its numbers, and its first records with their row numbers in the file, as lines of text."""
+        """Return lines of text with the numbers of the fault, and the first faulty records with their row numbers."""
         share = self.faulty / self.among if self.among else 0.0
         lines = [f"{self.name}: {self.faulty} of {self.among} records ({share:.4%})"]
         if self.faulty:
@@ -212,12 +206,9 @@ def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, a
 
 
 def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
-    """Return an SQL condition that is true if a code is listed after padding with leading zeros.
-
-    The code is padded to the length of most listed codes.
-    """
+    """Return an SQL condition that a code is listed after padding with zeros to the usual length of the codes."""
     table = listed_for(column)
-    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]  # our own name
+    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]
     return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
 
 

@@ -1,7 +1,4 @@
-"""Check what an installation needs for releases, without creating or changing a file.
-
-Each public function returns the findings of its check.
-"""
+"""Check that an installation can make releases, without changing a file. Public functions return findings."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import numpy as np
@@ -24,7 +22,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from od_assets.cli.findings import Finding, found
-from od_assets.project import DAGSTER_SETTINGS, dagster_home
+from od_assets.components.declarations import load_definitions, unloadable
+from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, dagster_home, stated_home
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
@@ -35,14 +34,14 @@ from od_core.ledger.lock import LOCK_NAME
 from od_core.noise.sources import BACKENDS, noise_named
 from od_core.publication.bundle import ledger_entries
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-"""Folder of pyproject.toml and constraints.txt: the project is installed from its checkout."""
-
 LEAST_FREE = 2 << 30
-"""Least free disk space in bytes: records are copied while they are read, and DuckDB spills to the same disk."""
+"""Least free disk space in bytes. Records are copied while they are read, and DuckDB writes temporary files there."""
 
 _PIN = re.compile(r"^[^\s#]+==\S+", re.MULTILINE)
 """Pattern of a package and its version in constraints.txt, without the hashes that follow."""
+
+_EXTRAS = ("bundle", "checks", "dagster")
+"""Extras that declared releases need."""
 
 _CELLS = 8
 """Number of noise values in a test draw."""
@@ -61,21 +60,35 @@ def python_version(checkout: Path = CHECKOUT) -> list[Finding]:
 
 
 def packages(checkout: Path = CHECKOUT) -> list[Finding]:
-    """Check that the installed packages fit pyproject.toml and the versions pinned in constraints.txt."""
+    """Check that the installed packages are those that this one requires and, in a checkout, pins."""
     required = [Requirement(line) for line in _project(checkout)["dependencies"]]
-    pinned = [Requirement(pin) for pin in _PIN.findall((checkout / "constraints.txt").read_text(encoding="utf-8"))]
-    # Packages for development need not be installed.
-    installed = [one for one in pinned if _installed(one) is not None]
-    return [
-        _versions(f"{len(required)} packages that pyproject.toml requires", required),
-        _versions(f"{len(installed)} packages that constraints.txt pins", installed),
+    findings = [_versions(f"{len(required)} packages that od-release requires", required)]
+    pins = checkout / "constraints.txt"
+    if pins.is_file():
+        pinned = [Requirement(pin) for pin in _PIN.findall(pins.read_text(encoding="utf-8"))]
+        # Packages for development need not be installed.
+        installed = [one for one in pinned if _installed(one) is not None]
+        findings.append(_versions(f"{len(installed)} packages that constraints.txt pins", installed))
+    return findings
+
+
+def _project(checkout: Path) -> dict[str, Any]:
+    """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
+    file = checkout / "pyproject.toml"
+    if file.is_file():
+        project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        extras = project.get("optional-dependencies", {})
+        needed = [line for extra in _EXTRAS for line in extras.get(extra, ()) if not line.startswith("od-release[")]
+        return project | {"dependencies": [*project["dependencies"], *needed]}
+    lines = [Requirement(line) for line in importlib.metadata.requires("od-release") or []]
+    needed = [
+        str(line)
+        for line in lines
+        if line.name != "od-release"
+        and (line.marker is None or any(line.marker.evaluate({"extra": extra}) for extra in _EXTRAS))
     ]
-
-
-def _project(checkout: Path) -> dict[str, str]:
-    with (checkout / "pyproject.toml").open("rb") as file:
-        project: dict[str, str] = tomllib.load(file)["project"]
-    return project
+    python = importlib.metadata.metadata("od-release")["Requires-Python"]
+    return {"requires-python": python, "dependencies": needed}
 
 
 def _versions(what: str, required: list[Requirement]) -> Finding:
@@ -86,7 +99,7 @@ def _versions(what: str, required: list[Requirement]) -> Finding:
     ]
     if not others:
         return Finding(what)
-    return Finding(what, _some(others), "remove .venv, then make install")
+    return Finding(what, _some(others), "install od-release again (in a checkout: remove .venv, then make install)")
 
 
 def _installed(requirement: Requirement) -> str | None:
@@ -97,7 +110,7 @@ def _installed(requirement: Requirement) -> str | None:
 
 
 def compiled_kernels(folder: Path | None) -> list[Finding]:
-    """Check that compiled kernels are cached, and that one of them gives the right numbers.
+    """Check that compiled kernels are cached, and that one kernel gives the right numbers.
 
     Args:
         folder: cache folder of the current source files; None if no folder is writable.
@@ -119,7 +132,7 @@ def compiled_kernels(folder: Path | None) -> list[Finding]:
 
 
 def noise_backends() -> list[Finding]:
-    """Check that every noise backend can draw; the noise is discarded, and nothing is charged."""
+    """Check that every noise backend can draw. The noise is discarded, and nothing is charged."""
     return [found(f"noise backend {name}", partial(_draw, name)) for name in BACKENDS]
 
 
@@ -136,8 +149,10 @@ def _draw(name: str) -> None:
 
 
 def home_of_dagster(var: Path) -> list[Finding]:
-    """Check that Dagster's commands find the project's Dagster home, and that it has the project's settings."""
+    """Check that ``DAGSTER_HOME`` is the project's Dagster home, and that this folder has the project's settings."""
     what, home, stated = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
+    if stated_home() not in (None, home.resolve()):
+        return [Finding(f"{what}: {stated}, the home of another Dagster project, whose settings apply")]
     if stated and Path(stated).resolve() != home.resolve():
         return [
             Finding(what, f"it is {stated}, but the runs of this project are in {home}", f"export DAGSTER_HOME={home}")
@@ -181,7 +196,7 @@ def _is_open(path: Path) -> bool:
 
 
 def free_disk(var: Path, least: int = LEAST_FREE) -> list[Finding]:
-    """Check that the disk of the ``var`` folder has enough free space."""
+    """Check that the disk of the ``var`` folder has at least ``least`` bytes of free space."""
     there = next(folder for folder in (var, *var.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     what = f"free disk: {free / (1 << 30):.1f} GiB"
@@ -191,10 +206,11 @@ def free_disk(var: Path, least: int = LEAST_FREE) -> list[Finding]:
 
 
 def ledger(warehouse: Warehouse) -> list[Finding]:
-    """Check that the ledger is complete, and not older than its head and the public certificates."""
-    path, witnesses = warehouse.var / "ledger.sqlite", ledger_entries(warehouse.releases)
-    if path.exists():
-        return [found("ledger", lambda: f"{look_at_ledger(path, witnesses)} entries")]
+    """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
+    path, server = warehouse.ledger_place
+    witnesses = ledger_entries(warehouse.releases)
+    if server or path.exists():
+        return [found("ledger", lambda: f"{look_at_ledger(path, witnesses, server)} entries")]
     if not witnesses and not (warehouse.var / "confidential" / "ledger.head").exists():
         return [Finding("ledger: it does not exist yet, because nothing was released here")]
     return [
@@ -232,7 +248,7 @@ def _holders(lock: Path, locks: Path) -> Iterator[int]:
 
 
 def _state(process: int) -> str:
-    """Return the state of a process as the letter that Linux uses for it; ``?`` if it cannot be read."""
+    """Return the state of a process as the letter that Linux uses; ``?`` if the state cannot be read."""
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -244,7 +260,7 @@ def runs(var: Path) -> list[Finding]:
 
     A run without a process blocks all others, because the queue allows one run at a time.
     """
-    what, home = "runs of dead processes", dagster_home(var)
+    what, home = "runs of dead processes", stated_home() or dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return [Finding(f"{what}: nothing has run yet")]
     with dg.DagsterInstance.from_config(str(home)) as instance:
@@ -262,20 +278,14 @@ def code_location() -> list[Finding]:
     """Check that Dagster loads all declarations, as its UI and its daemon do."""
 
     def load() -> None:
-        from od_assets.definitions import defs
-
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
             try:
-                dg.Definitions.validate_loadable(defs())
+                dg.Definitions.validate_loadable(load_definitions())
             except OdError:
                 raise
-            except Exception as error:  # noqa: BLE001  # any exception of code or YAML below defs; no record is involved
-                raise OdError(
-                    "OD-CODE-LOCATION",
-                    f"{type(error).__name__}: {error}",
-                    next_step="correct the files below od_assets/defs; dg check defs shows the whole error",
-                ) from None
+            except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
+                raise unloadable(f"{type(error).__name__}: {error}") from None
 
     return [found("code location", load)]
 

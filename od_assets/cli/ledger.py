@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
@@ -11,6 +12,8 @@ import typer
 from od_assets.cli.options import Json
 from od_assets.cli.printing import console, print_frame
 from od_core.ledger.balance import Balance
+from od_core.ledger.integrity import chain_of
+from od_core.ledger.postgres_chain import SCHEMES, schema
 from od_core.privacy.accounting import float_above
 
 ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining budget of every data set.")
@@ -18,7 +21,7 @@ ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining bu
 
 @ledger_app.callback(invoke_without_command=True)
 def ledger(context: typer.Context, as_json: Json = False) -> None:
-    """Print the cap, spent and remaining budget of every data set and elementary period, and lost draws."""
+    """Print the cap, spent and remaining budget, and lost draws of every data set and elementary period."""
     from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
 
     if context.invoked_subcommand is not None:
@@ -44,7 +47,7 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
 
 @ledger_app.command("verify")
 def verify_ledger(as_json: Json = False) -> None:
-    """Check that the ledger is intact: no entry is edited or missing, and it is not older than its witnesses."""
+    """Check that no ledger entry was edited or lost, and that every charge is the cost of its noise."""
     from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
 
     entries = Warehouse().verify_ledger()
@@ -55,6 +58,29 @@ def verify_ledger(as_json: Json = False) -> None:
             f"The ledger is intact: {entries} entries; none was edited, and it has every entry that a public"
             " certificate names."
         )
+
+
+@ledger_app.command("schema")
+def print_schema(
+    writer: Annotated[str, typer.Option(help="PostgreSQL role of the releases, which must exist and own nothing.")],
+) -> None:
+    """Print the SQL statements with which the owner of a PostgreSQL database creates a ledger in it."""
+    typer.echo(schema(writer), nl=False)
+
+
+@ledger_app.command("copy")
+def copy_ledger(
+    target: Annotated[str, typer.Argument(help="A new SQLite file, or the address of a PostgreSQL database.")],
+) -> None:
+    """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
+    from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
+
+    warehouse = Warehouse()
+    warehouse.existing_ledger()  # verifies it
+    file, _ = warehouse.ledger_place
+    new = chain_of(file, target) if target.startswith(SCHEMES) else chain_of(Path(target).absolute())
+    entries = warehouse.ledger_chain.copy_to(new)
+    console.print(f"{entries} entries were copied and verified. This ledger is still the one that is charged.")
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Write the first declaration of a release and of its data set from answers to a few questions.
 
 No budget is spent. The first records are read to check whether a row may be many trips; they are not stored or shown.
-The classes of the declaration and the plan check whether the answers fit together.
+The components and the plan check whether the answers fit together.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from pydantic import ValidationError
 
 from od_assets.cli.declaration_files import already_there, make_file, removed_if_refused, write_text, yaml_block
 from od_assets.cli.init_questions import QUESTIONS, Question, as_list, as_yaml
-from od_assets.components import OdRelease, domain
+from od_assets.components import OdRelease
 from od_assets.components.declarations import declaration, declared_by, refuse_unloadable
 from od_assets.components.od_release import Trips
-from od_assets.project import project_root
+from od_assets.project import current_project
 from od_assets.runs.run_period import planned_period
-from od_assets.series import declared_names
 from od_core.errors import OdError
 from od_core.files.durable import absence
 from od_core.ledger.release_key import ReleaseKey
@@ -40,23 +39,20 @@ from od_core.records.row_meaning import unclear_records
 from od_core.records.zone_lists import read_zones
 
 ROOM = 5
-"""Number of releases that a computed cap allows.
-
-More than one is allowed for other tables of the same records, and for lost draws.
-"""
+"""Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""
 
 _DIGITS = 3
 """Number of significant digits of a computed cap."""
 
 _NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
-"""Temporary cap in the file of a data set, until the release is planned."""
+"""Temporary cap in the file of a data set, until the plan of the release is known."""
 
 
 _NAMED_COLUMNS = ("origin", "destination", "date", "trips", "column")
 
 Answers = Mapping[str, str]
 Fields = Mapping[str, str]
-"""Further fields of the release's declaration, by path of the field."""
+"""Additional fields of the release's declaration, by path of the field."""
 
 
 def answered(
@@ -68,10 +64,10 @@ def answered(
     """Return an answer to every question that applies, by flag, and show the columns of the files.
 
     Args:
-        given: answers by flag; None for those that are not given.
+        given: answers by flag; None for a flag without an answer.
         ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
-        tell: function that shows a line on the columns of a file and their types; a line never has a value.
-        settings: further fields of the release's declaration, by path of the field.
+        tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
+        settings: additional fields of the release's declaration, by path of the field.
 
     Raises:
         OdError: an answer is missing and there is no terminal; or it is unclear whether a row is one trip, and no
@@ -109,7 +105,7 @@ def _said_of_rows(
     tell: Callable[[str], None],
     settings: Fields,
 ) -> str:
-    """Return the answer on whether each row is one trip; ask only if the records suggest otherwise.
+    """Return the answer to whether each row is one trip. Ask the user only if the records suggest otherwise.
 
     Raises:
         OdError: the records suggest otherwise, and the user does not confirm that each row is one trip.
@@ -125,10 +121,10 @@ def _said_of_rows(
 
 
 def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
-    """Return the error for a newest file of records whose columns or first rows suggest that a row is not one trip.
+    """Return an error if the columns or first rows of the newest file of records suggest that a row is not one trip.
 
-    Returns None if nothing suggests so, if the answers state what a row is, or if no file can be read; other steps
-    report faults of the file.
+    Return None if nothing suggests it, if the answers state that a row is one trip or name a column of trips, or if no
+    file can be read. Other steps report faults of the file.
     """
     source = _newest_file(answers["records"])
     stated: dict[str, Any] = {}
@@ -159,8 +155,8 @@ def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
 def found_records(answers: Answers, settings: Fields) -> list[str]:
     """Return lines to show, with the columns of the newest file of records and their types.
 
-    The first line of a CSV file may be a record, so it is shown only if it contains one of the columns that the answers
-    or the reader name.
+    The first line of a CSV file may be a record, so the columns are shown only if one of them is named by the answers
+    or the reader.
     """
     source = _newest_file(answers["records"])
     if source is None:
@@ -188,7 +184,7 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
 
 def _newest_file(records: str) -> Path | None:
     """Return the file of the latest period that has one, or the one file for all periods; None if there is none."""
-    parts = str(project_root() / records).split("{period}")
+    parts = str(current_project().root / records).split("{period}")
     period = "([^/]+)".join(map(re.escape, parts))
     files: dict[datetime.date, Path] = {}
     for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
@@ -203,10 +199,10 @@ def _newest_file(records: str) -> Path | None:
 def found_zones(answers: Answers, _settings: Fields) -> list[str]:
     """Return lines to show, with the columns of the list of zones.
 
-    If the user gives a wrong path, the file may contain records, with a record in its first line. So the columns are
-    shown only if one of the levels is among them.
+    If the user gives a wrong path, the first line of the file may be a record. So the columns are shown only if one of
+    them is a named level.
     """
-    path = project_root() / answers["zones"]
+    path = current_project().root / answers["zones"]
     try:
         columns = [str(name) for name in read_zones(path).columns]
     except OdError as error:
@@ -241,9 +237,10 @@ class Initialized:
 
 
 def places_of(name: str) -> tuple[Path, Path]:
-    """Return the paths of two new files, of a release and of its data set. Raises OdError for a bad or taken name."""
+    """Return the paths of the new files of a release and its data set. Raises OdError for a bad or taken name."""
     ReleaseKey(name, "2001")  # it becomes the name of files
-    places = declared_names.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
+    project = current_project()
+    places = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
     for path in (places[0].parent, places[1]):
         if path.exists():
             raise already_there(path)
@@ -251,16 +248,16 @@ def places_of(name: str) -> tuple[Path, Path]:
 
 
 def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
-    """Write the declarations of a release and of its data set, and plan the release; write both files or neither.
+    """Write the declarations of a release and of its data set, if the release can be planned; write both or neither.
 
     Args:
         name: name of the release and of the data set.
         answers: answers to all questions, by flag.
-        settings: further fields of the release's declaration, by path of the field.
+        settings: additional fields of the release's declaration, by path of the field.
 
     Raises:
-        OdError: one of the files exists already; or the declaration or its plan is refused, after the written files are
-            removed again.
+        OdError: one of the files exists already; or the declaration or its plan is refused, in which case the written
+            files are removed.
     """
     places = places_of(name)
     release, data_set = _declared(name, answers, settings or {})
@@ -301,7 +298,7 @@ def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
 
 
 def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the attributes of the release and of its data set, from the answers and the further fields."""
+    """Return the attributes of the release and of its data set, from the answers and the additional fields."""
     release: dict[str, Any] = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None) | {
         "domain": name
     }
@@ -311,13 +308,13 @@ def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, 
         _put(data_set, question.place.removeprefix("domain:"), question.read(answer))
     release["name"] = name
     data_set["elementary_period"] = _elementary_period(release["periods"])
-    cap = data_set.pop("cap", {})  # the last field of the file
+    cap = data_set.pop("cap", {})  # put back below, as the last field of the file
     data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
     return release, data_set
 
 
 def _fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
-    """Write the answers on the release, and its further fields, into the attributes ``release``."""
+    """Write the answers on the release, and the additional fields in ``settings``, into the attributes ``release``."""
     for question, answer in _answers_of("", answers):
         _put(release, question.place, question.read(answer))
     for place, value in settings.items():
@@ -340,10 +337,7 @@ def _put(declared: dict[str, Any], place: str, value: Any) -> None:
 
 
 def _elementary_period(periods: Mapping[str, str]) -> str:
-    """Return the length of the periods.
-
-    For a single period, return its own length; for a span such as ``2001-01--2001-06``, the length of its first part.
-    """
+    """Return the length of the periods; for a span such as ``2001-01--2001-06``, the length of its first part."""
     every = periods["every"]
     return every if every in LENGTHS else str(Period(periods["first"].partition("--")[0]).length)
 
@@ -351,7 +345,7 @@ def _elementary_period(periods: Mapping[str, str]) -> str:
 def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of ``stated`` that are also in ``fitting``, with the values in ``fitting``.
 
-    ``fitting`` has the values as the component has read them, without values that equal the default.
+    ``fitting`` has the validated values, without values that equal the default.
     """
     return {
         name: _kept(value, fitting[name]) if isinstance(fitting[name], dict) else fitting[name]

@@ -1,4 +1,4 @@
-"""The command ``od-release plan``: print what a release would spend."""
+"""The command ``od-release plan``: print the planned budget and noise of a release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from od_assets.cli.printing import console, conversion_text, print_frame, print_
 
 
 def plan(release: Release, period: Period = None, as_json: Json = False) -> None:
-    """Print what a release would spend, and the noise of every level. Reads no record and spends nothing."""
+    """Print the budget that a release would spend, and the noise of every level. Reads no record and spends nothing."""
     from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import planned_period  # Dagster takes half a second to import
 

@@ -23,11 +23,14 @@ if TYPE_CHECKING:  # importing Dagster takes half a second
 console = PlainConsole(width=None if sys.stdout.isatty() else 120)
 
 WRONG = "bold red"
-"""Style of faults."""
+"""Style of faults on the terminal."""
 
 
 def spent_text(spent: Spent) -> str:
-    """Return the spent rho, and its epsilon by each accounting method, as text; the first one is the guaranteed one."""
+    """Return the spent budget as text: rho with epsilon by each accounting method, or epsilon, delta and rho.
+
+    The first epsilon is the one that the release guarantees.
+    """
     rho = f"rho {float_above(spent.rho):.6g}"
     if isinstance(spent, SpentDirectly):
         delta = f" and delta {float_above(spent.delta):.3g}" if spent.delta else ""
@@ -42,7 +45,8 @@ def spent_text(spent: Spent) -> str:
 def conversion_text(plan: Plan) -> str:
     """Return a sentence on how the rho of a release of flows was computed; empty for other kinds of releases.
 
-    If the expected conversion could not be used, the sentence states what it requires.
+    If rho was not computed by the declared or default conversion, the sentence states what the exact conversion
+    requires.
     """
     if not isinstance(plan, ReleasePlan):
         return ""
@@ -54,7 +58,7 @@ def conversion_text(plan: Plan) -> str:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """Print the outcome of one period: what was protected, spent and checked, or why it is not published."""
+    """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
     facts, released = outcome.facts, outcome.released
     if released is None:
         console.print(facts["release"], Text("is not published.", style=WRONG))
@@ -79,13 +83,13 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
-    """Print the sentences of a guarantee."""
+    """Print each sentence of a guarantee with its name."""
     for title, sentence in guarantee.items():
         console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
 
 
 def print_findings(findings: list[Finding]) -> None:
-    """Print one line per finding: its state, what was inspected and, for a fault, the next step."""
+    """Print one line per finding: its state, the inspected part and, for a fault, the next step."""
     for finding in findings:
         if finding.fault is None:
             console.print(f"ok     {finding.what}", soft_wrap=True)
@@ -95,7 +99,7 @@ def print_findings(findings: list[Finding]) -> None:
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:
-    """Print a table, with numbers aligned right; the first column is never wrapped."""
+    """Print a table with numbers aligned right. The first column is never wrapped."""
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(frame.columns):
         side: Literal["left", "right"] = "right" if pd.api.types.is_numeric_dtype(frame[column].dtype) else "left"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from od_assets.project import var_folder
+from od_assets.project import current_project
 from od_core import Release
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
@@ -40,13 +40,13 @@ class Compared:
         return int(self.changes["significant"].sum())
 
     def largest(self, top: int) -> pd.DataFrame:
-        """Return the ``top`` largest changes as a table to print; ``*`` marks the significant ones."""
+        """Return the ``top`` largest changes as a table to print. ``*`` marks changes larger than their uncertainty."""
         rows = self.changes.head(top)
         marks = rows["significant"].map({True: "*", False: ""})
         return rows.drop(columns="significant").assign(**{"": marks})
 
     def facts(self, top: int) -> dict[str, Any]:
-        """Return JSON-ready facts on the comparison, with the ``top`` largest changes."""
+        """Return the comparison, with the ``top`` largest changes, as a JSON-ready dictionary."""
         return {
             "before": str(self.before),
             "after": str(self.after),
@@ -71,7 +71,7 @@ def compared(
 
     Raises:
         OdError: a release is not published (the message lists the published ones); a release is not of flows; both
-            releases are the same; or as in :func:`changes`.
+            releases are the same; or :func:`od_core.flows.publishing.changes.changes` raised it.
     """
     (one, old), (other, new) = _opened(before), _opened(after)
     if one == other:
@@ -88,23 +88,8 @@ def compared(
 
 
 def _opened(name: str) -> tuple[ReleaseKey, Release]:
-    """Return the key and the release that a name stands for: a key, or the path of a bundle.
-
-    Raises:
-        OdError: the release is not published, or is not of flows.
-    """
-    place = Path(name)
-    if not place.exists():
-        key, releases = ReleaseKey.parse(name), var_folder() / "releases"
-        place = releases / key.folder
-        if not place.is_dir():
-            published = ", ".join(map(str, published_bundles(releases))) or "none"
-            raise OdError(
-                "OD-RELEASE-ABSENT",
-                f"{key} is not published here; published releases: {published}",
-                next_step="name a published release, or the folder of a bundle",
-            )
-    key, release = open_bundle(place)
+    """Return the key and release for a key or bundle path. Raises OdError if the release is absent or not of flows."""
+    key, release = open_bundle(bundle_named(name))
     if not isinstance(release, Release):
         raise OdError(
             "OD-COMPARE-KIND",
@@ -112,3 +97,19 @@ def _opened(name: str) -> tuple[ReleaseKey, Release]:
             next_step="name two releases of flows",
         )
     return key, release
+
+
+def bundle_named(name: str) -> Path:
+    """Return the place of a bundle, given the key of a release published here or a path. Raises OdError if absent."""
+    place = Path(name)
+    if place.exists():
+        return place
+    key, releases = ReleaseKey.parse(name), current_project().var / "releases"
+    if not (releases / key.folder).is_dir():
+        published = ", ".join(map(str, published_bundles(releases))) or "none"
+        raise OdError(
+            "OD-RELEASE-ABSENT",
+            f"{key} is not published here; published releases: {published}",
+            next_step="name a published release, or the folder of a bundle",
+        )
+    return releases / key.folder

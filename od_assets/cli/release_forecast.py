@@ -1,4 +1,4 @@
-"""Forecast the errors of a declared release from public tables only, for ``od-release forecast``."""
+"""Forecast the errors of a declared release from public tables only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from od_assets.project import var_folder
+from od_assets.project import current_project
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.evaluation.forecast import (
@@ -41,7 +41,7 @@ class Forecast:
 
     Attributes:
         release: name of the series.
-        table: name of the table that serves as the truth.
+        table: name of the table that is taken as the true flows.
         is_synthetic: whether that table is synthetic; otherwise it is published.
         source: sentences on that table and its consequences for the forecast.
         runs: number of simulated releases at each epsilon.
@@ -57,7 +57,7 @@ class Forecast:
     errors: pd.DataFrame
 
     def facts(self) -> dict[str, Any]:
-        """Return the forecast as JSON-ready facts."""
+        """Return the forecast as a JSON-ready dictionary."""
         return {
             "release": self.release,
             "table": self.table,
@@ -68,7 +68,7 @@ class Forecast:
         }
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Return tables to print, by title: errors by level, by size of the cells, and by epsilon."""
+        """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
         declared, whole = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
         by_level = self.errors[declared & whole][list(COLUMNS)].drop(columns="size_class")
         by_size = _by(self.errors[declared & ~whole], "size_class")
@@ -137,18 +137,18 @@ def forecast_of(
 def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
     """Return the newest published flows of the data set over the areas of the plan, or else a synthetic table.
 
-    Releases of the series itself are preferred to those of other series. Releases without trips are skipped, since they
-    tell nothing about errors.
+    Releases of the series itself are preferred to those of other series. Releases without trips are skipped, because
+    they do not show the errors of flows.
 
     Returns:
         The key of the release (None for a synthetic table) and the table.
     """
     origin, destination, found = plan.tree.origin, plan.tree.destination, []
-    for key, folder in published_bundles(var_folder() / "releases").items():
+    for key, folder in published_bundles(current_project().var / "releases").items():
         try:
             certificate = certificate_of(folder)
         except OdError:
-            continue  # verification reports what is wrong with a bundle
+            continue  # verification reports faults of bundles
         is_of_data_set = (certificate.get("format"), certificate.get("data_set")) == (
             FLOWS.format,
             settings.domain.name,
@@ -165,7 +165,7 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
 
 
 def _source(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
-    """Return sentences on the table that serves as the truth, and its consequences for the forecast."""
+    """Return sentences on the table that is taken as the true flows, and its consequences for the forecast."""
     spends = "No budget was spent, and no confidential data was read."
     if key is not None:
         return (

@@ -1,4 +1,4 @@
-"""The command ``od-release run``: release one period, or all of them."""
+"""The command ``od-release run``: release one period or all periods."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from od_assets.cli.printing import print_frame
 
 
 def status(as_json: Json = False) -> None:
-    """Print what is measured, published, spent and remaining for every declared release and period."""
+    """Print the state, the measured levels, and the spent and remaining rho of every declared release and period."""
     from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import period_status  # Dagster takes half a second to import
     from od_assets.series.declared_names import declared_releases

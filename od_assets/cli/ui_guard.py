@@ -1,7 +1,7 @@
-"""Guard the Dagster UI, so that only its operator can use it, and pages of other origins cannot.
+"""Guard the Dagster UI, so that only its operator can use it, and web pages of other origins cannot.
 
 Dagster's web server accepts every request: from a page of any origin, with any host name, and changes by GET. Anyone
-who can reach the server can launch runs, which spend budget, and report materializations that never happened.
+who can reach the server can launch runs, which spend budget, and report asset materializations that never happened.
 
 References:
     OWASP, Cross-Site Request Forgery Prevention Cheat Sheet: "Verifying Origin With Standard Headers".
@@ -19,17 +19,17 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-"""Host names of this machine. This check stops DNS rebinding, in which a page sends requests with its own host name."""
+"""Host names of this machine. Requests with other host names are refused, which stops DNS rebinding."""
 
 _GRAPHQL = "/graphql"
-"""The only path to which the UI posts requests, both queries and changes."""
+"""The only path to which the UI sends POST requests, for both queries and changes."""
 
 _KEPT_APART = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
 """Headers that keep other pages from framing the UI or loading its resources."""
 
 
 def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) -> ASGIApp:
-    """Return an application behind its guard, for HTTP and for websockets.
+    """Return an application that refuses requests without the token or from other origins, for HTTP and websockets.
 
     Args:
         app: Dagster's web application.
@@ -59,7 +59,7 @@ class _Guard:
         await (self._refusal(HTTPConnection(scope)) or self._app)(scope, receive, send_apart)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """Return the response to a request that is not passed on: a refusal or a redirect; None if it is passed on."""
+        """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
         if not _is_of_own_origin(asked.headers):
             return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
         if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
@@ -80,7 +80,7 @@ class _Guard:
         return secrets.compare_digest(given.encode(), self._token.encode())
 
     def _signed_in(self, asked: HTTPConnection) -> Response:
-        """Return a redirect to the same page that sets the cookie and removes the token from the address."""
+        """Return a redirect to the same page without the token in the address, which sets the cookie."""
         there = str(asked.url.remove_query_params("token"))
         answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
         answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
@@ -91,17 +91,14 @@ def _is_of_own_origin(headers: Headers) -> bool:
     """Return whether a request comes from a page of the requested host and port, or names no origin.
 
     Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
-    program, or it only reads a page; in that case, browsers do not show the answer to pages of other origins.
+    program, or only reads a page. Browsers do not show such an answer to pages of other origins.
     """
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2].lower() == headers["host"].lower()
 
 
 def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
-    """Return whether the UI makes requests with this method and path: GET, or POST of JSON to ``/graphql``.
-
-    Changes by GET, and Dagster's other endpoints for changes, are therefore refused.
-    """
+    """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``."""
     method, to_graphql = asked.scope["method"], asked.scope["path"] == _GRAPHQL
     if method == "POST":
         kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()

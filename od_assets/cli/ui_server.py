@@ -1,4 +1,4 @@
-"""Serve the Dagster UI behind its guard, with its code server and its daemon.
+"""Serve the Dagster UI behind its access control, with its own code server and daemon, or beside those of a deployment.
 
 ``od-release ui`` runs this module and all its child processes as one session.
 """
@@ -23,11 +23,11 @@ import uvicorn
 import yaml
 from dagster._cli.proxy_server_manager import ProxyServerManager
 from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget, WorkspaceLoadTarget
 from dagster_webserver.app import create_app_from_workspace_process_context
 
 from od_assets.cli.ui_guard import guarded
-from od_assets.project import project_root
+from od_assets.project import Project, current_project
 from od_core.errors import OdError
 from od_core.ledger.lock import exclusive
 
@@ -41,16 +41,23 @@ _HOST = r"[\w.-]+|\[[0-9A-Fa-f:]+\]"
 _LOG_LEVEL = "warning"
 
 
-def serve(port: int, hosts: Sequence[str]) -> int:
-    """Serve the UI until this process is told to end, and return the exit code: 1 if the daemon ended first, else 0.
+LOOPBACK = "127.0.0.1"
+"""Address of this machine that other machines cannot reach."""
+
+
+def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: Path | None = None) -> int:
+    """Serve the UI until this process is told to end. Return the exit code: 1 if its own daemon ended first, else 0.
 
     Args:
-        port: port on the loopback interface; 0 takes any free port.
+        port: port to listen on; 0 takes any free port.
         hosts: further host names that requests may have.
+        address: address to listen on.
+        workspace: file that names the code servers of a deployment, whose daemon runs elsewhere. If it is None, start a
+            code server of the current project and a daemon.
 
     Raises:
-        OdError: the port is taken; a host is not a valid name; the given token is too short or has other characters
-            than letters, digits, - and _.
+        OdError: the address or the port cannot be used; a host is not a valid name; or the token in the
+            environment is too short or has other characters than letters, digits, - and _.
     """
     given = os.environ.pop(TOKEN, None)  # runs do not need it
     if given is not None and not re.fullmatch(_LONG_ENOUGH, given, re.ASCII):
@@ -68,44 +75,57 @@ def serve(port: int, hosts: Sequence[str]) -> int:
             )
     token = given or secrets.token_urlsafe(32)
     with ExitStack() as stack:
-        listening = stack.enter_context(_listening(port))
+        listening = stack.enter_context(_listening(address, port))
         port = listening.getsockname()[1]
-        with exclusive(Path(os.environ["DAGSTER_HOME"])):  # else two processes may create its tables at once
+        with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create Dagster's tables at once
             instance = stack.enter_context(dg.DagsterInstance.get())
         instance.optimize_for_webserver(15_000, 3600, 20)  # as dagster-webserver does
-        workspace = stack.enter_context(_code_server(instance))
-        daemon = stack.enter_context(_daemon(workspace))
+        daemon = None
+        if workspace is None:
+            workspace = stack.enter_context(_code_server(instance))
+            daemon = stack.enter_context(_daemon(workspace))
         target = WorkspaceFileTarget([str(workspace)])
         context = stack.enter_context(WorkspaceProcessContext(instance, target, version=dg.__version__))
         app = guarded(create_app_from_workspace_process_context(context), token, f"od_release_ui_{port}", hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
-        threading.Thread(target=_end_without, args=(daemon, server), daemon=True).start()
+        if daemon is not None:
+            threading.Thread(target=_end_without, args=(daemon, server), daemon=True).start()
         query = "" if given else f"?token={token}"
         print(f"The Dagster UI runs until this command ends: http://localhost:{port}/{query}", flush=True)
         server.run(sockets=[listening])
-        if server.started and daemon.poll() is not None:
+        if server.started and daemon is not None and daemon.poll() is not None:
             print("The Dagster daemon has ended, so the UI has ended too.", file=sys.stderr)
             return 1
     return 0
 
 
-def _listening(port: int) -> socket.socket:
+def _listening(address: str, port: int) -> socket.socket:
     try:
-        return socket.create_server(("127.0.0.1", port))
+        return socket.create_server((address, port))
     except OSError as error:
         raise OdError(
-            "OD-UI-PORT", f"cannot listen on port {port}: {error.strerror}", next_step="give another --port"
+            "OD-UI-PORT",
+            f"cannot listen on port {port} of {address}: {error.strerror}",
+            next_step="give another --port, or as --listen an address of this machine",
         ) from None
 
 
 @contextmanager
 def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
     """Start a code server for the UI and the daemon, as ``dg dev`` does, and yield a workspace file that names it."""
-    target = WorkspaceFileTarget([str(project_root() / "workspace.yaml")])
+    target = _code_location(current_project())
     with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:
         workspace = Path(folder) / "workspace.yaml"
         workspace.write_text(yaml.dump({"load_from": list(servers.get_code_server_specs())}), encoding="utf-8")
         yield workspace
+
+
+def _code_location(project: Project) -> WorkspaceLoadTarget:
+    """Return what the UI loads: the workspace file of a project, or else the module of its definitions."""
+    workspace = project.root / "workspace.yaml"
+    if workspace.is_file():
+        return WorkspaceFileTarget([str(workspace)])
+    return ModuleTarget(project.module, None, str(project.root), project.root.name)
 
 
 @contextmanager
@@ -125,21 +145,19 @@ def _end_without(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> Non
 
 
 def _end_with_standard_input() -> None:
-    """Wait until standard input closes, then end this process.
-
-    Standard input is a pipe from the parent process, so it closes when the parent process ends.
-    """
+    """End this process when standard input closes, which is a pipe that closes when the parent process ends."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> None:
-    """Serve on the port of the first argument; the other arguments are further host names."""
+    """Serve as the arguments say: port, address, workspace file (empty for none), and further host names."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
     try:
-        sys.exit(serve(int(sys.argv[1]), sys.argv[2:]))
+        port, address, workspace, *hosts = sys.argv[1:]
+        sys.exit(serve(int(port), hosts, address, Path(workspace) if workspace else None))
     except OdError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""The command ``od-release verify``: check published releases against their measurements."""
+"""The command ``od-release verify``: recompute published releases and compare them with the published files."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 _POLITE_SECONDS = 3
-"""Time for a session to end by itself; Dagster needs up to two seconds, on a busy machine."""
+"""Time in seconds for a session to end by itself. On a busy machine, Dagster needs up to two seconds."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -55,7 +55,7 @@ def _end(*_: object) -> None:
 def _end_session(process: subprocess.Popen[bytes]) -> None:
     """Tell all processes of a session to end, and kill those that still run after :data:`_POLITE_SECONDS`."""
     deadline = time.monotonic() + _POLITE_SECONDS
-    with suppress(ProcessLookupError):  # no process is left
+    with suppress(ProcessLookupError):  # the session has no process any more
         os.killpg(process.pid, signal.SIGTERM)
         while time.monotonic() < deadline:
             process.poll()  # an ended process stays in the session until it is waited for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,14 +14,21 @@ from pydantic import ValidationError
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.section import Section, first_fault, is_switch
 from od_assets.components.series import Series
-from od_assets.series import declared_names
-from od_assets.series.declared_names import RELEASES, component_type, declared_comparisons, declared_releases
+from od_assets.project import current_project
+from od_assets.resources.warehouse import Warehouse
+from od_assets.series.declared_names import (
+    RELEASES,
+    component_type,
+    declaration_file,
+    declared_comparisons,
+    declared_releases,
+)
 from od_core.errors import OdError, nearest_known
 
 Declared = TypeVar("Declared", bound=Section)
 
 SERIES: dict[str, type[Series]] = dict(zip(RELEASES, (OdRelease, OdGroupSizes, OdStops), strict=True))
-"""Components of release series, by the type that a declaration names."""
+"""Components of release series, by the component type that a declaration names."""
 
 
 def comparison(name: str) -> OdComparison:
@@ -29,25 +37,20 @@ def comparison(name: str) -> OdComparison:
         raise OdError(
             "OD-EVALUATION-UNKNOWN",
             f"there is no comparison {name!r} ({nearest_known(name, declared_comparisons())})",
-            next_step="name a comparison declared below od_assets/defs",
+            next_step="name a declared comparison",
         )
-    return read_declaration(declared_names.DEFS / name / "defs.yaml", OdComparison)
+    return read_declaration(declaration_file(name), OdComparison)
 
 
 def declaration(name: str) -> Series:
-    """Return the declaration of a release series.
-
-    Raises:
-        OdError: there is no such series; or its declaration does not fit the component (the message names the file and
-            the field).
-    """
+    """Return the declaration of a release series. Raises OdError if it is absent or does not fit the component."""
     if name not in declared_releases():
         raise OdError(
             "OD-RELEASE-UNKNOWN",
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
-            next_step="name a release declared below od_assets/defs",
+            next_step="name a declared release; od-release init declares one",
         )
-    path = declared_names.DEFS / name / "defs.yaml"
+    path = declaration_file(name)
     release = read_declaration(path, SERIES[component_type(path)])
     if release.name != name:
         raise _fault(f"{name}/defs.yaml: name: {release.name!r} differs from the name of its folder")
@@ -56,7 +59,7 @@ def declaration(name: str) -> Series:
 
 
 def read_declaration(path: Path, component: type[Declared]) -> Declared:
-    """Return the declaration in a file.
+    """Return the declaration in a YAML file.
 
     Raises:
         OdError: the declaration does not fit the component; the message names the file and the field.
@@ -92,8 +95,39 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
     return made
 
 
+def load_definitions() -> dg.Definitions:
+    """Return all definitions of the current project, as its code location has them.
+
+    Raises:
+        OdError: They cannot be loaded.
+    """
+    project = current_project()
+    try:
+        found = getattr(importlib.import_module(project.module), "defs", None)
+        definitions = found() if callable(found) else found
+    except OdError:
+        raise
+    except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
+        raise unloadable(f"{type(error).__name__}: {error}") from None
+    if not isinstance(definitions, dg.Definitions):
+        raise unloadable(f"{project.module} has no definitions named defs")
+    warehouse = (definitions.resources or {}).get("od_warehouse")
+    if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
+        raise unloadable(
+            f"Python imports {project.module} from another copy of the project, which writes to {warehouse.var} and not"
+            f" to {project.var}"
+        )
+    return definitions
+
+
+def unloadable(message: str) -> OdError:
+    """Return the error for a project whose definitions cannot be loaded."""
+    step = "correct the project; dg check defs shows the whole error"
+    return OdError("OD-CODE-LOCATION", message, next_step=step)
+
+
 def refuse_unloadable(component: Series) -> None:
-    """Build the definitions of a series once; raise OdError if Dagster refuses its owners, cron lines or deadlines."""
+    """Raise OdError if Dagster refuses the definitions of a series, such as its owners, cron lines or deadlines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
         try:

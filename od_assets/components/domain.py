@@ -1,11 +1,10 @@
-"""Read the privacy domain of a data set from its YAML file; all releases of the data set share this file."""
-
-from pathlib import Path
+"""Read the privacy domain of a data set from its YAML file, which all releases of the data set share."""
 
 import yaml
 from pydantic import Field, ValidationError
 
 from od_assets.components.section import Number, Section, first_fault
+from od_assets.project import Project
 from od_core import PrivacyUnit
 from od_core.errors import OdError, nearest_known
 from od_core.privacy.budget import exact_fraction
@@ -14,7 +13,7 @@ from od_core.privacy.domain import PrivacyDomain
 
 
 class CapSection(Section):
-    """The cap of a data set's spending on one elementary period: rho, or epsilon and delta."""
+    """The cap of a data set's spending on one elementary period, in rho, or in epsilon and delta."""
 
     rho: Number | None = None
     epsilon: Number | None = None
@@ -24,7 +23,7 @@ class CapSection(Section):
     )
 
     def cap(self) -> Cap:
-        """Return the cap in the terms of od_core. Raises OdError if a number is out of range."""
+        """Convert this section to a cap of od_core. Raises OdError if a number is out of range."""
         return Cap(
             None if self.rho is None else exact_fraction("the cap", self.rho),
             None if self.epsilon is None else exact_fraction("the cap", self.epsilon),
@@ -51,7 +50,7 @@ class DomainSection(Section):
     cap: CapSection
 
     def domain(self, max_trips: int | None, max_weight: int | None = None) -> PrivacyDomain:
-        """Return the domain in the terms of od_core, with the bounds that a release declares.
+        """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
 
         Args:
             max_trips: contribution bound, the largest number of trips of a user that are counted; None for unit trip.
@@ -71,18 +70,14 @@ class DomainSection(Section):
         )
 
 
-DOMAINS = Path(__file__).parent.parent / "defs" / "domains"
-"""Folder of the domains, with one file per data set."""
-
-
-def read_domain(name: str) -> DomainSection:
-    """Return the declared domain of a data set.
+def read_domain(project: Project, name: str) -> DomainSection:
+    """Return the domain of a data set, as the project declares it.
 
     Raises:
         OdError: the file is missing or cannot be read, or a field is invalid; the message names the file and the field.
     """
-    path = DOMAINS / f"{name}.yaml"
-    known = tuple(sorted(file.stem for file in DOMAINS.glob("*.yaml")))
+    path = project.domains / f"{name}.yaml"
+    known = tuple(sorted(file.stem for file in project.domains.glob("*.yaml")))
     if name not in known:
         raise _fault(f"there is no privacy domain {name!r} ({nearest_known(name, known)})")
     try:
@@ -97,4 +92,4 @@ def read_domain(name: str) -> DomainSection:
 
 
 def _fault(message: str) -> OdError:
-    return OdError("OD-CONFIG", message, next_step="correct the privacy domains below od_assets/defs/domains")
+    return OdError("OD-CONFIG", message, next_step="correct the files in the folder domains of the declarations")

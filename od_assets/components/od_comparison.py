@@ -1,4 +1,4 @@
-"""The component of a comparison of mechanisms: its declaration, data sets, assets and jobs."""
+"""Define the component of a comparison of mechanisms: its declaration, data sets, assets and jobs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +9,10 @@ from pydantic import Field
 
 from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
 from od_assets.code_references import with_sources
+from od_assets.compatibility import owned_by
 from od_assets.components.section import Number, Section
-from od_assets.project import project_root
+from od_assets.project import Project, current_project
+from od_assets.resources.dead_runs import COMPARISON_TAG
 from od_core import Budget
 from od_core.errors import OdError
 from od_core.evaluation.comparison import DELTA, EPSILONS, NUMBER_OF_RUNS
@@ -21,7 +23,7 @@ from od_core.registry import choose
 
 
 class TableColumns(Section):
-    """Columns of a file of known flows."""
+    """Columns of a file of flows that are not confidential."""
 
     origin: str = "origin"
     destination: str = "destination"
@@ -47,13 +49,13 @@ class KnownTableSection(Section):
         ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
     )
 
-    def table(self) -> KnownTable:
+    def table(self, project: Project) -> KnownTable:
         """Return the table in the terms of od_core. Raises OdError if it is not marked as public or synthetic."""
         return KnownTable(
             self.name,
             self.marked,  # type: ignore[arg-type]  # checked by the table
-            project_root() / self.flows,
-            project_root() / self.zones,
+            project.root / self.flows,
+            project.root / self.zones,
             tuple(self.levels),
             RecordColumns(**self.columns.model_dump()),
             self.one_row_a_trip,
@@ -61,7 +63,7 @@ class KnownTableSection(Section):
 
 
 class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
+    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields."""
@@ -78,8 +80,8 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         ..., description="Name of the comparison and prefix of its assets: lower-case letters, digits, underscores."
     )
     owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
-    synthetic: list[str] = Field(default_factory=list, description="Names of the synthetic data sets of the paper.")
-    tables: list[KnownTableSection] = Field(default_factory=list)
+    synthetic: list[str] = Field(default=[], description="Names of the synthetic data sets of the paper.")
+    tables: list[KnownTableSection] = Field(default=[])
     mechanisms: list[str] | None = Field(None, description="Mechanisms to compare; all if left out.")
     epsilons: list[Number] = Field(list[Number](EPSILONS))
     runs: int = NUMBER_OF_RUNS
@@ -89,7 +91,7 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         """Return the description that ``dg list components`` shows."""
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["evaluation", "origin-destination"])
 
-    def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
+    def data_sets(self, project: Project) -> dict[str, Callable[[], KnownFlows]]:
         """Return functions that make the data sets, by name.
 
         Raises:
@@ -97,10 +99,10 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         """
         made, code, step = synthetic_data_sets(), "OD-EVALUATION-UNKNOWN", "correct the declaration of the comparison"
         chosen = {name: choose("synthetic data set", name, made, code=code, next_step=step) for name in self.synthetic}
-        return chosen | {table.name: table.table().read for table in self.tables}
+        return chosen | {table.name: table.table(project).read for table in self.tables}
 
-    def settings(self) -> ComparisonSettings:
-        """Return the declaration as settings.
+    def settings(self, project: Project | None = None) -> ComparisonSettings:
+        """Return the declaration as settings of a project, by default of the current one.
 
         Raises:
             OdError: as in :meth:`data_sets`; or a value is unknown or out of range.
@@ -113,9 +115,11 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
             raise OdError(
                 "OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="set runs to at least 1"
             )
+        project = project or current_project()
         return ComparisonSettings(
             self.name,
-            self.data_sets(),
+            project,
+            self.data_sets(project),
             mechanisms=None if self.mechanisms is None else tuple(self.mechanisms),
             epsilons=tuple(map(str, self.epsilons)),
             runs=self.runs,
@@ -123,17 +127,19 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
         """Build the assets and their jobs."""
-        assets = evaluation_assets(self.settings(), {"owners": self.owners, "code_version": "1"})
+        assets = evaluation_assets(self.settings(Project.of(context)), {"owners": self.owners, "code_version": "1"})
         job = dg.define_asset_job(
             f"{self.name}_runs",
             selection=dg.AssetSelection.assets([self.name, "runs"]),
             description="Release one data set repeatedly with every mechanism; existing runs are kept.",
-            owners=self.owners,
+            **owned_by(self.owners),
+            tags={COMPARISON_TAG: self.name},
         )
         report = dg.define_asset_job(
             f"{self.name}_report",
             selection=dg.AssetSelection.assets([self.name, "tables"], [self.name, "figures"]),
             description="Tables and figures of all existing runs.",
-            owners=self.owners,
+            **owned_by(self.owners),
+            tags={COMPARISON_TAG: self.name},
         )
         return dg.Definitions(assets=with_sources(assets), jobs=[job, report])

@@ -1,4 +1,4 @@
-"""The component of a series of group-size tables: its declaration, assets, checks, jobs and schedules."""
+"""Define the component of a series of group-size tables: its declaration, assets, checks, jobs and schedules."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from od_assets.assets.group_sizes import GROUP_SIZE_ASSETS
+from od_assets.assets.group_sizes import group_size_assets
 from od_assets.assets.tables import table_assets
 from od_assets.checks.release_checks import group_size_checks
 from od_assets.components.section import Number, Section
@@ -17,7 +17,7 @@ from od_assets.components.series import (
     Zones,
     example_domain,
 )
-from od_assets.project import project_root
+from od_assets.project import Project, current_project
 from od_assets.series.group_size_settings import GroupSizeSettings
 from od_core import Budget
 from od_core.errors import OdError
@@ -58,19 +58,19 @@ class GroupList(Section):
 
 
 class EstimatedTopCode(Section):
-    """A top code that is estimated from the records and charged; it requires a named mechanism."""
+    """A top code that is estimated from the records, for a part of the budget; it requires a named mechanism."""
 
     share: Number = Field("1/20", description="Share of epsilon for the estimate.")
     most: int = Field(..., description="Public bound; larger groups count as groups of this many members.")
 
 
 class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
+    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
         name = Path(request.target_path).name
-        example_domain(name)
+        example_domain(request, name)
         dg.scaffold_component(
             request,
             {
@@ -97,7 +97,7 @@ class OdGroupSizes(Series):
     )
     privacy: PureEpsilon
     mechanism: str | None = Field(None, description="Mechanism; if left out, a rule on public numbers chooses it.")
-    mechanism_options: dict[str, bool | str | int | float] = Field(default_factory=dict)
+    mechanism_options: dict[str, bool | str | int | float] = Field({})
     top_code: int | EstimatedTopCode = Field(
         ...,
         description=(
@@ -111,11 +111,12 @@ class OdGroupSizes(Series):
         """Return the description that ``dg list components`` shows."""
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "group-sizes"])
 
-    def settings(self) -> GroupSizeSettings:
-        """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
+    def settings(self, project: Project | None = None) -> GroupSizeSettings:
+        """Return the declaration as settings; see :meth:`Series.settings`."""
+        project = project or current_project()
         form = self.trips.one_trip_a_row()
-        columns, grouping = self._columns(form), self._grouping()
-        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
+        columns, grouping = self._columns(form), self._grouping(project)
+        domain = self.checked_domain(project, self.trips.files, has_dates=columns.date is not None, trips_alone=True)
         if self.mechanism is None and self.mechanism_options:  # otherwise they would be ignored
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
@@ -124,6 +125,7 @@ class OdGroupSizes(Series):
             )
         return GroupSizeSettings(
             name=self.name,
+            project=project,
             **self.timing(domain),
             records=self.trips.files,
             columns=columns,
@@ -147,7 +149,7 @@ class OdGroupSizes(Series):
         return TopCodeEstimate(exact_fraction("the share of the top code", given.share), given.most)
 
     def _columns(self, form: RecordFormat) -> RecordColumns:
-        """Return the columns of codes (as origin and destination) and dates. Raises OdError if one is missing."""
+        """Return the columns of codes (as origin and destination) and dates. Raises OdError if a column is missing."""
         given = self.trips.columns
         date = given.date or form.columns.date
         code: ColumnName | None = given.group
@@ -163,17 +165,17 @@ class OdGroupSizes(Series):
             raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
         return RecordColumns(code, code, date=date)
 
-    def _grouping(self) -> Grouping:
+    def _grouping(self, project: Project) -> Grouping:
         if self.groups is None:
             return AreasByDay()
-        return ListedGroups(project_root() / self.groups.file, self.groups.group, self.groups.area)
+        return ListedGroups(project.root / self.groups.file, self.groups.group, self.groups.area)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        settings = self.settings()
+        settings = self.settings(Project.of(context))
         mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
         traits, checks = self.traits(settings, mechanism), group_size_checks(settings)
-        assets = table_assets(settings, settings.periods.definition(), traits, GROUP_SIZE_ASSETS, checks)
+        assets = table_assets(settings, settings.periods.definition(), traits, group_size_assets(settings), checks)
         return self.definitions(settings, assets, checks)
 
 

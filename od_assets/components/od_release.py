@@ -1,4 +1,4 @@
-"""The component of a series of flows: its declaration, assets, checks, jobs and schedules."""
+"""Define the component of a series of flows: its declaration, assets, checks, jobs and schedules."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from od_assets.assets.publication import publication_assets
 from od_assets.checks.release_checks import release_checks
 from od_assets.components.section import Number, Section
 from od_assets.components.series import Records, Series, Zones, example_domain
+from od_assets.project import Project, current_project
 from od_assets.series.engine import SparkEngine
 from od_assets.series.settings import ReleaseSettings
 from od_core import Budget
@@ -23,7 +24,7 @@ from od_core.privacy.neighbours import fault_share
 
 
 class Columns(Section):
-    """Columns of the files of records; the reader defines the defaults (origin and destination for reader table)."""
+    """Columns of the files of records. The reader defines the defaults (origin and destination for reader table)."""
 
     origin: str | None = None
     destination: str | None = None
@@ -57,14 +58,14 @@ class Privacy(Section):
 
 
 class BandsSection(Section):
-    """Cuts of the flow tree; levels below the first cut are processed part by part, in little memory."""
+    """Cuts of the flow tree. Levels below the first cut are processed part by part, which takes little memory."""
 
     cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, such as [4].")
     part_trips: int = Field(PART_TRIPS, description="Approximate number of released trips in one part.")
 
 
 class Spark(Section):
-    """A Spark cluster that counts the records where they are and processes the parts."""
+    """A Spark cluster that counts the records where they are stored and processes the parts."""
 
     address: str | None = Field(
         None, description="Address of Spark Connect, such as sc://host:15002, or of a master, such as local[4]."
@@ -81,12 +82,12 @@ class Spark(Section):
 
 
 class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
+    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
         name = Path(request.target_path).name
-        example_domain(name)
+        example_domain(request, name)
         dg.scaffold_component(
             request,
             {
@@ -116,7 +117,7 @@ class OdRelease(Series):
     )
     privacy: Privacy
     mechanism: str = "inftda_refined"
-    mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
+    mechanism_options: dict[str, str | int | float] = Field({})
     tree: str = "destination"
     intervals: bool = Field(True, description="Whether every published cell has a 90 % interval.")
     bands: BandsSection | None = Field(
@@ -132,8 +133,9 @@ class OdRelease(Series):
         """Return the description that ``dg list components`` shows."""
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "origin-destination"])
 
-    def settings(self) -> ReleaseSettings:
-        """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
+    def settings(self, project: Project | None = None) -> ReleaseSettings:
+        """Return the declaration as settings; see :meth:`Series.settings`."""
+        project = project or current_project()
         form = self.trips.record_format()
         columns = form.columns_with(**self.trips.columns.model_dump())
         if self.trips.one_row_a_trip and not columns.counts_rows:
@@ -143,6 +145,7 @@ class OdRelease(Series):
                 next_step="remove the wrong declaration",
             )
         domain = self.checked_domain(
+            project,
             self.trips.files,
             has_dates=columns.date is not None,
             max_trips=self.max_trips,
@@ -158,6 +161,7 @@ class OdRelease(Series):
         privacy, others = self.privacy, self.destination_geography
         return ReleaseSettings(
             name=self.name,
+            project=project,
             **self.timing(domain),
             records=self.trips.files,
             columns=replace(columns, user=domain.unit.column),
@@ -238,7 +242,7 @@ class OdRelease(Series):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        settings = self.settings()
+        settings = self.settings(Project.of(context))
         partitions = settings.periods.definition()
         traits = self.traits(settings, settings.mechanism.name)
         assets = [

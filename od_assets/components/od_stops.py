@@ -1,4 +1,4 @@
-"""The component of a series of trips with stops: its declaration, assets, checks, jobs and schedules."""
+"""Define the component of a series of trips with stops: its declaration, assets, checks, jobs and schedules."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from od_assets.assets.tables import table_assets
 from od_assets.checks.release_checks import stops_checks
 from od_assets.components.section import Section
 from od_assets.components.series import PureEpsilon, Records, Series, example_domain
+from od_assets.project import Project, current_project
 from od_assets.series.stops_settings import StopsSettings
 from od_core import Budget
 from od_core.errors import OdError
@@ -54,12 +55,12 @@ class PlaceMap(Section):
 
 
 class StopsScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
+    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
         name = Path(request.target_path).name
-        example_domain(name)
+        example_domain(request, name)
         dg.scaffold_component(
             request,
             {
@@ -85,18 +86,19 @@ class OdStops(Series):
     map: PlaceMap
     privacy: PureEpsilon
     mechanism: str = "privtree"
-    mechanism_options: dict[str, bool | str | int | float] = Field(default_factory=dict)
+    mechanism_options: dict[str, bool | str | int | float] = Field({})
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         """Return the description that ``dg list components`` shows."""
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "trips-with-stops"])
 
-    def settings(self) -> StopsSettings:
-        """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
+    def settings(self, project: Project | None = None) -> StopsSettings:
+        """Return the declaration as settings; see :meth:`Series.settings`."""
+        project = project or current_project()
         form, named, places = self.trips.one_trip_a_row(), self.trips.columns.places, self.map
         columns = form.columns_with(date=self.trips.columns.date)
-        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
+        domain = self.checked_domain(project, self.trips.files, has_dates=columns.date is not None, trips_alone=True)
         if named is not None and len(named) < 2:
             raise OdError("OD-CONFIG", "a trip needs at least two places", next_step="name the columns of its places")
         if places.edges is not None and len(places.edges) != 4:
@@ -104,6 +106,7 @@ class OdStops(Series):
         west, east, south, north = places.edges or [0.0] * 4
         return StopsSettings(
             name=self.name,
+            project=project,
             **self.timing(domain),
             records=self.trips.files,
             columns=(
@@ -128,7 +131,7 @@ class OdStops(Series):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        settings = self.settings()
+        settings = self.settings(Project.of(context))
         traits, checks = self.traits(settings, settings.mechanism.name), stops_checks(settings)
         assets = table_assets(settings, settings.periods.definition(), traits, stops_assets(settings), checks)
         return self.definitions(settings, assets, checks)

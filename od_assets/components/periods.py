@@ -1,4 +1,4 @@
-"""Declare and check the periods of a series, the paths of their files, arrivals and freshness."""
+"""Declare and check the periods of a series, the paths of their files, and the conditions for a release."""
 
 import datetime
 import string
@@ -14,20 +14,20 @@ from od_core.periods import Period
 
 
 class Periods(Section):
-    """The periods of a series."""
+    """The first and the last period of a series, and the length of its periods."""
 
     first: str = Field(..., description="First period: 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30.")
     last: str | None = Field(None, description="Last period; leave out for a series without an end.")
     every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
 
     def checked(self, time_zone: str | None) -> SeriesPeriods:
-        """Return the periods, whose days begin in the given time zone. Raises OdError if the periods are invalid."""
+        """Return the checked periods, whose days begin in the given time zone. Raises OdError if they are invalid."""
         last = None if self.last is None else Period(self.last)
         return SeriesPeriods(self.every, Period(self.first), last, time_zone)
 
 
 class Arrivals(Section):
-    """Conditions under which a period is released automatically once its file is there."""
+    """Conditions under which a period is released automatically once its file has arrived."""
 
     settled_seconds: int = Field(
         60, description="Seconds for which a file must be unchanged before it counts as complete."
@@ -41,7 +41,7 @@ class Arrivals(Section):
     )
 
     def check(self, *, one_file: bool) -> None:
-        """Check the path of the marker and the time. Raises OdError if one is invalid.
+        """Check the path of the marker and the number of seconds. Raises OdError if one of them is invalid.
 
         Args:
             one_file: whether one file contains all periods; the path of the marker then need not name the period.
@@ -53,7 +53,7 @@ class Arrivals(Section):
 
 
 class Freshness(Section):
-    """Deadlines for publication; Dagster reports a missed one."""
+    """Deadlines for publication. Dagster reports a missed deadline."""
 
     deadline: str = Field(..., description="Cron line of the deadlines, in the series' time zone.")
     within_days: int = Field(
@@ -79,8 +79,8 @@ class Freshness(Section):
 def check_files(files: str, *, one_file: bool) -> None:
     """Check that the path of the records contains ``{period}``, unless one file may contain all periods.
 
-    If one file without dates served for all periods, the same records would be released again under the cap of each
-    period.
+    If one file without dates served for all periods, the same records would be released once per period, and charged to
+    the caps of different periods.
 
     Args:
         files: path of the records.

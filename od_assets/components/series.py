@@ -1,4 +1,4 @@
-"""Define the base component of release series: common sections of the declaration, checks, jobs and schedules."""
+"""Define the base component of release series: common sections of declarations, checks, jobs and schedules."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -11,9 +11,11 @@ from pydantic import Field, field_validator
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.code_references import with_sources
-from od_assets.components.domain import DOMAINS, read_domain
+from od_assets.compatibility import owned_by
+from od_assets.components.domain import read_domain
 from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
 from od_assets.components.section import Number, Section
+from od_assets.project import DOMAINS, Project, current_project, project_at
 from od_assets.resources.dead_runs import release_tags
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.partitions import SINGLE, SeriesPeriods
@@ -37,14 +39,18 @@ cap: {{rho: "0.1", reason: "five releases a month at epsilon 1"}}
 """
 
 
-def example_domain(name: str) -> None:
+def example_domain(request: dg.ScaffoldRequest[Any], name: str) -> None:
     """Write an example of a privacy domain if the data set has none; the owner of the data set must change it."""
-    if not (domain := DOMAINS / f"{name}.yaml").exists():
+    project = None if request.project_root is None else project_at(request.project_root)
+    domains = Path(request.target_path).parent / DOMAINS if project is None else project.domains
+    domain = domains / f"{name}.yaml"
+    if not domain.exists():
+        domains.mkdir(exist_ok=True)
         domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
 
 
 class Records(Section):
-    """Location and format of the confidential records; subclasses add the columns that they read."""
+    """Location and format of the confidential records. Subclasses add the columns that they read."""
 
     files: str = Field(..., description="Path of a period's file, with {period} in it, or of one file with dates.")
     reader: str = Field(
@@ -80,7 +86,7 @@ class Records(Section):
     accept_empty: bool = Field(False, description="Whether a period without a counted record is released.")
 
     def record_format(self) -> RecordFormat:
-        """Return the format of the records. Raises OdError for an unknown reader, or an option that does not fit it."""
+        """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
         has_several_periods = "{period" not in self.files
         form = format_named(self.reader).declared(
             categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
@@ -111,7 +117,7 @@ class Records(Section):
 
 
 class AreaParents(Section):
-    """Columns of a list that contains the areas of all levels."""
+    """Columns of a list that contains the areas of all levels, with their parents."""
 
     area: str = Field("area", description="Column of codes.")
     parent: str = Field("parent", description="Column of the codes of the parents; blank at the first level.")
@@ -137,10 +143,18 @@ class Zones(Section):
         description="Code of an area that is added at every level, to which records from unlisted places are assigned.",
     )
     version: str | None = Field(None, description="The owner's name of this list, such as 2018; it is published.")
-    coordinates: tuple[str, str] | None = Field(
+    coordinates: list[str] | None = Field(
         None,
         description="Columns of latitude and longitude, in degrees; they are published, for the map of the report.",
     )
+
+    @field_validator("coordinates")
+    @classmethod
+    def refuse_other_than_two(cls, value: list[str] | None) -> list[str] | None:
+        """Refuse coordinates that are not two columns."""
+        if value is not None and len(value) != 2:
+            raise ValueError("name two columns: of latitude and of longitude")
+        return value
 
     @field_validator("prefixes", mode="before")
     @classmethod
@@ -161,12 +175,12 @@ class Zones(Section):
             unknown=self.unknown,
             unknown_area=self.unknown_area,
             version=self.version,
-            coordinates=self.coordinates,
+            coordinates=None if self.coordinates is None else (self.coordinates[0], self.coordinates[1]),
         )
 
 
 class PureEpsilon(Section):
-    """Budget of one release with a pure epsilon."""
+    """Budget of one release as an epsilon, with delta 0."""
 
     epsilon: Number
 
@@ -187,19 +201,23 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
     freshness: Freshness | None = Field(None, description="Deadline by which a release must be published.")
 
     @abstractmethod
-    def settings(self) -> SeriesSettings[Any, Any]:
-        """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
+    def settings(self, project: Project | None = None) -> SeriesSettings[Any, Any]:
+        """Return the declaration as settings of a project, by default of the current one.
 
-    def partitions(self) -> dg.PartitionsDefinition:
+        Raises:
+            OdError: a value is out of range or unknown.
+        """
+
+    def partitions(self, project: Project | None = None) -> dg.PartitionsDefinition:
         """Return the periods as Dagster partitions. Raises OdError as :meth:`checked_periods` does."""
-        return self.checked_periods().definition()
+        return self.checked_periods(project).definition()
 
-    def checked_periods(self) -> SeriesPeriods:
+    def checked_periods(self, project: Project | None = None) -> SeriesPeriods:
         """Return the periods, in the time zone of the data set. Raises OdError if periods or domain are invalid."""
-        return self.periods.checked(read_domain(self.domain).time_zone)
+        return self.periods.checked(read_domain(project or current_project(), self.domain).time_zone)
 
     def timing(self, domain: PrivacyDomain) -> dict[str, Any]:
-        """Return the fields of the settings on periods and on complete files; days begin in the domain's time zone."""
+        """Return the settings on periods and complete files, by field. Days begin in the domain's time zone."""
         arrivals = self.arrivals
         return {
             "periods": self.periods.checked(domain.time_zone),
@@ -209,6 +227,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
 
     def checked_domain(
         self,
+        project: Project,
         files: str,
         *,
         has_dates: bool,
@@ -219,15 +238,16 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         """Check that the name, the periods, the files and the noise are valid, and return the domain to charge.
 
         Args:
+            project: project that declares the series.
             files: path of the records.
             has_dates: whether the records have dates.
-            trips_alone: whether this kind of release can protect only single trips.
+            trips_alone: True if this kind of release can protect only single trips.
             max_trips, max_weight: as in :meth:`od_assets.components.domain.DomainSection.domain`.
 
         Raises:
-            OdError: one of these is invalid or does not fit the domain.
+            OdError: one of the checked values is invalid or does not fit the domain.
         """
-        declared = read_domain(self.domain)
+        declared = read_domain(project, self.domain)
         periods = self.periods.checked(declared.time_zone)
         ReleaseKey(self.name, periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = has_dates or periods.every == SINGLE
@@ -263,12 +283,13 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         """Return the assets, checks, jobs, schedules and sensors, whose names begin with the name of the series."""
         verification = daily_check(settings)
         verify_job, verify_daily = daily_schedule(self.name, self.owners, verification)
+        own = [key for asset in assets for key in asset.keys]
         job = dg.define_asset_job(
             f"{self.name}_release",
-            selection=dg.AssetSelection.key_prefixes([self.name]) - dg.AssetSelection.checks(verification),
+            selection=dg.AssetSelection.assets(*own) - dg.AssetSelection.checks(verification),
             description=f"Release one period of {self.name}, or read it back if it is already released.",
             tags=release_tags(self.name, self.revision, settings.periods.every),
-            owners=self.owners,
+            **owned_by(self.owners),
         )
         schedules = [] if self.schedule is None else [release_schedule(settings, self.owners, self.schedule, job)]
         sensors = [] if self.arrivals is None else [arrival_sensor(settings, self.owners, job)]

@@ -1,1 +1,1 @@
-"""Declarations of the project: one folder per release or comparison, the domains, and shared resources."""
+"""Declarations of this project: one folder per release or comparison, the domains, the warehouse and the executor."""

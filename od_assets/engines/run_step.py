@@ -10,11 +10,7 @@ from od_assets.resources.release_work import FlowWork
 
 
 def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str = "") -> None:
-    """Run one of :data:`STEPS` in this process, or with ``spark-submit`` if the series declares it.
-
-    Raises:
-        OdError: as in the step; or as in :func:`od_assets.engines.spark_submit.submit`.
-    """
+    """Run a step of :data:`STEPS` in this process, or with ``spark-submit`` if the series declares it."""
     engine = work.settings.engine
     if engine is not None and engine.submit:
         submit(context, work, step, argument)

@@ -1,7 +1,7 @@
-"""Run a step of a release in a ``spark-submit`` process. The process reports its outcome through Dagster Pipes.
+"""Run a step of a release in a ``spark-submit`` process, which reports its outcome through Dagster Pipes.
 
 The output of the process is written to a file in the confidential folder. The outcome has only public text, because
-Dagster stores everything that Pipes transmits.
+Dagster stores all messages of Pipes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import use_session
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
+from od_core.ledger.confidential import ConfidentialFolder
 
 
 def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str) -> None:
-    """Run a step in a ``spark-submit`` process, and wait for its outcome.
-
-    Raises:
-        OdError: as in the step; or the process ended without an outcome.
-    """
+    """Run a step of :data:`STEPS` in a ``spark-submit`` process. Raises OdError if the step or the process fails."""
     from pyspark import cloudpickle  # pickles read-only mappings too
 
     settings = work.settings
@@ -71,16 +68,17 @@ def main() -> None:
     from od_core.spark.session import check_session
 
     task = Path(sys.argv[1])
+    confidential = ConfidentialFolder(task.parent.parent)
     with open_dagster_pipes() as pipes:
-        warehouse, outcome = Warehouse(), {"done": ""}
+        outcome = {"done": ""}
         try:
-            with warehouse.confidential.errors_stay_inside(spent=STAYS_CHARGED):
+            with confidential.errors_stay_inside(spent=STAYS_CHARGED):
                 settings, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")
                 check_session(session)
                 use_session(settings.engine, session)
-                STEPS[step](FlowWork(warehouse, settings, key), argument)
+                STEPS[step](FlowWork(Warehouse.of(settings.project), settings, key), argument)
                 session.stop()
         except OdError as error:
             outcome = {"code": error.code, "message": error.message, "next_step": error.next_step, "spent": error.spent}

@@ -9,22 +9,19 @@ from collections.abc import Callable
 from dagster import EventLogEntry
 
 _SECONDS_BETWEEN = 2
-"""Least time between two messages. Dagster takes 1/30 s per message, as long as a file of a small bundle takes."""
+"""Least number of seconds between two messages. Dagster takes 1/30 s per message, as long as writing a small file."""
 
 _ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
 
 
 def one_of_all(entry: EventLogEntry) -> tuple[int, int, str] | None:
-    """Return the number, the total and the name in a message such as ``3 of 40: flows.csv``; None for other entries."""
+    """Return the number, the total and the name in a message such as ``3 of 40: flows.csv``, or None."""
     found = _ONE_OF_ALL.match(entry.user_message)
     return None if found is None else (int(found[1]), int(found[2]), found[3])
 
 
 def now_and_then(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
-    """Return a function that calls ``say`` with messages such as ``3 of 40: flows.csv``, at most once in two seconds.
-
-    The arguments of the returned function are the number, the total and the name.
-    """
+    """Return a function that passes messages such as ``3 of 40: flows.csv`` to ``say``, at most once in two seconds."""
     said = time.monotonic()
 
     def tell(number: int, parts: int, name: str) -> None:

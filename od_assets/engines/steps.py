@@ -19,7 +19,7 @@ Step = Callable[[FlowWork, str], None]
 
 
 def count(work: FlowWork, folder: str) -> None:
-    """Confidential: count the records of a period into a folder of the store."""
+    """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
     settings, plan, confidential = work.settings, work.plan, work.warehouse.confidential
     asked: dict[str, Any] = {"unit": settings.unit, "fault_threshold": settings.fault_threshold}
     asked["key"] = confidential.key()
@@ -43,7 +43,7 @@ def count(work: FlowWork, folder: str) -> None:
 
 
 def measure(work: FlowWork, number: str) -> None:
-    """Measure a band part by part, and copy its measurements into the confidential folder."""
+    """Measure the band with the given number part by part, and copy its measurements into the confidential folder."""
     plan, staged, band = work.plan, work.staged, int(number)
     staged.refuse_other_plan(plan)
     counts = work.counts
@@ -73,7 +73,7 @@ def refine(work: FlowWork, _: str) -> None:
 
 
 def attempt(work: FlowWork) -> Work:
-    """Return the current work on the parts of a release. Raises OdError if no such work has begun."""
+    """Return the current attempt to measure the parts of a release. Raises OdError if there is none."""
     return Work(work.store, noise=noise_named(work.settings.noise), **work.staged.attempt())
 
 

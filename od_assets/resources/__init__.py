@@ -1,1 +1,1 @@
-"""Dagster resources: the warehouse, and the channel of notices."""
+"""Define Dagster resources and the work on releases that uses them."""

@@ -1,4 +1,4 @@
-"""Check that the file of a period is there and complete, and report files that changed after publication."""
+"""Check that the file of a period exists and is complete, and report files that changed after publication."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Arrival:
 
     Attributes:
         key: key of the period's release.
-        waits: what the release still waits for, in words; None if it may run.
+        waits: reason why the release cannot run yet, in words; None if it can run.
         written: time at which the file was last written; None if there is no file on this machine.
     """
 
@@ -35,7 +35,7 @@ class Arrival:
 
 
 def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
-    """Return whether the records of a period have arrived: the file exists, is complete, and no longer changes.
+    """Return the state of the file of a period: whether it exists, is complete, and no longer changes.
 
     If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
     time; both its modification time and its change time count, because a copy cannot set the change time back. A file
@@ -69,7 +69,7 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
 def correction(
     settings: SeriesSettings[Any, Any], found: Arrival, published: ReleaseKey, warehouse: Warehouse
 ) -> str | None:
-    """Return a sentence on how to release a published period again; None if there is no reason to do so.
+    """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
     A new release of a period is charged again, so it is always run by hand. A file with several periods changes
     whenever a period is added, so its change is no reason.
@@ -78,7 +78,7 @@ def correction(
         settings: settings of the series.
         found: state of the file of the period.
         published: key of the newest release of the period.
-        warehouse: the warehouse of the public bundles.
+        warehouse: the warehouse with the public bundles.
     """
     if found.key.revision > published.revision:
         return (
@@ -97,7 +97,7 @@ def correction(
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:
-    """Raise OdError if a file of records does not have the SHA-256 in its marker, which ``sha256sum`` can write.
+    """Check a file of records against its marker, a file with the SHA-256 as ``sha256sum`` writes it.
 
     A marker without a digest of this file states only that the file is complete.
 

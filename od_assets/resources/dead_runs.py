@@ -1,57 +1,77 @@
-"""Find and report runs whose process no longer exists.
-
-Dagster never ends such runs, and they block the queue, which allows one run at a time.
-"""
+"""Find runs whose process no longer exists and which would block the queue for ever, and report them as failed."""
 
 from __future__ import annotations
 
 import datetime
+import multiprocessing
 import os
 import socket
+import sys
 from pathlib import Path
 
 import dagster as dg
 
-from od_assets.series.declared_names import declared_releases
+from od_assets.series.declared_names import declared_comparisons, declared_releases
 from od_assets.series.partitions import period_of
+from od_core.errors import OdError
 
 PROCESS_TAG = "od/process"
 HOST_TAG = "od/host"
 
 PATIENCE = datetime.timedelta(minutes=5)
-"""Time for a run to start and write its process into its tags; this takes seconds, or longer on a busy machine."""
+"""Time for a run to start and to write its process into its tags, which takes longer on a busy machine."""
+
+
+_ELSEWHERE = "elsewhere"
+"""Process tag of a run whose steps an executor starts on other hosts."""
 
 
 def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Write the process and the host of the caller into the tags of a run."""
-    instance.add_run_tags(run_id, {HOST_TAG: socket.gethostname(), PROCESS_TAG: _process_name(os.getpid())})
+    """Write the process and the host of a run into its tags.
+
+    If the executor starts a process for each step, the process of the run is the parent of the step's process. An
+    executor that starts steps elsewhere monitors them itself, so no process is written.
+    """
+    if "execute_step" in sys.argv:
+        process = _ELSEWHERE
+    else:
+        process = _process_name(os.getppid() if _is_step_process() else os.getpid())
+    instance.add_run_tags(run_id, {HOST_TAG: socket.gethostname(), PROCESS_TAG: process})
+
+
+def _is_step_process() -> bool:
+    """Return whether Dagster's multiprocess executor started this process for one step.
+
+    The process of a run may be a child of a code server, which says nothing about the run.
+    """
+    target = getattr(multiprocessing.current_process(), "_target", None)
+    return getattr(target, "__module__", "") == "dagster._core.executor.child_process_executor"
 
 
 def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """Return every run that occupies the queue without a process.
+    """Return every run of a release that occupies the queue without a process.
 
     A run writes its process into its tags as soon as it has started. It is dead if that process was on this host and no
-    longer exists. Without these tags, a starting run, or a started run of a release, is dead if it was not updated for
-    :data:`PATIENCE`: it was killed while it started. If such a run starts later nevertheless, it is already reported as
-    failed and does nothing.
+    longer exists. Without these tags, a run of a release that Dagster starts on this host is dead if it was not updated
+    for :data:`PATIENCE`: it was killed while it started. If such a run starts later nevertheless, it is already
+    reported as failed and does nothing. Runs that Dagster starts elsewhere, and runs of other jobs, are never dead.
     """
     status = dg.DagsterRunStatus
     heard_before = datetime.datetime.now(datetime.UTC) - PATIENCE
     begun = instance.get_runs(dg.RunsFilter(statuses=[status.STARTED, status.CANCELING]))
     silent = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING], updated_before=heard_before)
-    unmarked = [run for run in instance.get_runs(silent) if PROCESS_TAG not in run.tags]
-    return [run for run in begun if _is_gone(run)] + [
-        run for run in unmarked if run.status == status.STARTING or _marks_itself(run)
-    ]
+    are_started_here = type(instance.run_launcher).__module__.startswith("dagster.")  # others are of other packages
+    unmarked = [run for run in instance.get_runs(silent) if PROCESS_TAG not in run.tags] if are_started_here else []
+    return [run for run in begun if _is_gone(run)] + [run for run in unmarked if _marks_itself(run)]
 
 
 def starting_runs(instance: dg.DagsterInstance) -> int:
-    """Return the number of starting runs, dead or alive."""
+    """Return the number of starting runs, even if their process has ended."""
     return instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING]))
 
 
 def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report every dead run as failed, free its concurrency slots, and return the run ids."""
+    """Report every run of :func:`dead_runs` as failed, free its concurrency slots, and return the run ids."""
     dead = dead_runs(instance)
     for run in dead:
         instance.report_run_failed(run, message="The process of this run no longer exists; run the release again.")
@@ -64,19 +84,24 @@ def _is_gone(run: dg.DagsterRun) -> bool:
     process = run.tags.get(PROCESS_TAG)
     if run.tags.get(HOST_TAG) != socket.gethostname() or process is None:
         return False
-    return process != _process_name(int(process.split("-")[0]))
+    return process != _ELSEWHERE and process != _process_name(int(process.split("-")[0]))
 
 
 def _marks_itself(run: dg.DagsterRun) -> bool:
-    """Return whether a run belongs to a release series; only such runs always write their process into their tags."""
+    """Return whether a run belongs to a release or a comparison; such runs write their process into their tags."""
+    if RELEASE_TAG in run.tags or COMPARISON_TAG in run.tags:
+        return True
     chosen = chosen_series(run)
-    return RELEASE_TAG in run.tags or (bool(chosen) and chosen <= set(declared_releases()))
+    try:
+        return bool(chosen) and chosen <= {*declared_releases(), *declared_comparisons()}
+    except OdError:  # this process has no current project, so it does not know the names
+        return False
 
 
 def _process_name(pid: int) -> str:
-    """Return a name for a process: on Linux, its id and its start time, which no later process has.
+    """Return a text that identifies a process: on Linux, its id and its start time, which no later process has.
 
-    On other systems, the name is the id and whether the id is in use.
+    On other systems, the text is the id and whether the id is in use.
     """
     try:
         start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
@@ -86,7 +111,7 @@ def _process_name(pid: int) -> str:
 
 
 def _alive(pid: int) -> str:
-    """Return ``alive`` if a process id is in use, else ``gone``; an id in use is assumed to be the same process."""
+    """Return ``alive`` if a process id is in use, else ``gone``. An id in use is assumed to be the same process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -100,6 +125,7 @@ def _alive(pid: int) -> str:
 
 
 RELEASE_TAG = "od/release"
+COMPARISON_TAG = "od/comparison"
 PERIOD_TAG = "od/period"
 REVISION_TAG = "od/revision"
 EVERY_TAG = "od/every"
@@ -107,15 +133,15 @@ _PARTITION_TAG = "dagster/partition"
 
 
 def release_tags(name: str, revision: int, every: str) -> dict[str, str]:
-    """Return the tags in the definition of a release job, which all of its runs have."""
+    """Return the tags of a release job, which all of its runs have."""
     return {RELEASE_TAG: name, REVISION_TAG: str(revision), EVERY_TAG: every}
 
 
 def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     """Write the period of a run into its tags.
 
-    If the run has no tag of a series because it executes chosen assets of one series without the release job, write the
-    series too.
+    If the run executes assets of one series without the release job, it has no tag of the series. Then write the series
+    too.
     """
     marks = {}
     series = chosen_series(run)
@@ -129,5 +155,5 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 
 def chosen_series(run: dg.DagsterRun) -> set[str]:
-    """Return the names of the series to which a run's chosen assets belong; empty if the run executes a whole job."""
+    """Return the names of the series whose assets a run selects; empty if the run executes a whole job."""
     return {key.path[0] for key in run.asset_selection or ()}

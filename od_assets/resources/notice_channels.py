@@ -13,7 +13,7 @@ class Published:
 
     Attributes:
         release: key of the release, such as ``us_flights/2001-06/r1``.
-        facts: public facts of its bundle by name, from the bundle's metadata, such as guarantee, epsilon and trips.
+        facts: public metadata of its bundle, by name, such as guarantee, epsilon and trips.
     """
 
     release: str
@@ -29,7 +29,7 @@ class Failed:
 
     Attributes:
         series: name of the release series.
-        period: period of the run, such as 2001-06; None if it has none.
+        period: period of the run, such as 2001-06; None if the run has no period.
         run_id: Dagster's id of the run.
         causes: public lines, one for each failed check and step.
     """
@@ -45,10 +45,10 @@ class Failed:
 
 
 class Notices:
-    """A channel that writes notices to the sensor's log; override its methods, and bind the subclass as ``notices``.
+    """A channel that writes notices to the sensor's log. Override its methods to send them elsewhere.
 
-    Notices contain nothing confidential. Each notice is delivered at least once: if a method raises an exception, the
-    notice is delivered again later.
+    Bind the subclass as the Dagster resource ``notices``. Notices contain nothing confidential. Each notice is
+    delivered at least once: if a method raises an exception, the notice is delivered again later.
     """
 
     def published(self, notice: Published, log: logging.Logger) -> None:

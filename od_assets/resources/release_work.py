@@ -1,4 +1,4 @@
-"""Define the work on one release: count its input, reserve its budget, and read its plan and its measurements."""
+"""Define the work on one release: count the input, reserve the budget, and read the plan and the measurements."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from od_assets.series.engine import store_of
 from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings, TableSettings
 from od_core import Release, ReleasePlan
 from od_core.errors import OdError
+from od_core.extras import require
 from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.parts.release import first_band_counts
 from od_core.flows.release import finish
@@ -43,13 +44,19 @@ class ReleaseWork(Generic[P, G]):
     """
 
     def __init__(self, warehouse: Warehouse, settings: SeriesSettings[P, G], key: ReleaseKey) -> None:
+        if warehouse.var != settings.project.var:
+            raise OdError(
+                "OD-WAREHOUSE-OTHER",
+                f"the resource od_warehouse writes to another folder than that of the project, {settings.project.var}",
+                next_step="remove the folder of od_warehouse from the run's configuration",
+            )
         self.warehouse = warehouse
         self.settings = settings
         self.key = key
 
     @classmethod
     def of(cls, warehouse: Warehouse, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> Self:
-        """Return the work on a release. Within a run, it is the same object, so plan and counts are read only once."""
+        """Return the work on a release. In a run, it is always the same object, so its plan is computed only once."""
         known = warehouse.works.get(key)
         if type(known) is not cls or known.settings is not settings:
             known = warehouse.works[key] = cls(warehouse, settings, key)
@@ -72,7 +79,7 @@ class ReleaseWork(Generic[P, G]):
 
     @cached_property
     def plan(self) -> P:
-        """Plan over the stored geography. If the ledger has reserved the release, both plans must be equal.
+        """Plan over the stored geography. If the ledger has reserved the release, it was reserved with an equal plan.
 
         Raises:
             OdError: the release is reserved with another geography or other settings, or the areas are not those of the
@@ -89,7 +96,7 @@ class ReleaseWork(Generic[P, G]):
 
     @contextmanager
     def reading(self) -> Iterator[Path]:
-        """Yield the path to which the body copies the records, and then store the settings of reading.
+        """Yield the path to which the body copies the records, and then store the settings with which they were read.
 
         Raises:
             OdError: a level was drawn already, from records that were read with other settings.
@@ -104,10 +111,7 @@ class ReleaseWork(Generic[P, G]):
             keep_reading(self.folder, self.settings.reading)
 
     def hold_to_reading(self) -> None:
-        """Raise OdError if the records were read with other settings than those declared now.
-
-        With other settings, the certificate would state wrong facts about the records.
-        """
+        """Raise OdError if the records were read with other settings than those declared now."""
         hold_to_reading(self.folder, self.key, self.settings.reading, drawn=self.is_drawn)
 
     def count(self, count: Callable[[], C], save: Callable[[C], None]) -> C:
@@ -125,7 +129,7 @@ class ReleaseWork(Generic[P, G]):
                 accept an empty input; noise was drawn from another input; or the records were read with other settings.
         """
         self.hold_to_reading()
-        plan = self.plan  # a fault of the plan is no fault of the file
+        plan = self.plan  # computed first, because an error of the plan must not name the file of records
         try:
             counted = count()
             plan.acceptance.refuse_empty(counted.total)
@@ -136,21 +140,25 @@ class ReleaseWork(Generic[P, G]):
         return counted
 
     def begin(self, counted: Counted, store: Store | None = None) -> DurableMeasurements:
-        """Declare the data set, reserve the release in the ledger, and return its measurements, stored ones included.
+        """Declare the data set, reserve the release in the ledger, and return the store of its measurements.
 
         Raises:
-            OdError: the ledger is older than what is public; the records were read with other settings; or as in
+            OdError: the ledger is older than the public releases; the records were read with other settings; or as in
                 :meth:`od_core.ledger.ledger.Ledger.declare` and :func:`od_core.ledger.measurements.begin_release`.
         """
+        require("bundle")  # the bundle is written after the budget is spent
         ledger, domain = self.warehouse.ledger, self.settings.domain
         self._refuse_older_ledger()
         self.hold_to_reading()
         ledger.declare(domain)
+        self.warehouse.refuse_other_ledger(domain.name)
         confidential, noise = self.warehouse.confidential, self.settings.noise
-        return begin_release(confidential, ledger, self.key, domain.name, self.plan, counted, noise, store)
+        begun = begin_release(confidential, ledger, self.key, domain.name, self.plan, counted, noise, store)
+        self.warehouse.refuse_other_ledger(domain.name)  # from now on, a copy without this charge is refused
+        return begun
 
     def _refuse_older_ledger(self) -> None:
-        """Raise OdError if the ledger is older than the public releases, so that a lost ledger does not start again.
+        """Raise OdError if the ledger is older than the public releases. After a loss, no new ledger may be used.
 
         Raises:
             OdError: a bundle or the database has this release, although the ledger records no draw of it; or the ledger
@@ -173,7 +181,7 @@ class ReleaseWork(Generic[P, G]):
 
     @property
     def facts_of_draws(self) -> dict[str, Any]:
-        """Spent budget and name of the noise backend of the release, as the ledger records them."""
+        """Spent budget and names of the noise backends of the release, as the ledger records them."""
         ledger = self.warehouse.ledger
         return {"spent": ledger.spent(self.key, self.plan), "noise": ledger.noise(self.key)}
 
@@ -190,7 +198,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @property
     def store(self) -> Store:
-        """Store of the counts and of everything that the engine processes in parts."""
+        """Store of the counts and of all files that the engine processes in parts."""
         return store_of(self.settings.engine, self.warehouse.confidential, self.key)
 
     @property
@@ -205,7 +213,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @cached_property
     def first_band_counts(self) -> TripCounts:
-        """Confidential: counts from which the first band is measured, read once; all counts if there are no bands.
+        """Confidential: counts from which the first band is measured; all counts if the tree is not cut.
 
         Raises OdError if the records were counted for another plan.
         """
@@ -214,7 +222,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @cached_property
     def begun(self) -> DurableMeasurements:
-        """Measurements of the first band. The release is reserved once for all of its levels; see :meth:`begin`."""
+        """Measurements of the release, which is reserved at the first access, before its first band is measured."""
         return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
 
     def forget_counts(self) -> None:
@@ -222,7 +230,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         self.__dict__.pop("first_band_counts", None)
 
     def measured(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:
-        """Return the stored measurements of all or some steps, with the staged nodes above, top first."""
+        """Return the stored measurements of steps (all by default), coarse to fine, each with the nodes above it."""
         staged, measurements = self.staged, self.measurements
         asked = self.plan.steps if steps is None else steps
         return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in asked]
@@ -234,7 +242,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
 
 class TableWork(ReleaseWork[P, G]):
-    """The work on a release that a single asset measures and whose estimate is one table."""
+    """The work on a release that is measured by a single asset and estimated as one table."""
 
     settings: TableSettings[P, G]
 
@@ -249,22 +257,22 @@ class TableWork(ReleaseWork[P, G]):
         self.count(count, self.staged.save_counted)
 
     def measure(self) -> Sequence[tuple[Step, NoisyVector]]:
-        """Measure every step that is not measured yet, charge it to the ledger, and return all measurements."""
+        """Charge and measure every step that is not measured yet, and return all steps with their noisy values."""
         self.staged.refuse_other_plan(self.plan)
         counted = self.staged.counted(self.plan)
         return self.settings.kind.measure(self.plan, counted, noise_named(self.settings.noise), self.begin(counted))
 
     def measured(self) -> list[tuple[Step, NoisyVector]]:
-        """Return the stored measurements, in the order of the steps."""
+        """Return each step with its stored noisy values, in the order of the steps."""
         measurements = self.measurements
         return [(step, measurements.read(step)) for step in self.plan.steps]
 
     def estimated(self) -> Any:
-        """Return the release, estimated from its stored measurements."""
+        """Estimate the release from its stored measurements, and return it."""
         return self.settings.kind.estimate(self.plan, self.measured(), **self.facts_of_draws)
 
     def release(self) -> Any:
-        """Return the release. Raises OdError if the staged table differs from an estimate from the measurements."""
+        """Return the release, estimated from its measurements. Raises OdError if the staged table differs from it."""
         release = self.estimated()
         self.staged.refuse_other_table(release)
         return release

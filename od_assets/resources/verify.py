@@ -9,18 +9,19 @@ from od_core.errors import OdError
 from od_core.published.verification import Published, verify_release
 
 
-def verified(release: str | None = None) -> list[dict[str, Any]]:
+def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[dict[str, Any]]:
     """Verify published releases, and return one JSON-ready row per release.
 
-    A row has the names release, verified (whether nothing is wrong), faults (by part), and next_step if there is one.
+    A row has the names release, verified (True if there is no fault), faults (by part), and next_step if there is one.
 
     Args:
         release: a key such as ``us_flights/2001-06/r1``, the name of a series, or None for all releases.
+        warehouse: warehouse of the releases; by default that of the current project.
 
     Raises:
         OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
-    warehouse = Warehouse()
+    warehouse = warehouse or Warehouse()
     ledger = warehouse.existing_ledger()  # opened once, since each opening checks the whole chain
     published = ledger.published()
     unknown = sorted({*warehouse.public_releases()} - {*published})

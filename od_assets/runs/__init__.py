@@ -1,1 +1,1 @@
-"""Run releases, comparisons and verification, and follow Dagster runs."""
+"""Run releases and comparisons with their Dagster jobs, and follow these runs."""

@@ -1,4 +1,4 @@
-"""Show the progress of a Dagster run in this process on standard error, and explain its failures."""
+"""Show the progress of a Dagster run in this process on standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tell = Callable[[Progress, TaskID, EventLogEntry], None]
 
 
 class _Description(ProgressColumn):
-    """A column with the current description, which may contain names and is never read as markup."""
+    """A column with the current description, which may contain names and is never interpreted as markup."""
 
     def __init__(self) -> None:
         super().__init__(Column(no_wrap=True))
@@ -29,7 +29,7 @@ class _Description(ProgressColumn):
 
 @contextmanager
 def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, *, transient: bool) -> Iterator[None]:
-    """Show a progress bar while the body runs; afterwards, the bar stays with its title, unless ``transient``."""
+    """Show a progress bar, which ``tell`` updates, during this context. Afterwards, remove it if ``transient``."""
     columns = (_Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=PlainConsole(stderr=True), transient=transient) as progress:
         task = progress.add_task(title, total=None)

@@ -17,8 +17,9 @@ from od_assets.components.declarations import comparison
 from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
 from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import step_failures
+from od_assets.project import current_project
 from od_assets.runs.progress import followed
-from od_assets.runs.run_period import SILENT
+from od_assets.runs.run_period import silent
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
 from od_core.ledger.lock import exclusive
@@ -43,7 +44,10 @@ class Compared:
 def given_table(
     flows: Path, zones: Path, levels: list[str], trips: str | None, marked: str | None, *, one_row_a_trip: bool = False
 ) -> OdComparison:
-    """Return the comparison on one table, named after its file. Raises OdError if the table is not marked."""
+    """Return the comparison on one table, named after its file. Raises OdError if the table is not marked.
+
+    The arguments are fields of :class:`od_assets.components.od_comparison.KnownTableSection`.
+    """
     name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
     section = KnownTableSection(
         name=name,
@@ -54,7 +58,7 @@ def given_table(
         columns=TableColumns(trips=trips),
         one_row_a_trip=one_row_a_trip,
     )
-    section.table()
+    section.table(current_project())
     return OdComparison(
         name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
     )
@@ -70,7 +74,7 @@ def declared_or_given(
     *,
     one_row_a_trip: bool = False,
 ) -> OdComparison:
-    """Return the declared comparison with a name, or a comparison on the given files.
+    """Return the declared comparison with a name, or a comparison on the given files; see :func:`given_table`.
 
     Raises:
         OdError: a name and files are given, or only some of the files and levels.
@@ -98,7 +102,7 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
     """
     settings = component.settings()
     definitions = component.build_defs()
-    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create its tables at once
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create Dagster's tables at once
         instance = dg.DagsterInstance.get()
     failures: list[str] = []
     with instance:
@@ -111,7 +115,7 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
                     instance=instance,
                     raise_on_error=False,
                     run_id=run_id,
-                    run_config=SILENT,
+                    run_config=silent(definitions.resolve_job_def(job)),
                     tags={"od/launched_by": "od-release"},
                 )
             failures += step_failures(result.all_events)
@@ -123,7 +127,7 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
 
 
 def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
-    """Update the bar with the last run and the number of completed runs."""
+    """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
     said = one_of_all(entry)
     if said is not None:
         done, total, what = said

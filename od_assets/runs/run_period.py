@@ -16,6 +16,7 @@ import pandas as pd
 from dagster import DagsterEventType, EventLogEntry
 from rich.progress import Progress, TaskID
 
+from od_assets.components.declarations import load_definitions
 from od_assets.components.series import Series
 from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import failure_lines
@@ -23,14 +24,17 @@ from od_assets.resources.arrivals import arrival
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.progress import Tell, followed
 from od_core.errors import OdError
-from od_core.ledger.chain import DRAWING, MEASURED
+from od_core.ledger.entries import DRAWING, MEASURED
 from od_core.ledger.lock import exclusive
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.publication.bundle_integrity import CERTIFICATE
 
-SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+def silent(job: dg.JobDefinition) -> dict[str, Any]:
+    """Return the run configuration with which a job logs nothing to the console; a project may have other loggers."""
+    return {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}} if "console" in job.loggers else {}
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class Released:
     """A summary of a published release.
 
     Attributes:
-        contents: description of what it contains, such as ``flows``.
-        spent: budget that it has spent.
+        contents: content of the release, such as ``flows``.
+        spent: budget that the release has spent.
         levels: its levels and their noise.
     """
 
@@ -53,7 +57,7 @@ class Outcome:
     """The outcome of a run for one period.
 
     Attributes:
-        facts: JSON-ready public facts: the certificate and the balance, or the failures.
+        facts: public JSON-ready dictionary: the certificate and the balance, or the failures.
         released: summary of the release; None if it is not published.
     """
 
@@ -62,7 +66,7 @@ class Outcome:
 
 
 def chosen_periods(component: Series, period: str | None, *, every: bool) -> list[str]:
-    """Return the requested ended periods: the given one, every one, or by default the newest.
+    """Return the ended periods to release: the given period, or all if ``every``, or by default the newest.
 
     Raises:
         OdError: the given period is not an ended period of the series, or no period has ended.
@@ -78,9 +82,9 @@ def chosen_periods(component: Series, period: str | None, *, every: bool) -> lis
 
 
 def planned_period(component: Series, period: str | None) -> str:
-    """Return the period to plan for: the given one, or by default the newest ended one.
+    """Return the period to plan for: the given period, or by default the newest ended one.
 
-    A plan needs no records. If no period has ended yet, the first period is therefore allowed and is the default.
+    A plan needs no records. So if no period has ended yet, the first period is allowed and is the default.
 
     Raises:
         OdError: as in :func:`chosen_periods`.
@@ -94,15 +98,13 @@ def planned_period(component: Series, period: str | None) -> str:
 
 def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
-    from od_assets.definitions import defs
-
     settings = component.settings()
     key = settings.key(period)
-    job = defs().resolve_job_def(f"{component.name}_release")
+    job = load_definitions().resolve_job_def(f"{component.name}_release")
     warehouse = Warehouse()
     ledger = warehouse.ledger
     before = ledger.level_kinds(key).count(MEASURED)
-    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create its tables at once
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create Dagster's tables at once
         instance = dg.DagsterInstance.get()
     with instance:
         run_id = str(uuid.uuid4())
@@ -113,7 +115,7 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
                 instance=instance,
                 raise_on_error=False,
                 run_id=run_id,
-                run_config=SILENT,
+                run_config=silent(job),
                 tags={"od/launched_by": "od-release"},
             )
         failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
@@ -168,7 +170,7 @@ def period_status(component: Series) -> list[dict[str, Any]]:
 
 
 def _by_step(title: str) -> Tell:
-    """Return a function that updates the bar with the current step, its progress, and the number of completed steps."""
+    """Return a function that updates the progress bar with the current step and the number of completed steps."""
 
     def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
         event, said = entry.dagster_event, one_of_all(entry)

@@ -1,4 +1,4 @@
-"""Define the schedule and the sensor of arriving files, which release periods automatically."""
+"""Define the schedule and the sensor for arriving files, which release periods automatically."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import Any
 import dagster as dg
 
 from od_assets.code_references import source_of
+from od_assets.compatibility import owned_by
 from od_assets.resources.arrivals import Arrival, arrival, correction
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import SeriesSettings
 from od_core.periods import Period
 
 _MOST_AT_ONCE = 12
-"""Maximum number of runs that one evaluation of the sensor requests; the next one requests more."""
+"""Maximum number of runs that one evaluation of the sensor requests. The next evaluation requests more."""
 
 _MOST_SAID = 12
-"""Maximum number of periods in the report of one evaluation of the sensor; the newest are reported."""
+"""Maximum number of periods in the report of one evaluation of the sensor. The newest periods are reported."""
 
 
 def release_schedule(
     settings: SeriesSettings[Any, Any], owners: Sequence[str], cron: str, job: Any
 ) -> dg.ScheduleDefinition:
-    """Return a schedule that, at each tick, releases the period that ended last, or reports what the period waits for.
+    """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
 
     For monthly periods, a daily schedule therefore tries every day until the file arrives, and a monthly one only once.
     """
@@ -37,7 +38,7 @@ def release_schedule(
         execution_timezone=settings.periods.clock,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Releases the period that ended before each tick, if its file has arrived.",
-        owners=list(owners),
+        **owned_by(owners),
         metadata=source_of(__file__),
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -45,7 +46,7 @@ def release_schedule(
         period = settings.periods.ended_before(tick)
         if period is None:
             return dg.SkipReason(f"No period of {settings.name} ended right before this tick.")
-        done = Warehouse().published_periods(settings.name).get(period.text)
+        done = Warehouse.of(settings.project).published_periods(settings.name).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} is published.")
         found = arrival(settings, period)
@@ -59,10 +60,11 @@ def release_schedule(
 def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
     """Return a sensor that releases ended periods whose files have arrived, oldest first.
 
-    The sensor also reports what the other periods wait for. It never releases a published period again, even if its
-    file or the declared revision has changed. It requests one run per file. If the run fails and the file is replaced,
-    the sensor requests another run, because the run key contains the time at which the file was written (and nothing
-    else about the file). The cursor contains the run keys that were requested and whose releases are not published yet.
+    The sensor also reports why other periods cannot be released yet. It never releases a published period again, even
+    if its file or the declared revision has changed. It requests one run per file. If the run fails and the file is
+    replaced, the sensor requests another run, because the run key contains the time at which the file was written (and
+    nothing else about the file). The cursor contains the run keys that were requested and whose releases are not
+    published yet.
     """
 
     @dg.sensor(
@@ -71,11 +73,11 @@ def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], jo
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Releases each ended period once its file has arrived, is complete and no longer changes.",
-        owners=list(owners),
+        **owned_by(owners),
         metadata=source_of(__file__),
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        warehouse, now = Warehouse(), datetime.datetime.now(datetime.UTC)
+        warehouse, now = Warehouse.of(settings.project), datetime.datetime.now(datetime.UTC)
         published, asked = warehouse.published_periods(settings.name), set(json.loads(context.cursor or "[]"))
         ready: dict[str, dg.RunRequest] = {}
         said: list[str] = []

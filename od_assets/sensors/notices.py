@@ -11,7 +11,7 @@ from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG
 from od_assets.resources.notice_channels import Failed, Notices, Published
 
 _FACTS = ("unit", "mechanism", "epsilon", "delta", "rho", "trips", "groups", "bundle", "guarantee")
-"""Names of a bundle's metadata that a notice includes, if present; all of it is public."""
+"""Names of a bundle's metadata that a notice includes, if present. All of them are public."""
 
 _DATA_VERSION = "dagster/data_version"
 
@@ -23,17 +23,17 @@ _DATA_VERSION = "dagster/data_version"
     default_status=dg.DefaultSensorStatus.RUNNING,
     metadata=source_of(__file__),
 )
-def release_failed(context: dg.RunFailureSensorContext, notices: dg.ResourceParam[Notices]) -> None:
+def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceParam[Notices]) -> None:
     """Give one notice per failed run of a release; ignore other runs in the same Dagster instance."""
     run = context.dagster_run
-    if RELEASE_TAG not in run.tags:
+    if RELEASE_TAG not in run.tags or not is_declared_here(context.repository_def, run.tags[RELEASE_TAG]):
         return
     kinds = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.STEP_FAILURE}
     entries = context.instance.all_logs(run.run_id, of_type=kinds)
     causes = failure_lines([entry.dagster_event for entry in entries if entry.dagster_event is not None])
     causes = causes or [context.failure_event.message or "the run did not start"]
     notice = Failed(run.tags[RELEASE_TAG], run.tags.get(PERIOD_TAG, context.partition_key), run.run_id, tuple(causes))
-    notices.failed(notice, context.log)
+    od_notices.failed(notice, context.log)
 
 
 @dg.sensor(
@@ -43,11 +43,11 @@ def release_failed(context: dg.RunFailureSensorContext, notices: dg.ResourcePara
     default_status=dg.DefaultSensorStatus.RUNNING,
     metadata=source_of(__file__),
 )
-def release_published(context: dg.SensorEvaluationContext, notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
+def release_published(context: dg.SensorEvaluationContext, od_notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
     """Give one notice per release that was published after the first evaluation.
 
-    A run that publishes the same bytes again gives no notice. This is not an ``asset_sensor``, because that receives
-    only the newest event, but a backfill publishes several bundles between two evaluations.
+    A run that publishes the same bytes again gives no notice. An ``asset_sensor`` would receive only the newest event,
+    but a backfill publishes several bundles between two evaluations.
     """
     seen: dict[str, int] = json.loads(context.cursor or "{}")
     said = []
@@ -64,9 +64,14 @@ def release_published(context: dg.SensorEvaluationContext, notices: dg.ResourceP
             seen[name] = record.storage_id
             if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
                 said.append(_published(record))
-                notices.published(said[-1], context.log)
+                od_notices.published(said[-1], context.log)
     context.update_cursor(json.dumps(seen))
     return dg.SkipReason(f"Published since the last evaluation: {', '.join(each.release for each in said) or 'none'}.")
+
+
+def is_declared_here(repository: dg.RepositoryDefinition | None, series: str) -> bool:
+    """Return whether the project of the sensor declares a series; several projects may share a Dagster instance."""
+    return repository is None or repository.has_job(f"{series}_release")
 
 
 def _published(record: Any) -> Published:
@@ -76,10 +81,7 @@ def _published(record: Any) -> Published:
 
 
 def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
-    """Return whether a run of the series itself made the bundle and named its release.
-
-    Users of the UI can report a bundle by hand, and any job can report one; these cause no notice.
-    """
+    """Return whether a run of the series itself made the bundle, rather than a report from the UI or another job."""
     run, made = instance.get_run_by_id(record.run_id), record.asset_materialization
     return (
         run is not None

@@ -1,1 +1,1 @@
-"""Resolve declarations in YAML to the settings of series."""
+"""Define the settings of declared release series, their periods and their engines."""

@@ -1,11 +1,12 @@
-"""Find the names of the releases and comparisons declared below ``defs``, without importing a component."""
+"""Find the releases and comparisons that the current project declares, without importing a component."""
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
-DEFS = Path(__file__).parents[1] / "defs"
-"""Folder of the declarations; each is a ``defs.yaml`` in a folder of its own."""
+from od_assets.project import current_project
+from od_core.errors import OdError
 
 RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdGroupSizes", "OdStops"))
 """Types of the components of release series."""
@@ -23,15 +24,33 @@ def declared_comparisons() -> tuple[str, ...]:
     return _declared(COMPARISON)
 
 
-def component_type(path: Path) -> str:
-    """Return the type that a declaration names.
+def declaration_file(name: str) -> Path:
+    """Return the ``defs.yaml`` of a declared series or comparison, which is in a folder with its name.
 
-    A file without a type counts as a release of flows; reading it as such a declaration reports the fault.
+    Raises:
+        OdError: Several folders of the project have this name.
     """
+    files = [path for path in _files(*RELEASES, COMPARISON) if path.parent.name == name]
+    if len(files) > 1:
+        defs = current_project().defs
+        folders = " and ".join(str(path.parent.relative_to(defs)) for path in files)
+        raise OdError("OD-CONFIG", f"{name} is declared twice: in {folders}", next_step="rename or remove one of them")
+    return files[0]
+
+
+def component_type(path: Path) -> str:
+    """Return the component type that a declaration names; that of flows if it names none."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     stated = next((line for line in lines if line.startswith("type:")), f"type: {RELEASES[0]}")
-    return stated.removeprefix("type:").strip()
+    return stated.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
 
 
 def _declared(*components: str) -> tuple[str, ...]:
-    return tuple(sorted(path.parent.name for path in DEFS.glob("*/defs.yaml") if component_type(path) in components))
+    return tuple(sorted({path.parent.name for path in _files(*components)}))
+
+
+def _files(*components: str) -> list[Path]:
+    """Return the declarations of some types, in the order of their paths."""
+    defs = current_project().defs
+    names = glob.glob("**/defs.yaml", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
+    return [defs / name for name in sorted(names) if component_type(defs / name) in components]

@@ -33,7 +33,7 @@ class SparkEngine:
     submit: tuple[str, ...] = ()
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
-        """Return the Spark session of this run. The first call opens it, and :func:`closed_sessions` closes it.
+        """Return the Spark session of this run, which the first call opens.
 
         Raises:
             OdError: as in :func:`od_core.spark.session.open_session`.
@@ -51,13 +51,13 @@ _CLOSING = ExitStack()
 
 
 def use_session(engine: SparkEngine, session: SparkSession) -> None:
-    """Make the steps of this process use an existing session."""
+    """Make the steps of this process use an existing Spark session for an engine."""
     _SESSIONS[engine] = session
 
 
 @contextmanager
 def closed_sessions() -> Iterator[None]:
-    """Close all Spark sessions of this process when the body ends."""
+    """Close all Spark sessions of this process when this context ends."""
     try:
         yield
     finally:
@@ -66,7 +66,7 @@ def closed_sessions() -> Iterator[None]:
 
 
 def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> Workers:
-    """Return the workers of an engine; None stands for threads. Raises OdError as :meth:`SparkEngine.session` does."""
+    """Return the workers of an engine; None is threads. Raises OdError as :meth:`SparkEngine.session` does."""
     if engine is None:
         return Threads()
     from od_core.spark.workers import SparkWorkers

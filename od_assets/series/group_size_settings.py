@@ -1,4 +1,4 @@
-"""Settings of a declared series of group-size tables, in the terms of od_core."""
+"""Define the settings of a series of group-size tables, in the terms of od_core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from od_assets.project import project_root
 from od_assets.series.settings import TableSettings, TreeSettings
 from od_core import Geography
 from od_core.group_sizes.grouping import AreasByDay, Grouping
@@ -37,7 +36,7 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography], TableSettings[Gr
 
     def read_geography(self) -> Geography:
         """Read the geography from the declared list; see :meth:`SeriesSettings.read_geography`."""
-        return self.zones.geography(project_root())
+        return self.zones.geography(self.project.root)
 
     def kept_lists(self, geography: Geography) -> dict[str, pd.DataFrame]:
         """Return the list to store; see :meth:`SeriesSettings.kept_lists`."""
@@ -49,7 +48,7 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography], TableSettings[Gr
         return zones.geography(folder)
 
     def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the codes of areas or groups, twice; see :meth:`SeriesSettings.listed_codes`."""
+        """Return the codes of areas or groups, as origins and as destinations; see the base class."""
         codes = self.grouping.codes(geography)
         return codes, codes
 
@@ -58,12 +57,12 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography], TableSettings[Gr
         return self.grouping.count(records, geography, period, self.fault_threshold)
 
     def sides(self, geography: Geography) -> tuple[Geography, Geography]:
-        """Return the geography twice; see :meth:`SeriesSettings.sides`."""
+        """Return the geography as both origins and destinations; see :meth:`SeriesSettings.sides`."""
         return geography, geography
 
     @property
     def takes_nowhere(self) -> bool:
-        """See :attr:`SeriesSettings.takes_nowhere`; False for listed groups, since records have codes of groups."""
+        """See :attr:`SeriesSettings.takes_nowhere`. False for listed groups, whose records have codes of groups."""
         return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
 
     def _plan(self, geography: Geography, period: str) -> GroupSizePlan:

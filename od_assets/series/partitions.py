@@ -1,18 +1,19 @@
-"""Map the periods of a series to Dagster's partitions, and find the periods that have ended."""
+"""Map the periods of a series to Dagster's partitions, and find the ended periods."""
 
 from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
+from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
 from od_core.errors import OdError, nearest_known
-from od_core.periods import LENGTHS, Length, Period, check_time_zone
+from od_core.periods import LENGTHS, Length, Period, check_time_zone, following
 
 SINGLE = "single"
-"""Value of ``every`` for a series with a single release, of any period."""
+"""Value of ``every`` for a series with one release, whose period may have any length."""
 
 _CRON: dict[Length, str] = {
     "day": "0 0 * * *",
@@ -24,7 +25,8 @@ _CRON: dict[Length, str] = {
 """Cron lines of the times at which periods of each length begin."""
 
 _KEYS: dict[Length, str] = {"day": "%Y-%m-%d", "week": "%G-W%V-%u", "month": "%Y-%m", "quarter": "%Y-%m", "year": "%Y"}
-"""Formats of partition keys, applied to the first day; Dagster must be able to parse that day from the key."""
+"""Formats of partition keys, applied to the first day of a period. Dagster must be able to parse that day from the key.
+"""
 
 _YEARS = range(1900, 2200)
 
@@ -73,7 +75,7 @@ class SeriesPeriods:
         return self.time_zone or "UTC"
 
     def definition(self) -> dg.PartitionsDefinition:
-        """Return the partitions; for a series without an end, they grow with every period that ends."""
+        """Return the Dagster partitions. For a series without an end, they grow with every period that ends."""
         length = self._length
         if length is None:
             return dg.StaticPartitionsDefinition([self.first.text])
@@ -94,14 +96,19 @@ class SeriesPeriods:
         return period_of(partition, self.every)
 
     def ended(self, moment: datetime.datetime | None = None) -> list[Period]:
-        """Return the periods that have ended by a moment (now if left out), oldest first."""
-        moment = moment or datetime.datetime.now(datetime.UTC)
-        if self._length is None:
-            return [self.first] if self.first.end <= self.day(moment) else []
-        return [self.period(key) for key in self.definition().get_partition_keys(current_time=moment)]
+        """Return the periods that have ended by a moment (now by default), oldest first.
+
+        They are the periods of Dagster's partition keys, which Dagster takes ten times as long to list.
+        """
+        day = self.day(moment or datetime.datetime.now(datetime.UTC))
+        length = self._length
+        if length is None:
+            return [self.first] if self.first.end <= day else []
+        until = day if self.last is None else min(day, self.last.end)
+        return list(takewhile(lambda period: period.end <= until, following(self.first.first, length)))
 
     def ended_before(self, moment: datetime.datetime) -> Period | None:
-        """Return the period that ended last before a moment; None if the series had not begun or was over by then.
+        """Return the last period that ended before a moment; None if that period does not belong to the series.
 
         For a series with a single period, that period is returned at any moment after its end.
         """
@@ -122,7 +129,7 @@ class SeriesPeriods:
 
 
 def period_of(partition: str, every: str) -> Period:
-    """Return the period of Dagster's partition key, in a series with the given ``every``."""
+    """Return the period of Dagster's partition key; ``every`` is the length of the series' periods, or ``single``."""
     length = _length_of(every)
     if length is None:
         return Period(partition)

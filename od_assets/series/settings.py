@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import pandas as pd
 
-from od_assets.project import project_root
+from od_assets.project import Project
 from od_assets.series.engine import SparkEngine
 from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.sides import Sides
@@ -59,6 +59,7 @@ class SeriesSettings(ABC, Generic[P, G]):
 
     Attributes:
         name: name of the release series; prefix of its assets, checks, jobs and schedules.
+        project: Dagster project that declares the series.
         periods: periods of the series.
         records: path of the files of records, relative to the project. It contains ``{period}``, unless one file has
             all periods.
@@ -67,11 +68,16 @@ class SeriesSettings(ABC, Generic[P, G]):
             no marker.
         columns: columns of the files; with the user id only for the user units.
         record_format: format of the records in the files.
-        budget, noise, revision, domain, fault_threshold: as in od_core.
+        budget: budget of one release.
+        noise: name of the noise backend.
+        revision: revision of the releases.
+        domain: privacy domain of the data set that is charged.
+        fault_threshold: largest share of the trips that may be faulty.
         accepts_empty: whether a period without a counted record is released.
     """
 
     name: str
+    project: Project
     periods: SeriesPeriods
     records: str
     settled_seconds: int
@@ -86,7 +92,7 @@ class SeriesSettings(ABC, Generic[P, G]):
     accepts_empty: bool
 
     kind: ClassVar[Kind[Any]]
-    """Kind of the releases: how they are published once they are measured."""
+    """Kind of the releases, which defines how they are published after the measurement."""
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -108,39 +114,49 @@ class SeriesSettings(ABC, Generic[P, G]):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """JSON-ready public facts on how the records are read."""
+        """Settings with which the records are read, as a JSON-ready dictionary for the certificate."""
         return self.record_format.facts(self.periods.time_zone) | {"columns": self.columns.facts()}
 
     @property
     def has_file_of_each(self) -> bool:
-        """Return whether each period has a separate file."""
+        """True if each period has a separate file."""
         return "{period}" in self.records
 
     @property
     def records_are_here(self) -> bool:
-        """Return whether this machine reads the files of records; otherwise an engine reads them where they are."""
+        """True if this machine reads the files of records. Otherwise Spark reads them where they are stored."""
         return True
 
     @property
     def takes_nowhere(self) -> bool:
-        """Return whether any geography of the series has a catch-all area for records without a listed place."""
+        """True if any geography of the series has an ``unknown`` zone for records without a listed place."""
         return False
 
     def sides(self, geography: G) -> tuple[Geography, Geography] | tuple[None, None]:
-        """Return the geographies of origins and of destinations; (None, None) if places are points."""
+        """Return the geographies of origins and of destinations; (None, None) if places are points of a map."""
         return None, None
 
     def records_path(self, period: str) -> Path:
         """Return the path of the file with the records of a period."""
-        return project_root() / self.records.format(period=period)
+        return self.project.root / self.records.format(period=period)
+
+    @property
+    def records_source(self) -> str:
+        """Path or address of the files of records, which contains ``{period}`` if there is a file of each period."""
+        return str(self.project.root / self.records)
+
+    @property
+    @abstractmethod
+    def listed_sources(self) -> list[str]:
+        """Paths of the declared lists of zones or places."""
 
     def marker_path(self, period: str) -> Path | None:
         """Return the path of the marker that a period's records are complete; None if the series declares none."""
-        return None if self.complete is None else project_root() / self.complete.format(period=period)
+        return None if self.complete is None else self.project.root / self.complete.format(period=period)
 
     @abstractmethod
     def listed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the codes allowed for origins and for destinations; the same twice if both have the same codes."""
+        """Return the codes allowed for origins and for destinations. Both are the same if there is one list."""
 
     @abstractmethod
     def read_geography(self) -> G:
@@ -148,7 +164,7 @@ class SeriesSettings(ABC, Generic[P, G]):
 
     @abstractmethod
     def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
-        """Return the lists that the geography asset stores for later steps, by file name, one row per zone or place."""
+        """Return the lists that the geography asset stores, by file name. A list has one row per zone or place."""
 
     @abstractmethod
     def kept_geography(self, folder: Path) -> G:
@@ -157,14 +173,19 @@ class SeriesSettings(ABC, Generic[P, G]):
     @property
     @abstractmethod
     def listed_columns(self) -> tuple[Column, ...]:
-        """Columns of the first stored list."""
+        """Columns of the stored lists of zones or places."""
+
+    @property
+    def placing_columns(self) -> list[str]:
+        """Names of the columns of the stored lists that decide to which area or place a record counts."""
+        return [column.name for column in self.listed_columns]
 
     def plan(self, geography: G, period: str) -> P:
-        """Return the plan of a period over a geography, computed from public facts only.
+        """Return the plan of a period over a geography, computed from public data only.
 
         Raises:
-            OdError: the plan is refused; the release alone exceeds the cap of its data set; the noise is too wide for
-                the backend.
+            OdError: the plan is refused; the release alone exceeds the cap of its data set; or the noise is too wide
+                for the backend.
         """
         plan = self._plan(geography, period)
         allowed, asked = self.domain.cap.allowed_rho(), plan.charge.as_rho
@@ -190,26 +211,22 @@ class TableSettings(SeriesSettings[P, G]):
 
     @abstractmethod
     def count(self, records: Path, geography: G, period: str) -> Counted:
-        """Count the staged records of a period. The result is confidential.
-
-        Raises:
-            OdError: too many records are faulty, or the records cannot be read.
-        """
+        """Confidential: count the staged records. Raises OdError if they are unreadable or too many are faulty."""
 
 
 @dataclass(frozen=True)
 class TreeSettings(SeriesSettings[P, G]):
-    """The checked settings of a series over geographies of areas.
+    """The checked settings of a series over a hierarchy of areas.
 
     Attributes:
-        zones: location of the zone list. If destinations have a separate list, it is the list of the origins.
+        zones: the zone list. If destinations have a separate list, it is the list of the origins.
     """
 
     zones: ZoneList
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """Declared zone lists, by name of the file in which the geography asset stores the checked list."""
+        """Declared zone lists, by name of the file in which the geography asset stores the list."""
         return {f"{self.name}.csv": self.zones}
 
     @property
@@ -220,14 +237,25 @@ class TreeSettings(SeriesSettings[P, G]):
     @property
     def listed_columns(self) -> tuple[Column, ...]:
         """See :attr:`SeriesSettings.listed_columns`."""
-        areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in self.zones.levels)
-        named = COORDINATES if self.zones.coordinates else ()
+        levels = self.placing_columns
+        areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in levels)
+        named = COORDINATES if any(zones.coordinates for zones in self.zone_lists.values()) else ()
         degrees = (Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in named)
         return (*areas, *degrees)
 
     @property
+    def placing_columns(self) -> list[str]:
+        """See :attr:`SeriesSettings.placing_columns`. The coordinates of zones are for maps only."""
+        return list(dict.fromkeys(level for zones in self.zone_lists.values() for level in zones.levels))
+
+    @property
+    def listed_sources(self) -> list[str]:
+        """See :attr:`SeriesSettings.listed_sources`."""
+        return [str(self.project.root / zones.file) for zones in self.zone_lists.values()]
+
+    @property
     def kept_zone_lists(self) -> list[ZoneList]:
-        """Descriptions of the stored zone lists, from which later steps read them again."""
+        """Zone lists that read the stored files again, in the order of :attr:`zone_lists`."""
         return [zones.kept_as(file) for file, zones in self.zone_lists.items()]
 
 
@@ -236,9 +264,10 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     """The checked settings of a series of flows.
 
     Attributes:
-        destination_zones: location of the zone list of the destinations; None if one list serves both sides.
-        mechanism, tree: as in od_core.
-        intervals: whether every published cell has its interval.
+        destination_zones: the zone list of the destinations; None if one list serves origins and destinations.
+        mechanism: mechanism of the releases.
+        tree: order in which the flow tree refines origins and destinations.
+        intervals: whether flows are published with their intervals.
         bands: cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut.
         engine: engine that counts the records and processes the parts; None for the threads of this machine.
     """
@@ -254,13 +283,13 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     @property
     def measured_levels(self) -> list[int]:
-        """Measured levels of the flow tree, top first."""
+        """Measured levels of the flow tree, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
         return measured_levels(Neighbours(self.unit, self.acceptance, has_unknown_areas), self.mechanism, self.depth)
 
     @property
     def level_bands(self) -> list[list[int]]:
-        """Measured levels of each band, top first; a single band if the tree is not cut."""
+        """Measured levels of each band, coarse to fine; a single band if the tree is not cut."""
         levels = self.measured_levels
         return [levels] if self.bands is None else [levels[band] for band in self.bands.split(levels)]
 
@@ -268,8 +297,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     def estimated_levels(self) -> list[int]:
         """Measured levels that have an estimate before refinement.
 
-        These are all measured levels. However, if the release has bands and its mechanism refines, the leaf level is
-        not among them.
+        These are all measured levels, except the leaf level if the release has bands and its mechanism refines.
         """
         left_out = self.depth if self.bands is not None and self.mechanism.refines else None
         return [level for level in self.measured_levels if level != left_out]
@@ -278,6 +306,12 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     def records_are_here(self) -> bool:
         """See :attr:`SeriesSettings.records_are_here`."""
         return self.engine is None
+
+    @property
+    def records_source(self) -> str:
+        """See :attr:`SeriesSettings.records_source`. For an engine, also the name of a table."""
+        is_elsewhere = self.engine is not None and ("://" in self.records or "/" not in self.records)
+        return self.records if is_elsewhere else super().records_source
 
     def records_address(self, period: str) -> str:
         """Return the location of a period's records for an engine: an address, a path, or the name of a table."""
@@ -296,7 +330,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """See :attr:`TreeSettings.zone_lists`; file names cannot clash, since names of series have no dot."""
+        """See :attr:`TreeSettings.zone_lists`. File names cannot clash, because names of series have no dot."""
         others = self.destination_zones
         return super().zone_lists | ({} if others is None else {f"{self.name}.destinations.csv": others})
 
@@ -310,7 +344,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     def read_geography(self) -> Sides:
         """Read the geographies from the declared lists; see :meth:`SeriesSettings.read_geography`."""
-        return Sides.listed(self.zone_lists.values(), project_root())
+        return Sides.listed(self.zone_lists.values(), self.project.root)
 
     def kept_lists(self, geography: Sides) -> dict[str, pd.DataFrame]:
         """Return the lists to store; see :meth:`SeriesSettings.kept_lists`."""

@@ -42,7 +42,7 @@ class Sides:
 
     @classmethod
     def listed(cls, lists: Iterable[ZoneList], folder: Path) -> Sides:
-        """Read the geographies of one or two lists below a folder. Raises OdError if a list is faulty."""
+        """Read the geographies of one or two zone lists below a folder. Raises OdError if a list is faulty."""
         return _of(*(zones.geography(folder) for zones in lists))
 
     @property
@@ -52,7 +52,7 @@ class Sides:
 
     @cached_property
     def equally_deep(self) -> tuple[Geography, Geography]:
-        """Both geographies, origins first, with levels added so that both have as many levels as the deeper one."""
+        """Geographies of origins and destinations, with levels added until both have the same number of levels."""
         return equally_deep(self.origin, self.destination)
 
     @property
@@ -72,8 +72,5 @@ class Sides:
 
 @lru_cache(maxsize=8)
 def _of(origin: Geography, other: Geography | None = None) -> Sides:
-    """Return the sides of these geographies, from a cache.
-
-    Every step of a run needs them, and it takes time to make both geographies equally deep.
-    """
+    """Return the combined geographies from a cache, because it takes time to make them equally deep."""
     return Sides(origin, other)

@@ -1,4 +1,4 @@
-"""Settings of a declared series of trips with stops, in the terms of od_core."""
+"""Define the settings of a series of trips with stops, in the terms of od_core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from od_assets.project import project_root
 from od_assets.series.settings import TableSettings
 from od_core.errors import OdError
 from od_core.publication.columns import Column
@@ -30,7 +29,7 @@ class StopsSettings(TableSettings[StopsPlan, PlaceList]):
         side: number of cells along each side of the map.
         edges: west, east, south and north of the map in degrees; None for the smallest map around the places.
         stages: names of a trip's places, in order.
-        mechanism: see od_core.
+        mechanism: mechanism of the releases.
     """
 
     place_list: str
@@ -47,15 +46,15 @@ class StopsSettings(TableSettings[StopsPlan, PlaceList]):
         return place_records(records, geography, self.fault_threshold)
 
     def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the codes of the places, twice; see :meth:`SeriesSettings.listed_codes`."""
+        """Return the codes of the places, as both origins and destinations; see :meth:`SeriesSettings.listed_codes`."""
         return geography.codes, geography.codes
 
     def read_geography(self) -> PlaceList:
         """Read the places from the declared list; see :meth:`SeriesSettings.read_geography`."""
-        return self._places(project_root() / self.place_list)
+        return self._places(self.project.root / self.place_list)
 
     def kept_lists(self, geography: PlaceList) -> dict[str, pd.DataFrame]:
-        """Return the list to store; see :meth:`SeriesSettings.kept_lists`."""
+        """Return the list of places as one table, by the name of its file; see :meth:`SeriesSettings.kept_lists`."""
         return {f"{self.name}.csv": geography.to_frame()}
 
     def kept_geography(self, folder: Path) -> PlaceList:
@@ -75,6 +74,11 @@ class StopsSettings(TableSettings[StopsPlan, PlaceList]):
         code = Column(self.places.code, "string", "Place", "Code of the place.")
         degrees = (Column(name, "number", name, "Degrees.") for name in (self.places.longitude, self.places.latitude))
         return (code, *degrees)
+
+    @property
+    def listed_sources(self) -> list[str]:
+        """See :attr:`SeriesSettings.listed_sources`."""
+        return [str(self.project.root / self.place_list)]
 
     @property
     def dimensions(self) -> int:

@@ -1,1 +1,1 @@
-"""Compare releases with a known truth, for synthetic and public data; the results are not differentially private."""
+"""Compare releases with true flows that are synthetic or public. The results are not differentially private."""

@@ -1,4 +1,4 @@
-"""Compare mechanisms on data with a known truth; every run has its own file, so a comparison can be resumed."""
+"""Compare mechanisms on public or synthetic data. Every run has its own file, so a comparison can be resumed."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ DELTA = "1e-8"
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism and a conversion of its budget, compared with others under a label.
+    """A mechanism with an accounting method that is compared with others under a label.
 
     Attributes:
-        label: name in tables and figures.
+        label: name of the contender in tables and figures.
         mechanism: name of a mechanism, or a mechanism with options.
-        conversion: conversion of (epsilon, delta) to rho; None for the mechanism's default. The mechanisms of
-            [boninsegna2025inftda] use ``tight``, so a contender with ``tight`` spends the same rho as they do.
+        conversion: accounting method that converts (epsilon, delta) to rho; None for the mechanism's default. The
+            mechanisms of [boninsegna2025inftda] use ``tight``, so a contender with ``tight`` spends the same rho.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Contender:
     conversion: str | None = None
 
     def plan(self, geography: Geography, epsilon: str) -> ReleasePlan:
-        """Return the plan of a release with unit ``trip``, bounded neighbours, delta 1e-8, and n as an invariant."""
+        """Return a plan for an epsilon (text): trips, bounded neighbours, delta 1e-8, number of trips an invariant."""
         return plan_release(
             geography,
             unit=PrivacyUnit("trip"),
@@ -71,11 +71,8 @@ CONTENDERS = (
     Contender("inftda_refined", "inftda_refined"),
     Contender("inftda_refined, rho of the others", "inftda_refined", conversion="tight"),
 )
-"""Default contenders, compared at equal (epsilon, delta).
-
-They also have equal rho, with two exceptions: the contender labelled ``inftda_refined`` has another rho, and the
-stability histogram has none.
-"""
+"""Default contenders, compared at equal (epsilon, delta). They also have equal rho, except that ``inftda_refined`` has
+another rho, and that ``stability_histogram`` has none."""
 
 
 EPSILONS = ("0.1", "1", "10")
@@ -83,7 +80,7 @@ NUMBER_OF_RUNS = 5
 NOISE = "table"
 
 ONE_RUN = {("tda_linf", "italy"), ("tda_linf", "binary complete")}
-"""Pairs of mechanism and data set with a single run, because the solver takes milliseconds per parent node."""
+"""Pairs of mechanism and data set with a single run, because they are slow (milliseconds of a solver per node)."""
 
 ON_REQUEST = {("tda_linf", "italy")}
 """Pairs of mechanism and data set that run only on request, because they take hours."""
@@ -94,12 +91,12 @@ TOO_LARGE = "OD-MECHANISM-TOO-LARGE"
 
 @dataclass(frozen=True)
 class Run:
-    """One release of one data set by one contender, to be judged against the truth.
+    """One release of one data set by one contender (compared mechanism), whose errors are measured.
 
     Attributes:
         data_set: name of the data set.
-        contender: the contender that releases it.
-        epsilon: decimal text.
+        contender: the contender that releases the data set.
+        epsilon: epsilon of the release, as decimal text.
         number: number of the run, from 1, among the runs with the same data set, contender and epsilon.
     """
 
@@ -109,7 +106,7 @@ class Run:
     number: int
 
     def path(self, folder: Path) -> Path:
-        """Return the path of the run's file in the folder of a comparison."""
+        """Return the path of the file with the result of this run in the folder of a comparison."""
         parts = (self.data_set, self.contender.label, f"epsilon {self.epsilon}", f"run {self.number}")
         return folder / (".".join(re.sub(r"[^\w.]+", "_", part) for part in parts) + ".json")
 
@@ -124,8 +121,8 @@ def planned_runs(
 ) -> list[Run]:
     """Return the runs of a comparison, ordered by data set.
 
-    Each data set, contender and epsilon has ``number`` runs, or one run for the pairs in :data:`ONE_RUN`. The pairs in
-    :data:`ON_REQUEST` are included only if ``all_of_them``.
+    Each combination of the names ``data_sets``, contenders and epsilons (decimal text) has ``number`` runs, or one run
+    for the pairs in :data:`ONE_RUN`. The pairs in :data:`ON_REQUEST` are included only if ``all_of_them`` is true.
     """
     runs = []
     for data_set, contender, epsilon in product(data_sets, contenders, epsilons):
@@ -143,21 +140,21 @@ def compare(
     workers: int = 2,
     progress: Callable[[Run, bool], object] | None = None,
 ) -> None:
-    """Make every missing run, each with its own noise, and write its result to its file.
+    """Make the runs whose results are missing, each with its own noise, and write the result of each run to its file.
 
-    A run is not repeated if its file exists and has the same plan and data, so a comparison that was killed continues
-    where it stopped. Runs are ordered by data set, and each process has one data set in memory at a time.
+    A run is not repeated if its file exists and has the same plan and data, so a comparison that was killed can be
+    resumed. Each process has one data set in memory at a time.
 
     Args:
-        runs: the runs to make, see :func:`planned_runs`.
-        folder: folder of the files; created if it does not exist.
+        runs: the runs of the comparison, ordered by data set; see :func:`planned_runs`.
+        folder: folder of the result files; created if it does not exist.
         data_sets: functions that make the data sets, by name; they must be picklable.
         workers: number of processes. Each uses one thread, so that times can be compared.
-        progress: called for every run that is now present, with True if it was just made.
+        progress: function that is called for every run with a result, and with True if the run was not skipped.
 
     Raises:
-        OdError: a mechanism or a data set raised it. Files that are already written stay. If a mechanism refuses a data
-            set because of its size, the refusal is written to the file of the run instead.
+        OdError: a mechanism fails, or a data set cannot be made. Files that are already written stay. If a mechanism
+            refuses a data set because of its size, the refusal is written to the file of the run instead.
     """
     make_folder(folder)
     for left_behind in folder.glob(".*.tmp"):  # left by a process that died while writing
@@ -179,7 +176,7 @@ def compare(
 
 
 def _begin_worker() -> None:
-    """Limit the process to one thread, and end it when the parent process ends, however that happens."""
+    """Limit this worker process to one thread, and end it when the parent process ends or is killed."""
     os.environ["OD_THREADS"] = "1"
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -195,11 +192,11 @@ _held: dict[str, KnownFlows] = {}
 """The data set that this process has in memory, by name; at most one."""
 
 _compiled: set[str] = set()
-"""Digests of the plans that this process has run before."""
+"""Digests of the plans that this process has run, and for which code and noise tables are therefore ready."""
 
 
 def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
-    """Make a run in a worker process and write its file; return False if the file is there already."""
+    """Make a run in a worker process and write its file. Returns False if the file already has this run's result."""
     if run.data_set not in _held:
         _held.clear()  # free memory before the next one is made
         _held[run.data_set] = make()
@@ -232,7 +229,7 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
 
 
 def _is_there(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether the file exists and records the same run, plan and data."""
+    """Return whether the file exists and has all values of ``record``: the same run, plan and data."""
     if not path.exists():
         return False
     there = json.loads(path.read_text(encoding="utf-8"))
@@ -240,10 +237,10 @@ def _is_there(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
-    """Run one release of counted trips, and return its time, threads, peak memory and errors by level.
+    """Run one release of known flows, and return its time, threads, peak memory, error bounds and errors by level.
 
-    Before the first run of a plan, this function releases a single trip. The measured time therefore includes neither
-    compilation nor the computation of noise tables.
+    Before the first run of a plan, a single trip is released, so that the measured time includes neither compilation
+    nor the computation of noise tables.
     """
     noise = noise_named(NOISE)
     if plan.digest not in _compiled:
@@ -269,7 +266,7 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_memory_gigabytes() -> float | None:
-    """Return the largest memory of this process since the last reset, in gigabytes; None unless the system is Linux."""
+    """Return the peak memory of this process since the last reset, in 10^9 bytes; None if the system cannot tell."""
     try:
         lines = _STATUS.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -279,10 +276,7 @@ def peak_memory_gigabytes() -> float | None:
 
 
 def reset_peak_memory() -> bool:
-    """Reset the recorded peak memory of this process, and return whether the system can do so.
-
-    After a reset, the peak does not include the memory that was needed to make the data.
-    """
+    """Reset the recorded peak memory of this process, and return whether the system can do so."""
     try:
         _CLEAR.write_text("5", encoding="utf-8")
     except OSError:

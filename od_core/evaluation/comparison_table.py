@@ -1,4 +1,4 @@
-"""Collect the results of a comparison in one table."""
+"""Collect the results of a comparison of mechanisms in one table."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def table(folder: Path) -> pd.DataFrame:
     Returns:
         One row per data set, contender, epsilon and level, with these columns:
 
-        - data_set, contender, epsilon (text) and level;
+        - data_set, contender (label of the mechanism), epsilon (text) and level;
         - runs: number of runs;
-        - rho: text; None if there is none;
+        - rho: the rho that a run spent, as exact text; None if the mechanism's cost has no rho;
         - bound: bound of the largest absolute error, which holds with probability 0.95; missing if none is known;
         - max_abs_error, mean_abs_error, false_discovery_rate and false_negative_rate, as in :func:`od_core.evaluate`,
           each as three columns with the suffixes ``_median``, ``_min`` and ``_max`` over the runs;
@@ -58,10 +58,11 @@ def table(folder: Path) -> pd.DataFrame:
 
 
 def refusals(folder: Path) -> pd.DataFrame:
-    """Return the contenders that refused a data set because of its size, with the reason.
+    """Return the runs in a folder of a comparison in which a mechanism refused a data set because of its size.
 
     Returns:
-        One row per data set, contender and epsilon, with the columns data_set, contender, epsilon and refused.
+        One row per data set, contender and epsilon, with the columns data_set, contender (label of the mechanism),
+        epsilon (text) and refused (the reason).
     """
     rows = [{name: record[name] for name in (*CASE, "refused")} for record in _records(folder) if "refused" in record]
     return pd.DataFrame(rows, columns=[*CASE, "refused"]).drop_duplicates(CASE, ignore_index=True)
@@ -70,7 +71,7 @@ def refusals(folder: Path) -> pd.DataFrame:
 def _records(folder: Path) -> list[dict[str, Any]]:
     """Return the content of all run files, sorted by data set, contender, epsilon and number of the run.
 
-    Known data sets and contenders have the order of their lists; unknown ones come last.
+    Known data sets and contenders are in the order of their lists. All others come last.
     """
     records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     return sorted(records, key=_place)
@@ -91,7 +92,7 @@ def _position(name: str, known: tuple[str, ...]) -> tuple[int, str]:
 
 
 def _levels(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one row for each level of a run."""
+    """Return one row of the table of runs for each level of a run."""
     names = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
     common = {name: record[name] for name in names}
     bounds = record["bound"] or [None] * len(record["levels"])

@@ -1,7 +1,7 @@
-"""Draw the figures of a comparison, after [boninsegna2025inftda, Figures 3 to 6].
+"""Draw the figures of a comparison of mechanisms, after [boninsegna2025inftda, Figures 3 to 6].
 
 Marks are medians of the runs, and bars extend from the smallest to the largest value. The same table gives the same
-SVG, byte for byte, with the same version of Matplotlib.
+SVG, byte for byte, with the same version of Matplotlib. ``contender`` is the label of a mechanism in the comparison.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.evaluation.forecast import ALL_SIZES
+from od_core.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,10 +34,9 @@ STYLES = {
     "inftda_refined": ("#D55E00", "P"),
     "inftda_refined, rho of the others": ("#56B4E9", "X"),
 }
-"""Colour and mark of a contender.
+"""Colour and mark of each known contender (compared mechanism), by label.
 
-Colour-blind readers can tell the colours apart [okabe2008colour]; the marks serve print without colour.
-"""
+Colour-blind readers can distinguish the colours [okabe2008colour]; the marks serve print without colour."""
 
 OTHER_STYLES = (("#000000", "*"), ("#8C510A", "p"), ("#5E3C99", "h"), ("#A6761D", "8"))
 
@@ -47,7 +47,7 @@ ERROR, DISCOVERIES, SECONDS = "max_abs_error", "false_discovery_rate", "seconds"
 TITLES = {ERROR: "largest error (trips)", DISCOVERIES: "false discovery rate (%)", SECONDS: "time (seconds)"}
 
 BOUNDED = ("inftda", "vanilla_gauss", "stability_histogram")
-"""Contenders whose bounds are drawn. The bound of ``inftda`` also holds for ``tda_l2`` and ``tda_linf``."""
+"""Mechanisms whose error bounds are drawn. The bound of ``inftda`` also holds for ``tda_l2`` and ``tda_linf``."""
 BOUND_LABEL = "bounds, probability 0.95"
 
 MARKS: Any = {"markersize": 3.5, "linewidth": 0.9, "elinewidth": 0.9, "capsize": 1.5}
@@ -75,14 +75,14 @@ LEAST_WIDTH, LEGEND_ENTRY = 5.8, 2.9
 Reals = NDArray[np.float64]
 
 Styles = dict[str, tuple[str, str]]
-"""Colour and mark of every contender in a figure, in the order of the legend."""
+"""Colour and mark of every compared mechanism in a figure, by label and in the order of the legend."""
 
 Panel = Callable[["Axes", pd.DataFrame], None]
-"""Function that draws the rows of one data set and one epsilon on axes."""
+"""Function that draws the results of one data set and one epsilon on axes."""
 
 
 def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Draw every figure that the table has data for, as SVG and as PNG.
+    """Draw every figure of a comparison for which the table has data, as SVG and as PNG.
 
     Args:
         table: the result of :func:`od_core.evaluation.comparison_table.table`.
@@ -92,6 +92,7 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
         The paths of the files: ``figure-3-<data set>`` for each data set, ``figure-4-errors``,
         ``figure-5-false-discoveries`` and ``figure-6-times``, each as .svg and .png.
     """
+    require("bundle")
     import matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,9 +115,9 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
-    """Return the figure of one data set: largest error and false discovery rate by level, and time.
+    """Return the figure of one data set in the table of :func:`draw_figures`, with one column of panels per epsilon.
 
-    The figure has one column of panels per epsilon.
+    The rows of panels have the largest error by level, the false discovery rate by level, and the time of a release.
     """
     rows = table[table["data_set"] == data_set]
     styles = _styles(rows)
@@ -130,17 +131,17 @@ def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
 
 
 def figure_4(table: pd.DataFrame) -> Figure:
-    """Return the figure of the largest error by level: one row per synthetic data set, one column per epsilon."""
+    """Return a figure of the largest error by level for synthetic data sets in the table of :func:`draw_figures`."""
     return _data_sets_by_epsilon(table, SYNTHETIC, ERROR)
 
 
 def figure_5(table: pd.DataFrame) -> Figure:
-    """Return the figure of the false discovery rate by level: one row per sparse data set, one column per epsilon."""
+    """Return a figure of false discovery rates by level for sparse data sets in the table of :func:`draw_figures`."""
     return _data_sets_by_epsilon(table, SPARSE, DISCOVERIES)
 
 
 def figure_6(table: pd.DataFrame) -> Figure:
-    """Return the figure of the time of a release by epsilon, with one panel per synthetic data set."""
+    """Return a figure of release times by epsilon for synthetic data sets in the table of :func:`draw_figures`."""
     from matplotlib.figure import Figure
 
     names = [name for name in SYNTHETIC if name in set(table["data_set"])]
@@ -162,7 +163,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
 
 
 def _data_sets_by_epsilon(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
-    """Return a figure of a metric by level: one row per wanted data set in the table, one column per epsilon."""
+    """Return a figure of one metric by level: one row per wanted data set in the table, one column per epsilon."""
     names = [name for name in wanted if name in set(table["data_set"])]
     styles = _styles(table[table["data_set"].isin(names)])
     panel = partial(_by_level, metric=metric, styles=styles)
@@ -172,7 +173,7 @@ def _data_sets_by_epsilon(table: pd.DataFrame, wanted: Sequence[str], metric: st
 
 
 def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles) -> Figure:
-    """Return a figure with a row of panels for each title, table and panel function, and a column for each epsilon.
+    """Return a figure with one row of panels per triple (title, table, panel function), one column per epsilon.
 
     The panels of a row share the vertical scale.
     """
@@ -195,7 +196,7 @@ def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles
 
 
 def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> None:
-    """Draw a metric by level of the flow tree on ``axes``; the scale of the largest error is logarithmic with a 0."""
+    """Draw a metric by level on ``axes``. The scale of the largest error is linear up to 1 trip, then logarithmic."""
     factor = 100 if metric == DISCOVERIES else 1
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].sort_values("level")
@@ -219,7 +220,7 @@ def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> No
 
 
 def _times_by_contender(axes: Axes, rows: pd.DataFrame, styles: Styles, reach: tuple[float, float]) -> None:
-    """Draw the times at one epsilon on ``axes``, one line per contender; ``reach`` is the range of the time axis."""
+    """Draw the times of releases at one epsilon, one row per mechanism; ``reach`` is the range of the time axis."""
     for place, (label, style) in enumerate(styles.items()):
         some = rows[rows["contender"] == label].head(1)
         if len(some):
@@ -234,7 +235,7 @@ def _times_by_contender(axes: Axes, rows: pd.DataFrame, styles: Styles, reach: t
 
 
 def _times_by_epsilon(axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
-    """Draw the times for one data set by epsilon on ``axes``."""
+    """Draw the times of releases of one data set by epsilon on ``axes``."""
     epsilons = sorted(set(rows["epsilon"]), key=Fraction)
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].drop_duplicates("epsilon")
@@ -254,7 +255,7 @@ def _bars(rows: pd.DataFrame, metric: str) -> tuple[Reals, Reals]:
 
 
 def _shifts(styles: Styles) -> Iterator[tuple[str, float]]:
-    """Yield the label of each contender and its horizontal offset, so that bars do not cover each other."""
+    """Yield the label and the horizontal offset of each mechanism, so that bars do not cover each other."""
     middle = (len(styles) - 1) / 2
     for place, label in enumerate(styles):
         yield label, (place - middle) * 0.08
@@ -274,19 +275,20 @@ def _legend(figure: Figure, styles: Styles) -> None:
 
 
 def _styles(rows: pd.DataFrame) -> Styles:
-    """Return colour and mark of every contender in the rows: known ones first, in the order of the comparison."""
+    """Return colour and mark of every mechanism in the rows, by label: those in ``STYLES`` first, then all others."""
     labels = list(dict.fromkeys(rows["contender"]))
     known = {label: style for label, style in STYLES.items() if label in labels}
     return known | dict(zip([label for label in labels if label not in STYLES], cycle(OTHER_STYLES), strict=False))
 
 
 def draw_forecast(errors: pd.DataFrame, path: Path) -> None:
-    """Write a figure of the mean absolute error over all cells of each level against epsilon, on logarithmic axes.
+    """Write an SVG figure of the forecast mean absolute error of each level against epsilon, on logarithmic axes.
 
     The same errors give the same bytes.
 
     Args:
-        errors: table with columns epsilon, declared, and those of :func:`od_core.evaluation.forecast.forecast`.
+        errors: table with the columns epsilon, declared (true for the declared epsilon, marked by a dotted line), and
+            those of :func:`od_core.evaluation.forecast.forecast`.
         path: path of the SVG file.
     """
     import matplotlib

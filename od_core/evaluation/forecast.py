@@ -32,7 +32,7 @@ NOISE = "table"
 RUNS = 5
 EPSILONS = ("0.1", "0.3", "1", "3", "10")
 TOO_WIDE = "OD-FORECAST-NOISE"
-"""Error code for noise that is too wide for the backend of forecasts."""
+"""Error code for noise whose variance is too large for the backend of forecasts."""
 
 ALL_SIZES = "all"
 CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
@@ -43,14 +43,16 @@ COLUMNS = (
 )
 
 SEED = 20010101
-"""Seed of the synthetic table; noise never uses it."""
+"""Seed of the synthetic table. It is never used for noise."""
 
 PAIRS_OF_A_ZONE = 10
 TRIPS_OF_A_ZONE = 1000
 
 
 def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataFrame:
-    """Return the expected errors of a plan, by level and size of the cells. A public table serves as the truth.
+    """Return the expected errors of a plan, by level and true size of the cells (pairs of areas).
+
+    Releases are simulated on a public or synthetic table, with which they are compared.
 
     Args:
         plan: plan of the intended release.
@@ -61,16 +63,16 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
         One row per level 0 to T and size class. The first class of each level is ``all``, and classes without cells are
         left out. The columns are:
 
-        - level, origin_level and destination_level;
+        - level (number), origin_level and destination_level (names);
         - size_class: class of the cells by their trips in the table;
-        - cells: number of public pairs, including pairs with 0 trips;
+        - cells: number of cells, including cells with 0 trips;
         - mean_abs_error and root_mean_square_error: in trips, over cells and runs;
-        - relative_error: absolute errors divided by the trips of the class; NaN if it has no trips;
+        - relative_error: sum of the absolute errors divided by the trips of the class; NaN if the class has no trips;
         - share_released: share of the cells with a released number above 0.
 
     Raises:
-        OdError: the table is over another geography; ``runs`` is below 1; the noise is too wide for the backend
-            ``table``.
+        OdError: the table is over another geography, ``runs`` is below 1, or the variance of the noise is too large for
+            the backend ``table``.
     """
     if runs < 1:
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="request at least one run")
@@ -106,7 +108,7 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
 
 
 def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
-    """Return a plan with another epsilon and everything else unchanged. Raises OdError as :class:`Budget` does."""
+    """Return a plan that differs from the given plan only in epsilon. Raises OdError if :class:`Budget` refuses it."""
     stated = plan.budget
     budget = Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares)
     return plan_release(
@@ -121,13 +123,13 @@ def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
 
 
 def synthetic_table(geography: Geography, destination_geography: Geography | None = None) -> KnownFlows:
-    """Return synthetic flows over public geographies, for a data set without a public table.
+    """Return synthetic flows over public geographies, on which to forecast if there is no public table.
 
     The same geographies always give the same flows. Within one geography, the flows follow a gravity model. Between two
-    geographies, they depend on random sizes of the zones alone.
+    geographies, the flows depend on random sizes of the zones alone.
 
     Raises:
-        OdError: the only geography has fewer than 3 zones, or two geographies have unequal depth.
+        OdError: a single geography has fewer than 3 zones, or two geographies have different numbers of levels.
     """
     zones = len(geography.zones)
     if destination_geography is not None and destination_geography.digest != geography.digest:
@@ -140,7 +142,7 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
 
 
 def _on_tree(plan: ReleasePlan, table: KnownFlows) -> tuple[Truth, TripCounts]:
-    """Return the truth and the trip counts of a table, in the order of the plan's flow tree."""
+    """Return the true flows and the trip counts of a table, in the order of the plan's flow tree."""
     if plan.tree.order == table.truth.tree.order:
         return table.truth, table.trips
     pairs, counts = table.truth.tree.pairs_at(table.trips.rank), np.diff(table.trips.before)
@@ -151,9 +153,10 @@ def _on_tree(plan: ReleasePlan, table: KnownFlows) -> tuple[Truth, TripCounts]:
 
 
 def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
-    """Return the sums of one level by size class; shape (5, classes).
+    """Return five sums for each size class of one level; shape (5, classes).
 
-    The sums are cells, absolute errors, squared errors, trips, and cells with a released number above 0.
+    They are the number of cells, the absolute errors, the squared errors, the trips, and the number of cells with a
+    released number above 0. ``cells`` is the number of all cells of the level.
     """
     rank = np.union1d(true[0], released[0])
     trips, found = np.zeros((2, len(rank)), dtype=np.int64)
@@ -168,7 +171,7 @@ def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
 
 
 def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
-    """Return the errors of one level, first for all of its cells and then for each class that has cells."""
+    """Return the errors of one level from its sums, first for all cells and then for each size class that has cells."""
     cells, absolute, squared, trips, positive = np.hstack([sums.sum(axis=1, keepdims=True), sums])
     with np.errstate(divide="ignore", invalid="ignore"):
         every = pd.DataFrame(
@@ -185,20 +188,21 @@ def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
 
 
 SIZE_CLASSES = (0, 1, 10, 100, 1000)
-"""Smallest number of true trips of each class of cells."""
+"""Smallest number of true trips of each size class of cells."""
 
 MOST_ZEROS = 5_000_000
-"""Largest number of public pairs of areas at a pair of levels for which pairs without trips are included."""
+"""Largest number of pairs of areas at a pair of levels for which :func:`coverage` includes pairs without trips."""
 
 
 def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
-    """Return the share of cells whose interval contains the truth, by pair of levels and class of TRUE size.
+    """Return the share of cells whose interval contains the true count, by pair of levels and class of TRUE size.
 
-    NOT private: the result depends on the truth.
+    NOT private: the result depends on the true counts. A cell is a pair of areas. Its interval is extended to the
+    released number if necessary.
 
     Args:
         releases: releases of one plan, each with its own noise.
-        truth: the true leaf nodes.
+        truth: the true leaf nodes with their trips.
 
     Returns:
         One row per pair of levels and size class, with these columns:
@@ -206,10 +210,10 @@ def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
         - origin_level and destination_level;
         - least_trips: smallest number of true trips of the class;
         - cells: number of cells of one release;
-        - covered: share of the cells whose interval contains the truth, over all releases;
-        - width: mean of upper - lower over all releases, in trips.
+        - covered: share of the cells whose interval contains the true count, over all releases;
+        - width: mean width of the intervals, upper minus lower end, over all releases, in trips.
 
-        A pair of levels with more than ``MOST_ZEROS`` pairs of areas includes only the pairs of areas with trips.
+        A pair of levels with more than ``MOST_ZEROS`` pairs of areas includes only cells with true trips.
     """
     rows = [row for release in releases for row in _rows(release, truth)]
     names = ["origin_level", "destination_level", "least_trips"]
@@ -227,7 +231,7 @@ def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
 
 
 def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
-    """Yield one row per pair of levels and size class of one release: numbers of cells, and sum of the widths."""
+    """Yield one row per pair of levels and size class: numbers of all and of covered cells, and sum of the widths."""
     tree = release.plan.tree
     for o_level, d_level in product(range(tree.origin.depth + 1), range(tree.destination.depth + 1)):
         origin, destination, true = tree.sums_at(truth, o_level, d_level)
@@ -266,11 +270,11 @@ def _looked_up(cells: tuple[Numbers, Numbers, Counts], origin: Numbers, destinat
 
 
 _EXPONENT = 1.2
-"""Pareto exponent of the sizes of zones, which are heavy-tailed as in the other synthetic flows."""
+"""Pareto exponent of the random sizes of zones."""
 
 
 def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> KnownFlows:
-    """Return synthetic flows between two geographies, with pairs and trips that depend on random zone sizes alone.
+    """Return synthetic flows between two geographies. The pairs and their trips depend on random zone sizes alone.
 
     No distances are used, because it is not known how the two geographies are related.
 

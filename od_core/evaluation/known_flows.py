@@ -1,4 +1,4 @@
-"""Provide data sets whose true flows are not confidential. Mechanisms are compared only on such data sets."""
+"""Provide data sets whose true flows are public or synthetic. Mechanisms are compared on these data sets only."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ Marking = Literal["synthetic", "public"]
 MARKINGS: tuple[Marking, ...] = get_args(Marking)
 
 SEED = 20010101
-"""Seed of the synthetic data sets; noise never uses it."""
+"""Seed of the synthetic data sets. It is never used for noise."""
 
 FLIGHTS_MONTH = "2001-06"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KnownFlows:
-    """Public or synthetic flows, with their sums at every level. Errors against the truth are NOT private.
+    """Public or synthetic flows, with their sums at every level. Errors computed from them are NOT private.
 
     Attributes:
         name: name of the data set, for tables and figures.
-        marking: why the truth may be known: ``synthetic`` flows are made up, ``public`` flows are published by their
-            owner.
+        marking: why the flows are not confidential: ``synthetic`` flows are invented, ``public`` flows are published by
+            their owner.
         geography: geography of the origins. It is also that of the destinations, except in forecasts with a separate
             destination geography.
-        trips: counts of the flows on the destination tree over the geographies.
-        truth: sums at every level of that tree.
+        trips: counts of the flows, in the order of the flow tree that refines destinations before origins.
+        truth: sums of the flows at every level of this tree.
 
     Raises:
         OdError: the marking is missing or unknown.
@@ -68,7 +68,7 @@ class KnownFlows:
 
     @classmethod
     def synthetic(cls, flows: SyntheticFlows) -> KnownFlows:
-        """Return synthetic flows as known flows."""
+        """Create known flows from flows that :mod:`od_core.evaluation.synthetic` made."""
         tree = FlowTree(flows.geography, flows.geography)
         return cls.of_pairs(flows.name, "synthetic", tree, flows.origin, flows.destination, flows.trips)
 
@@ -81,18 +81,22 @@ class KnownFlows:
         geography: Geography,
         destination_geography: Geography | None = None,
     ) -> KnownFlows:
-        """Return known flows from a frame with the columns that :func:`od_core.release_flows` accepts.
+        """Create known flows from a table with the columns that :func:`od_core.release_flows` accepts.
+
+        ``name`` and ``marking`` are attributes of the class. By default, destinations have the geography of origins.
 
         Raises:
-            OdError: the marking is neither synthetic nor public; or as in
-                :func:`od_core.records.trip_counts.place_trips`.
+            OdError: the marking is neither synthetic nor public, or
+                :func:`od_core.records.trip_counts.place_trips` refuses the table.
         """
         tree = FlowTree(geography, destination_geography or geography)
         return cls.of_pairs(name, marking, tree, *place_trips(flows, tree))
 
     @classmethod
     def from_counts(cls, name: str, marking: Marking, geography: Geography, trips: TripCounts) -> KnownFlows:
-        """Return known flows from counts on the destination tree over a geography.
+        """Create known flows from counts of trips between the zones of one geography.
+
+        ``trips`` is in the order of the flow tree that refines destinations before origins.
 
         Raises:
             OdError: the marking is missing or unknown.
@@ -113,19 +117,16 @@ class KnownFlows:
         destination: Numbers,
         trips: NDArray[np.int64],
     ) -> KnownFlows:
-        """Return known flows from pairs of zones in any order; the trips of equal pairs are summed.
+        """Create known flows from pairs of zones in any order; the trips of equal pairs are summed.
 
-        ``origin``, ``destination`` and ``trips`` have shape (pairs,).
+        ``origin`` and ``destination`` are zone numbers. They and ``trips`` have shape (pairs,).
         """
         counts = TripCounts.from_pairs(tree, origin, destination, trips)
         return cls(name, marking, tree.origin, counts, Truth.from_pairs(tree, origin, destination, trips))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the name, the geographies and the trips of every pair.
-
-        Results may be combined only if the digests of their data are equal.
-        """
+        """SHA-256 of the name, the geographies and the trips of every pair, as hexadecimal text."""
         other = self.truth.tree.destination.digest
         areas = [self.geography.digest, *([] if other == self.geography.digest else [other])]
         digest = hashlib.sha256(json.dumps([self.name, *areas]).encode())
@@ -135,7 +136,7 @@ class KnownFlows:
 
 
 def refuse_unmarked(name: str, marking: object) -> None:
-    """Raise OdError, with the name of the data set, if it is not marked as public or synthetic."""
+    """Raise OdError with the name of the data set unless it is marked as public or synthetic."""
     if marking not in MARKINGS:
         raise OdError(
             "OD-EVALUATION-CONFIDENTIAL",
@@ -146,7 +147,7 @@ def refuse_unmarked(name: str, marking: object) -> None:
 
 
 def published_data_sets(flights: Path) -> dict[str, Callable[[], KnownFlows]]:
-    """Return the functions that make the data sets of the comparison, by name.
+    """Return functions that make the public and synthetic data sets of the comparison of mechanisms, by name.
 
     Args:
         flights: folder with the public US flights, see :func:`read_flights`.
@@ -155,10 +156,10 @@ def published_data_sets(flights: Path) -> dict[str, Callable[[], KnownFlows]]:
 
 
 def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
-    """Return the functions that make the synthetic data sets of the comparison, by name.
+    """Return functions that make the synthetic data sets of the comparison of mechanisms, by name.
 
-    They have the numbers of pairs and trips of [boninsegna2025inftda, Section 5 and Table 1]. ``italy`` has the shape
-    of the real data set in that table, but its flows are synthetic.
+    The data sets have the numbers of pairs and trips of [boninsegna2025inftda, Section 5 and Table 1]. ``italy`` has
+    the numbers of zones and trips of the real data set in that table, but its flows are synthetic.
     """
     sparse, half = Fraction(1, 100), Fraction(1, 2)
     random_half = Fraction(95_612, 435**2)  # the published dense set has slightly more than half of the pairs
@@ -175,38 +176,38 @@ def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
 
 
 def synthetic(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
-    """Return the synthetic flows that ``make`` returns, as known flows with another name."""
+    """Call ``make`` and return its synthetic flows as known flows with the given name."""
     return KnownFlows.synthetic(replace(make(), name=name))
 
 
 def us_flights(folder: Path) -> KnownFlows:
-    """Return the US domestic flights of June 2001, public data of the Bureau of Transportation Statistics."""
+    """Return the US domestic flights of June 2001, which are public, from a folder such as ``data/us_flights``."""
     return KnownFlows.from_frame("us_flights", "public", *read_flights(folder))
 
 
 def read_flights(folder: Path) -> tuple[pd.DataFrame, Geography]:
-    """Return the records of June 2001 and the public airports, from a folder such as ``data/us_flights``."""
+    """Return the flights of June 2001 and the geography of the airports, from a folder such as ``data/us_flights``."""
     zones = pd.read_csv(folder / "airports.csv", dtype=str, keep_default_na=False)
     geography = Geography.from_frame(zones, levels=["region", "division", "state", "airport"])
     return pd.read_parquet(folder / f"{FLIGHTS_MONTH}.parquet"), geography
 
 
 _ANY_PERIOD = "2000"
-"""Period requested for a file whose dates are not read."""
+"""Any valid period, for files whose dates are not read."""
 
 
 @dataclass(frozen=True)
 class KnownTable:
-    """A file of flows or records that are public or synthetic, and how to read it.
+    """A file of public or synthetic flows or records, with the options to read it.
 
     Attributes:
         name: name of the data set, for tables and figures.
         marking: ``synthetic`` or ``public``, as in :class:`od_core.evaluation.known_flows.KnownFlows`.
         flows: Parquet or CSV file, one row per flow or trip; all of its rows count.
         zones: public zone list.
-        levels: level columns of the zone list, coarse to fine.
-        columns: columns of the file of flows; dates and users are not checked.
-        one_row_a_trip: as in :class:`od_core.records.format.RecordFormat`.
+        levels: names of the columns of the zone list that are levels, coarse to fine.
+        columns: names of the columns of the file of flows; dates and users are not checked.
+        one_row_a_trip: true to state that each row is a trip; see :class:`od_core.records.format.RecordFormat`.
 
     Raises:
         OdError: the marking is missing or unknown.
@@ -224,10 +225,10 @@ class KnownTable:
         refuse_unmarked(self.name, self.marking)
 
     def read(self) -> KnownFlows:
-        """Return the known flows of the file. The records are counted out of core, by the rules of a release.
+        """Count the records of the file as a release does, without reading all into memory, and return the flows.
 
         Raises:
-            OdError: files are missing or faulty, or too many trips have places that the zone list lacks.
+            OdError: files are missing or faulty, or too many trips have zones that the zone list does not contain.
         """
         geography = Geography.from_frame(read_zones(self.zones), levels=list(self.levels))
         with TemporaryDirectory(prefix="od-") as folder:

@@ -20,19 +20,16 @@ from od_core.geography.geography import Numbers
 from od_core.records.trip_counts import place_trips
 
 Level = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""The nodes of a level that have trips, as two arrays of shape (nodes,).
+"""The nodes of a level that have trips, as two arrays of shape (nodes,): ranks and trips.
 
-The first array has the rank of the first leaf pair of each node, ascending. The second has the trips of each node.
-"""
+The rank of a node is the position of its first leaf pair among all leaf pairs of the flow tree. Ranks ascend."""
 
 
 def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the errors of every level of the flow tree. NOT private: the errors depend on the truth.
-
-    All public pairs count: those with released trips, with true trips, and with neither.
+    """Return the errors of every level of the flow tree. NOT private: the errors depend on the true flows.
 
     Args:
-        release: the release to judge.
+        release: the release to evaluate.
         flows: the true flows from which the release was made, in the form that :func:`od_core.release_flows` accepts.
             All trips of a user count, without a contribution bound.
 
@@ -40,8 +37,8 @@ def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
         One row per level 0 to T, with these columns:
 
         - level;
-        - max_abs_error: in trips;
-        - mean_abs_error: in trips, over all public pairs;
+        - max_abs_error: largest absolute error, in trips;
+        - mean_abs_error: mean absolute error, in trips, over all public pairs, including pairs without trips;
         - false_discovery_rate: share of the pairs released with trips whose true count is 0;
         - false_negative_rate: share of the pairs with true trips that are released as 0 or below.
 
@@ -55,11 +52,11 @@ def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Truth:
-    """The true flows at every level of a flow tree, computed once to judge any number of releases. NOT private.
+    """The true flows at every level of a flow tree, with which releases are compared. NOT private.
 
     Attributes:
-        tree: the public flow tree, in the order of the releases.
-        levels: true flows at levels 0 to T.
+        tree: the flow tree of the releases.
+        levels: true flows at levels 0 (root) to T (leaves).
     """
 
     tree: FlowTree
@@ -70,9 +67,12 @@ class Truth:
 
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> Truth:
-        """Return the truth from leaf pairs in any order; the trips of equal pairs are summed.
+        """Create the true flows at every level from leaf pairs in any order. The trips of equal pairs are summed.
 
-        ``origin``, ``destination`` and ``trips`` have shape (pairs,).
+        Args:
+            tree: the flow tree of the releases.
+            origin, destination: zone numbers of each pair; shape (pairs,).
+            trips: true trips of each pair; shape (pairs,).
         """
         rank = tree.first_rank(Pairs(tree.depth, origin, destination))
         order = np.argsort(rank, kind="stable")
@@ -83,13 +83,13 @@ class Truth:
         return cls(tree, tuple(sums_by_level(tree, leaves)))
 
     def errors(self, leaves: Nodes) -> list[dict[str, float]]:
-        """Return one row of errors per level, as in :func:`evaluate`; the released leaves must be in tree order."""
+        """Return the errors of released leaves in tree order: one dictionary per level, as in :func:`evaluate`."""
         pairs = zip(self.levels, sums_by_level(self.tree, leaves), strict=True)
         return [{"level": level, **_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
 
 
 def sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
-    """Yield the sums of leaves at each of the levels 0 to T; the leaves must be in tree order."""
+    """Yield the sums of the leaves' trips at each level, 0 (root) to T. The leaves must be in tree order."""
     for level in range(tree.depth + 1):
         origin_level, destination_level = tree.level_pair(level)
         origin = tree.origin.ancestors(origin_level)[leaves.origin]
@@ -100,10 +100,7 @@ def sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
 
 
 def _errors(true: Level, released: Level, cells: int) -> dict[str, float]:
-    """Return the errors of one level, by name. A node that is missing from one of both inputs has 0 trips there.
-
-    ``cells`` is the number of public pairs of the level, over which the mean is taken.
-    """
+    """Return the errors of one level with ``cells`` public pairs, by name. A node that is not listed has 0 trips."""
     (true_rank, true_trips), (rank, trips) = true, released
     place = np.searchsorted(true_rank, rank)
     both = np.zeros(len(rank), dtype=bool)
@@ -130,38 +127,39 @@ def _errors(true: Level, released: Level, cells: int) -> dict[str, float]:
 
 
 BETA = Fraction(1, 20)
-"""Probability that a bound fails at any of its levels."""
+"""Default probability that an error exceeds its bound at one or more levels."""
 
 TOP_DOWN = ("inftda", "tda_l2", "tda_linf")
-"""Mechanisms that Theorem 4 covers: they project every level onto a nearest point that sums to the level above."""
+"""Mechanisms that :func:`theorem_4` covers. They project the noisy children of each node onto the nearest integers that
+sum to the node's value."""
 
 
 def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
-    """Return bounds of the largest absolute error of a top-down release at levels 0 to T.
+    """Return bounds of the largest absolute error of a top-down release at levels 0 (root) to T, in trips.
 
-    All bounds hold together with probability 1 - beta. This is [boninsegna2025inftda, Theorem 4] with its constants.
-    Let m_k be the largest absolute noise of measured level k.
+    All bounds hold together with probability 1 - beta. This is [boninsegna2025inftda, Theorem 4] with explicit
+    constants. Let m_k be the largest absolute noise of measured level k.
 
-    - A parent with error e has true children q with sum c - e, where c >= 0 is its released value. Some whole numbers z
-      >= 0 with sum c lie within |e| of q: add all of e to one child, or take |e| from the children until it is used up.
-    - The noisy children x lie within m_k of q, hence within m_k + |e| of z. The projection y of x has the smallest
-      largest distance from x of all such z. So y is within m_k + |e| of x, and within 2 m_k + |e| of q.
-    - From the root on, the error at level l is at most that of the root plus 2 sum m_k over k <= l. A dropped node was
-      released as 0, and so are the nodes below it: their errors are at most its own.
-    - The root is exact, or its error is at most its own noise m_0, counted once, because nothing is projected there.
+    - A parent with released value c >= 0 and error e has true children q with sum c - e. Some integers z >= 0 with sum
+      c lie within |e| of q: add all of e to one child, or subtract |e| in total from the children.
+    - The noisy children x lie within m_k of q, hence within m_k + |e| of z. The projection y of x has, of all z with
+      sum c, the smallest maximum distance from x. So y is within m_k + |e| of x, and within 2 m_k + |e| of q.
+    - Therefore, the error at level l is at most that of the root plus 2 sum m_k over k <= l. A dropped node and the
+      nodes below it are released as 0, so their errors are at most the error of the dropped node.
+    - The root is exact, or its error is at most its noise m_0 (not 2 m_0, because the root is not projected).
     - m_k is below sigma_k sqrt(2 ln(2 N_k / beta_k)) except with probability beta_k, by a union bound over all N_k
-      public nodes of the level. Nodes that were never measured count as if they had been drawn. The measured levels
-      share beta equally. (The published proof sums one term too few, and takes the union for one level at a time.)
+      public nodes of the level, measured or not. sigma_k^2 is the variance of the noise. The measured levels share beta
+      equally. (The published proof sums one term too few, and applies the union bound to one level at a time.)
 
     The bound also holds for ``tda_linf``, and for ``tda_l2``, for which the authors only conjecture it. Proof for
     ``tda_l2``: the Euclidean projection is max(x - theta, 0). If some z with sum c is within d of x, then |theta| <= d,
     because at theta = d the sum of the projection is at most that of z, and at theta = -d at least that. So an x_i
     above theta moves by |theta| <= d. Any other x_i lies between z_i - d >= -d and theta, and moves to 0, by at most d.
-    For whole x and d, rounding theta up or down does not change that.
+    For whole x and d, rounding theta up or down does not change this.
 
     Args:
         plan: plan of a mechanism of ``TOP_DOWN``.
-        beta: above 0, below 1.
+        beta: probability that a bound fails, above 0 and below 1.
 
     Raises:
         OdError: the plan is of another mechanism, or beta is not between 0 and 1.
@@ -174,14 +172,14 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
 
 
 def bound_of(plan: ReleasePlan, trips: int, beta: Fraction = BETA) -> list[float] | None:
-    """Return bounds of the largest absolute error of any mechanism at levels 0 to T; None if no bound is known.
+    """Return bounds of a release's largest absolute error at levels 0 (root) to T; None if no bound is known.
 
-    All bounds hold together with probability 1 - beta.
+    All bounds hold together with probability 1 - beta. They depend on the mechanism of the plan.
 
     Args:
-        plan: plan of any mechanism.
-        trips: n, the number of trips, which is public here; see :func:`proposition_1_stability`.
-        beta: above 0, below 1.
+        plan: plan of a release of flows.
+        trips: n, the public number of trips; only :func:`proposition_1_stability` uses it.
+        beta: probability that a bound fails, above 0 and below 1.
     """
     step = plan.steps[-1]
     if isinstance(step, ThresholdStep):
@@ -192,7 +190,7 @@ def bound_of(plan: ReleasePlan, trips: int, beta: Fraction = BETA) -> list[float
 
 
 def accumulated(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:
-    """Return the bound for levels 0 to T if no noise of a step exceeds its maximum; see :func:`theorem_4`.
+    """Return bounds of the largest absolute error at levels 0 to T, given the largest noise; see :func:`theorem_4`.
 
     The nodes of a level that is not measured have one child each, so their errors are those of the level below.
 
@@ -209,19 +207,19 @@ def accumulated(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:
 
 
 def proposition_1_gauss(tree: FlowTree, variance: Fraction, beta: Fraction = BETA) -> list[float]:
-    """Return bounds of the largest absolute error at levels 0 to T if only leaves get noise.
+    """Return bounds of the largest absolute error at levels 0 to T if Gaussian noise is added to the leaves only.
 
     All bounds hold together with probability 1 - beta. This is the first part of [boninsegna2025inftda, Proposition 1].
-    The error of a node is the sum of the noise of its leaves. The sum of k draws is sub-Gaussian with k sigma^2. The
-    union bound is over the N_l nodes of a level l. Each node counts as if it had k_l leaves, as many as the largest
-    node of the level. The T + 1 levels share beta equally:
+    The error of a node is the sum of the noise of its leaves. The sum of k draws is sub-Gaussian with variance
+    parameter k sigma^2. The union bound is over the N_l nodes of a level l. k_l is the largest number of leaves of a
+    node of the level. All T + 1 levels share beta equally:
 
         sqrt(2 k_l sigma^2 ln(2 N_l (T + 1) / beta)).
 
     Args:
         tree: public flow tree.
-        variance: sigma^2 of the noise of a leaf.
-        beta: above 0, below 1.
+        variance: sigma^2, the variance of the noise of a leaf.
+        beta: probability that a bound fails, above 0 and below 1.
 
     Raises:
         OdError: beta is not between 0 and 1.
@@ -236,27 +234,28 @@ def proposition_1_stability(
 ) -> list[float]:
     """Return bounds of the largest absolute error of a stability histogram at levels 0 to T.
 
-    All bounds hold together with probability 1 - beta. They are those of the second part of
-    [boninsegna2025inftda, Proposition 1], with explicit constants.
+    The bounds hold together with probability 1 - beta. They are those of [boninsegna2025inftda, Proposition 1], second
+    part, with explicit constants. A stability histogram adds noise to positive leaves alone, and releases the noisy
+    values that reach a threshold.
 
     The noise L of a positive leaf is discrete Laplace: Pr[|L| >= t] = 2 a^t / (1 + a) for t >= 1, a = exp(-1 / scale).
     A leaf of count q >= 1 is released as q + L if that is at least the threshold, with error |L|. Otherwise it is
     released as 0, with error q, at most threshold - 1 - L. A leaf of count 0 has no error. So the error of a leaf is at
     most m + threshold - 1, where m is the largest |L|. The error of a node is at most that times the number of its
-    positive leaves. That number is at most k_l, the leaves of the largest node of its level, and at most the number of
-    trips n, if n is public. m is bounded by a union over all P positive leaves:
+    positive leaves. That number is at most k_l, the largest number of leaves of a node of its level, and at most the
+    number of trips n, if n is public. m is bounded by a union bound over all P positive leaves:
 
         min(k_l, n) (m + threshold - 1),   m < t = ceil(scale ln(2 P / ((1 + a) beta))),   P = min(leaves, n).
 
-    One event bounds every leaf, so the levels do not share beta. (In the publication beta is n delta, since the
-    threshold itself bounds the noise there. Errors do not cancel here: those of dropped leaves have one sign.)
+    One event bounds every leaf, so the levels do not share beta. (In the publication, beta is n delta, because the
+    threshold itself bounds the noise.)
 
     Args:
         tree: public flow tree.
         scale: scale of the discrete Laplace noise.
         threshold: smallest noisy value that is released; at least 1.
-        beta: above 0, below 1.
-        trips: n, if it is an invariant.
+        beta: probability that a bound fails, above 0 and below 1.
+        trips: n, the number of trips, if it is public.
 
     Raises:
         OdError: beta is not between 0 and 1, or the threshold is below 1.
@@ -271,14 +270,14 @@ def proposition_1_stability(
 
 
 def most_leaves(tree: FlowTree, level: int) -> int:
-    """Return the number of leaf pairs below the largest node of a level."""
+    """Return the largest number of leaf pairs below a node of a level."""
     origin_level, destination_level = tree.level_pair(level)
     origins, destinations = tree.origin.zones_below(origin_level), tree.destination.zones_below(destination_level)
     return int(origins.max()) * int(destinations.max())
 
 
 def _largest(cells: int, variance: Fraction, beta: Fraction) -> float:
-    """Return a value that the absolute sub-Gaussian noise of no cell exceeds, with probability 1 - beta."""
+    """Return a bound that the absolute sub-Gaussian noise of no cell exceeds, with probability 1 - ``beta``."""
     return math.sqrt(2 * float(variance) * math.log(2 * cells / float(beta)))
 
 

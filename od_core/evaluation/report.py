@@ -1,4 +1,4 @@
-"""Write the tables of a comparison as Markdown, for inclusion in a document."""
+"""Write the tables of a comparison of mechanisms as Markdown, for inclusion in a document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ NOTHING = "-"
 def data_sets_markdown(data_sets: Iterable[KnownFlows]) -> str:
     """Return a Markdown table of the data sets of a comparison, as in [boninsegna2025inftda, Table 1].
 
-    It has one line per data set: name, marking, trips, pairs of zones with trips, public pairs and number of levels T.
+    It has one line per data set: name, marking (public or synthetic), numbers of trips, of pairs of zones with trips
+    and of all pairs of zones, and T, the number of levels of the flow tree below the root.
     """
     lines = [
         [
@@ -43,12 +44,11 @@ def data_sets_markdown(data_sets: Iterable[KnownFlows]) -> str:
 
 
 def comparison_markdown(table: pd.DataFrame) -> str:
-    """Return Markdown with a heading and two tables for each data set and epsilon.
+    """Return Markdown with a heading and two tables for each data set and epsilon of a comparison of mechanisms.
 
-    The cells are "median (min-max)" of the runs.
-
-    The first table has the largest absolute error, in trips: one line per level, one column per contender. The second
-    has one line per contender: mean error and rates at the leaves, time, memory, number of runs, and the spent rho.
+    The first table has the largest absolute error, in trips: one line per level, one column per contender (compared
+    mechanism). The second has one line per contender: mean error and rates at the leaves, time, memory, number of runs,
+    and the spent rho. The cells are "median (min-max)" of the runs.
 
     Args:
         table: the result of :func:`od_core.evaluation.comparison_table.table`.
@@ -60,10 +60,11 @@ def comparison_markdown(table: pd.DataFrame) -> str:
 
 
 def published_markdown(table: pd.DataFrame) -> str:
-    """Return a Markdown table that compares the InfTDA authors' results on Italian commuters with ours.
+    """Return a Markdown table that compares published results on Italian commuters [boninsegna2025inftda] with ours.
 
     Each line has one result: largest absolute error by level, rates at the leaves, and seconds; all are medians. Each
-    published result is followed by our result on synthetic data of the same shape, if the table has it.
+    published result is followed by our result on synthetic data of the same shape, if ``table``, the result of
+    :func:`od_core.evaluation.comparison_table.table`, contains it.
     """
     ours = table[table["data_set"] == ITALY]
     lines = []
@@ -108,7 +109,7 @@ def _our_line(result: PublishedResult, levels: pd.DataFrame) -> list[str]:
 
 
 def _spread(row: Any, figure: str) -> str:
-    """Return ``median (min-max)``, or the median alone if all three numbers have the same text."""
+    """Return ``median (min-max)``, the median alone if all three have the same text, or ``-`` if they are missing."""
     factor = 100 if figure in PERCENT else 1
     if pd.isna(row[f"{figure}_median"]):
         return NOTHING
@@ -118,7 +119,7 @@ def _spread(row: Any, figure: str) -> str:
 
 
 def _rho(rho: Any) -> str:
-    """Return rho with four significant digits, or ``-`` if there is none."""
+    """Return rho, given as exact text, with four significant digits; ``-`` if there is none."""
     return f"{float(Fraction(rho)):.4g}" if isinstance(rho, str) else NOTHING
 
 
@@ -127,7 +128,7 @@ def _rate(percent: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number in text: from 100 on as a whole number with thousands separators, else with three digits."""
+    """Return a number as text: rounded to an integer if whole or at least 100, else with three significant digits."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
@@ -136,28 +137,23 @@ def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
 
 
 SOURCE = "https://github.com/aidaLabDEI/TDA_hierarchical"
-"""Code and results of the authors of InfTDA [boninsegna2025inftda], which are shown beside ours.
+"""Address of the code and results of [boninsegna2025inftda]; :data:`PUBLISHED` has these results.
 
-The results are medians of five runs on the Italian commuters of 2011, with delta 1e-8, on 8 cores of an Intel Xeon
-W-2245. Their top-down runs spent half of the rho that they state, and their errors leave out false positives and false
-negatives.
-"""
+They are medians of five runs on the Italian commuters of 2011, with delta 1e-8, on 8 cores of an Intel Xeon W-2245. The
+top-down runs spent half of the stated rho, and the errors leave out false positives and false negatives."""
 
 ITALY = "italy"
-"""Name of our data set with the shape of the authors' data.
-
-Its flows are synthetic, so only orders of magnitude can be compared.
-"""
+"""Name of our synthetic data set with the numbers of zones and trips of the published data. Compare magnitudes only."""
 
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """The published result of one mechanism at one epsilon.
+    """The result of one mechanism at one epsilon that the authors of [boninsegna2025inftda] published.
 
     Attributes:
-        epsilon: decimal text.
+        epsilon: the epsilon, as decimal text.
         contender: label of the mechanism in our comparison.
-        seconds: run time.
+        seconds: run time in seconds.
         max_abs_error: largest absolute error, in trips, at levels 0 to 6.
         false_discovery_rate, false_negative_rate: rates at the leaves, in percent.
     """
@@ -188,4 +184,4 @@ PUBLISHED = (
 )
 
 BINARY_COMPLETE = (0, 30, 39, 67, 77, 100, 118, 113, 126, 131, 140, 146, 152, 146, 148, 148, 137)
-"""Largest absolute error of InfTDA on the complete binary data set at epsilon 1, levels 0 to 16; medians."""
+"""Published median of InfTDA's largest absolute error on the complete binary data set at epsilon 1, levels 0 to 16."""

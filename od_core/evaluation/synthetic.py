@@ -1,7 +1,7 @@
-"""Make synthetic trips with a known truth, for evaluation and benchmarks.
+"""Make synthetic flows, whose true counts are not confidential, for evaluation and benchmarks.
 
-All data is drawn from a seeded generator, by design: the same seed gives the same data with the same version of NumPy.
-For this reason, none of it may ever serve as noise. The class :class:`SyntheticFlows` marks data as synthetic.
+All flows are drawn from a seeded generator, so the same seed gives the same flows with the same version of NumPy. The
+random numbers are predictable and must never serve as noise.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography, Numbers
 
 OWN_TOWN_SHARE = Fraction(11, 20)
-"""Share of trips that stay in their town in the Italy-shaped data sets, as far as the number of pairs allows it."""
+"""Share of trips that stay in their town in synthetic gravity flows, as far as the number of pairs allows."""
 
 TOWN = 3
-"""Level of the towns in the Italy-shaped geographies."""
+"""Level of the towns in the geographies of :func:`italy` and :func:`italy_sections`."""
 
 Reals = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -34,11 +34,11 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class SyntheticFlows:
-    """Made-up flows between the zones of a made-up geography.
+    """Synthetic flows between the zones of a geography.
 
     Attributes:
         name: name of the data set, for tables and figures.
-        geography: geography of origins and destinations.
+        geography: geography of the origins and of the destinations.
         origin, destination: zone numbers of the pairs with trips, each pair once; shape (pairs,).
         trips: trips of each pair, at least 1; shape (pairs,).
     """
@@ -61,17 +61,17 @@ class SyntheticFlows:
 
 
 def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips: int = 1_051_271) -> SyntheticFlows:
-    """Return flows of Pareto sizes on random pairs of zones, in a geography whose areas all have two children.
+    """Return flows with Pareto-distributed trips on random pairs of zones, in a geography of areas with two children.
 
     Args:
         seed: seed of the generator.
-        levels: levels below the whole space; there are 2^levels zones.
+        levels: number of levels below the whole space; there are 2^levels zones.
         filled: share of the pairs that have trips.
         trips: total number of trips. The published data sets have 1,051,271 trips if all pairs are filled, 734,688 for
             1/2 and 23,302 for 1/100.
 
     Raises:
-        OdError: there are fewer trips than filled pairs, or no pair.
+        OdError: no pair has trips, or there are fewer trips than pairs with trips.
 
     References:
         [boninsegna2025inftda, Section 5].
@@ -83,18 +83,21 @@ def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips:
 def random_tree(
     seed: int, *, levels: int = 4, zones: int = 435, filled: Fraction = Fraction(1), trips: int = 2_019_580
 ) -> SyntheticFlows:
-    """Return flows of Pareto sizes on random pairs of zones, in a geography whose areas have 2 to 10 children each.
+    """Return flows with Pareto-distributed trips on random pairs of zones, in a random geography.
+
+    Each area has 2 to 10 children.
 
     Args:
         seed: seed of the generator.
-        levels: levels below the whole space.
-        zones: number of zones; trees are drawn until one has this number.
+        levels: number of levels below the whole space.
+        zones: number of zones; geographies are drawn until one has this number of zones.
         filled: share of the pairs that have trips.
         trips: total number of trips. The published data sets have 2,019,580 trips if all pairs are filled, 1,003,943
             for 1/2 and 67,840 for 1/100.
 
     Raises:
-        OdError: there are fewer trips than filled pairs, or no pair; no tree with this number of zones was drawn.
+        OdError: no pair has trips, there are fewer trips than pairs with trips, or none of 100,000 drawn geographies
+            has this number of zones.
 
     References:
         [boninsegna2025inftda, Section 5].
@@ -110,7 +113,11 @@ def random_tree(
 
 
 def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
-    """Return commuter flows between 8,092 towns in 110 provinces and 20 regions (T = 6); see :func:`italy_sections`."""
+    """Return synthetic commuter flows between towns with the numbers of trips and areas of Italy.
+
+    At scale 1, there are 8,092 towns in 110 provinces and 20 regions. Model, arguments and errors are those of
+    :func:`italy_sections`.
+    """
     generator = _generator(seed)
     province_counts, town_counts, town_size = _italian_towns(generator, _shrinking(8_092, scale))
     geography = _italian_geography(province_counts, town_counts)
@@ -121,17 +128,17 @@ def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 2
 def italy_sections(
     seed: int, *, scale: float = 1.0, pairs: int = 23_140_000, trips: int = 28_800_000
 ) -> SyntheticFlows:
-    """Return commuter flows between 357,708 census sections in 9,249 section areas of the towns of :func:`italy`.
+    """Return synthetic commuter flows between census sections, with the numbers of areas of Italy.
 
-    The flow tree has T = 10 levels. Towns have heavy-tailed sizes. Commuting follows a gravity model: the origin is
-    drawn by size, the reach of the trip (own town, own province, own region or anywhere) with fixed probabilities, and
-    the destination within reach by size. Each distinct pair gets one trip. The remaining trips are assigned to the
-    pairs by gravity too, with heavy tails.
+    At scale 1, there are 357,708 sections in 9,249 section areas of the towns of :func:`italy`. Towns have heavy-tailed
+    sizes. Pairs of zones are drawn by a gravity model: the origin by size, the reach (own town, own province, own
+    region or anywhere) with fixed probabilities, and the destination within reach by size. Each distinct pair gets one
+    trip. The remaining trips are assigned to the pairs by gravity too, with heavy tails.
 
     Args:
         seed: seed of the generator.
-        scale: factor of the numbers of zones, pairs and trips, at most 10. The logarithms of the numbers of larger
-            areas change in proportion. At most a quarter of all pairs have trips.
+        scale: factor of the numbers of zones, pairs and trips, above 0 and at most 10. The logarithm of the number of
+            areas of each level changes by the same factor. At most a quarter of all pairs have trips.
         pairs: number of pairs with trips at scale 1, including each zone with itself.
         trips: total number of trips at scale 1.
 
@@ -156,8 +163,9 @@ def italy_sections(
 def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
     """Return flows between the zones of any geography, by the gravity model of :func:`italy_sections`.
 
-    Only the areas of the geography are used. Zones have random heavy-tailed sizes. For each level above the zones, the
-    same number of pairs is drawn within areas of that level. The areas directly above the zones take the part of towns.
+    Only the areas of the geography are used. Zones have random heavy-tailed sizes. For each level above the zones,
+    about the same number of pairs is drawn within areas of that level. The areas directly above the zones serve as the
+    towns of the model.
 
     Args:
         seed: seed of the generator.
@@ -177,7 +185,7 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
 def records(flows: SyntheticFlows, *, seed: int = 0, batch: int = 1_000_000) -> Iterator[pa.Table]:
     """Yield tables of ``batch`` rows, one per trip, in random order: text columns origin and destination (zone codes).
 
-    The function needs 4 bytes of memory per trip for the order of the trips, and the memory of one table.
+    ``seed`` is the seed of the order. The order takes 4 bytes of memory per trip, in addition to one table.
     """
     zones = pa.array(flows.geography.zones)
     order = np.repeat(np.arange(len(flows.trips), dtype=np.int32), flows.trips)
@@ -188,7 +196,7 @@ def records(flows: SyntheticFlows, *, seed: int = 0, batch: int = 1_000_000) -> 
 
 
 def write_records(flows: SyntheticFlows, folder: Path, *, files: int = 10, seed: int = 0) -> list[Path]:
-    """Write :func:`records` into Parquet files of about equal length, and return their paths in order."""
+    """Write one row per trip, as in :func:`records`, into at most ``files`` Parquet files, and return their paths."""
     paths = []
     batch = -(-int(flows.trips.sum()) // files)
     for number, table in enumerate(records(flows, seed=seed, batch=batch)):
@@ -200,10 +208,10 @@ def write_records(flows: SyntheticFlows, folder: Path, *, files: int = 10, seed:
 def _pareto_flows(
     generator: np.random.Generator, kind: str, geography: Geography, filled: Fraction, trips: int
 ) -> SyntheticFlows:
-    """Return Pareto flows of exponent 1 on a random share of the pairs, rescaled to [1, max_flow] and rounded down.
+    """Return Pareto flows of exponent 1 on a random share ``filled`` of the pairs, rescaled from 1 up and rounded down.
 
-    ``max_flow`` is chosen so that the sum of the flows comes as close to ``trips`` as possible without exceeding it.
-    The published data sets are identified by that sum.
+    The scale is the largest at which the flows sum to at most ``trips``. The published data sets are identified by that
+    sum. ``kind`` is the first word of the data set's name.
     """
     zones = len(geography.zones)
     pairs = int(filled * zones**2)
@@ -223,7 +231,7 @@ def _pareto_flows(
 
 
 def _shrinking(zones: int, scale: float) -> float:
-    """Return the power p with ``zones**p = scale * zones``, which also scales the numbers of larger areas."""
+    """Return the power p with ``zones**p = scale * zones``, to which the numbers of all areas are raised."""
     if not 0 < scale <= 10 or scale * zones < 2:
         raise _fault(f"the scale {scale} leaves no zones or is above 10")
     return math.log(scale * zones) / math.log(zones)
@@ -243,9 +251,9 @@ def _italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts
 
 
 def _split(weights: Reals, total: int, most: int) -> Counts:
-    """Return whole numbers from 1 to ``most`` with a sum of ``total``, in proportion to weights; shape of ``weights``.
+    """Return integers from 1 to ``most`` that sum to ``total``, roughly in proportion to weights; shape of ``weights``.
 
-    If no such numbers sum to ``total``, ``most`` is raised to the smallest number for which they do.
+    If ``most`` is too small for this sum, it is raised to the smallest sufficient number.
     """
     most = max(most, math.ceil(total / len(weights)))
     low, high = 0.0, 2 * total / weights.min()
@@ -260,7 +268,10 @@ def _split(weights: Reals, total: int, most: int) -> Counts:
 
 
 def _digit_geography(fan_outs: Sequence[Counts]) -> Geography:
-    """Return a geography in which an area's code is its parent's code and one more digit."""
+    """Return a geography in which an area's code is its parent's code and one more digit.
+
+    ``fan_outs`` has the number of children of each area, in one array per level, from the whole space down.
+    """
     codes = [[""]]
     for counts in fan_outs:
         codes.append(
@@ -270,7 +281,10 @@ def _digit_geography(fan_outs: Sequence[Counts]) -> Geography:
 
 
 def _italian_geography(*fan_outs: Counts) -> Geography:
-    """Return a geography with codes in ISTAT's style: towns begin with their province, sections with their town."""
+    """Return a geography with codes as in Italy: a town's code begins with its province's, a section's with its town's.
+
+    ``fan_outs`` has the number of children of each area, in one array per level, from the regions down.
+    """
     province_counts, town_counts, *_ = fan_outs
     fan_outs = (np.array([len(province_counts)]), *fan_outs)
     codes = [_numbered([""], [len(province_counts)], 2), _numbered([""], [len(town_counts)], 3)]
@@ -307,7 +321,8 @@ def _gravity_flows(
 ) -> SyntheticFlows:
     """Return flows between zones of given sizes, by the gravity model of :func:`italy_sections`.
 
-    ``reach`` maps a level to the share of the pairs that are drawn within one area of that level.
+    ``reach`` maps a level to the share of the pairs that are drawn within one area of that level. ``town`` is the level
+    of the towns.
     """
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
@@ -330,10 +345,7 @@ def _gravity_flows(
 
 
 def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Counts:
-    """Return ``count`` random pairs, each as origin * zones + destination.
-
-    The origin is drawn by size, and the destination by size among the zones in the same area of the level.
-    """
+    """Return ``count`` random pairs as origin * zones + destination, drawn by size within the areas of a level."""
     origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
     area = geography.ancestors(level)[origin]
     first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
@@ -356,7 +368,8 @@ def _gravity_trips(
     """Return the number of trips of each pair; shape (pairs,).
 
     Each pair gets one trip. The other trips are drawn in proportion to the product of the sizes of both zones, divided
-    by the size of their smallest common area.
+    by the size of their smallest common area down to the level ``town``. For pairs of different towns, this is
+    multiplied by a random Pareto factor. Pairs within a town get ``OWN_TOWN_SHARE`` of all trips.
     """
     weight = np.full(len(origin), 1 / size.sum())
     for level in range(1, town + 1):
@@ -377,12 +390,12 @@ def _gravity_trips(
 
 
 def _pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
-    """Return ``count`` Pareto numbers above 1, truncated so that no single one outweighs all others."""
+    """Return ``count`` random Pareto numbers from 1 to (``count`` + 1)^(1 / ``exponent``), which limits outliers."""
     return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
 
 
 def _distinct(numbers: Counts) -> Counts:
-    """Return the distinct numbers in ascending order, and sort ``numbers`` in place, because there may be millions."""
+    """Return the distinct numbers in ascending order. ``numbers`` is sorted in place to save memory."""
     numbers.sort()
     kept: Counts = numbers[np.append(True, numbers[1:] != numbers[:-1])]
     return kept

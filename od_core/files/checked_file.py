@@ -21,7 +21,7 @@ from od_core.files.durable import file_digest
 
 @dataclass(frozen=True)
 class Written:
-    """The digest and size of the bytes that were passed to a file.
+    """The digest and size of the bytes that were written to a file.
 
     Attributes:
         digest: SHA-256 of the bytes.

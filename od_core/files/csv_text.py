@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,29 +11,26 @@ _ROWS = 1 << 20
 """Number of rows that are converted to text at a time."""
 
 
-def write_rows(file: BinaryIO, frame: pd.DataFrame, *, header: bool) -> None:
+def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
     """Append rows in the format of RFC 4180, in UTF-8. No value may be missing.
 
     Args:
         file: open file to append to.
-        frame: columns of text or of integers.
+        table: columns of text or of integers.
         header: True to write the names of the columns first.
     """
     if header:
-        file.write((",".join(frame.columns) + "\r\n").encode())
-    for start in range(0, len(frame), _ROWS):
-        columns = [_fields(column) for _, column in frame.iloc[start : start + _ROWS].items()]
+        file.write((",".join(table.column_names) + "\r\n").encode())
+    for start in range(0, len(table), _ROWS):
+        columns = [_fields(column) for column in table.slice(start, _ROWS).columns]
         lines = pc.binary_join_element_wise(*columns, _text(","))
         rows = pc.binary_join_element_wise(lines, _text(""), _text("\r\n"))  # append line endings
         file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
 
 
-def _fields(column: pd.Series) -> pa.Array:
+def _fields(column: pa.ChunkedArray) -> pa.Array:
     """Return the values of a column as CSV fields. Those that contain a comma, quote or line break are quoted."""
-    values = pa.array(column)
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    text = values.cast(pa.large_string())
+    text = column.combine_chunks().cast(pa.large_string())
     special = pc.match_substring_regex(text, '[",\r\n]')
     if not pc.any(special).as_py():
         return text

@@ -6,8 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
 
 MEMORY_LIMIT = "1GB"
 """Memory that DuckDB may use before it writes to disk. With 4 GB, counting 100 million records is no faster."""
@@ -37,6 +39,8 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
     Yields:
         The connection.
     """
+    import duckdb  # takes a third of a second, and a release in memory rarely needs it
+
     spill = spill_folder(folder)
     config: dict[str, str | bool | int | float | list[str]] = {
         "temp_directory": str(spill),
@@ -54,25 +58,21 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
 
 @contextmanager
 def memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open an in-memory database for tables that are registered in it, and yield the connection.
+    """Open an in-memory database that can neither read nor write files, and yield the connection."""
+    import duckdb
 
-    It cannot read or write files, and no query can change that.
-    """
     with duckdb.connect() as connection:
         connection.execute(f"SET temp_directory = ''; {_NO_WAY_OUT}")
         yield connection
 
 
 def spill_folder(folder: Path) -> Path:
-    """Return the path of the only folder that a scratch database may write to."""
+    """Return the folder for DuckDB's temporary files, the only folder that a scratch database may write to."""
     return folder / "spill"
 
 
 def _closed(spill: Path, sources: tuple[Path, ...]) -> str:
-    """Return the statements that restrict a session to its spill folder and its sources.
-
-    They are executed in the open session, because DuckDB accepts lists of paths only there.
-    """
+    """Return the statements that restrict an open session to its spill folder and its sources."""
     paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
     return f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]; {_NO_WAY_OUT}"
 

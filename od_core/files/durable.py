@@ -27,7 +27,7 @@ _HERE = -100
 """``AT_FDCWD`` of Linux: paths are relative to the working directory."""
 
 _EXCHANGE = 2
-"""``RENAME_EXCHANGE`` of Linux."""
+"""``RENAME_EXCHANGE`` of Linux: exchange two paths in one step."""
 
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers with which a system reports that it cannot exchange two folders."""
@@ -133,17 +133,14 @@ ROWS = 1 << 20
 def write_batches(
     target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, compression: str
 ) -> None:
-    """Write consecutive batches to a Parquet file, which is given by its path or as an open file.
-
-    The bytes of the file do not depend on how the rows are cut into batches.
-    """
+    """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches."""
     with pq.ParquetWriter(target, schema, compression=compression) as writer:
         for group in _groups(schema, batches):
             writer.write_table(group, row_group_size=ROWS)
 
 
 def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of the batches in tables of ``ROWS`` rows. Each has one chunk, and the last one has the rest."""
+    """Yield the rows of the batches in tables of ``ROWS`` rows with one chunk per column; the last may be shorter."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)

@@ -19,7 +19,7 @@ from od_core.errors import OdError
 from od_core.geography.flow_tree import Nodes
 
 PART_TRIPS = 1_000_000
-"""Default of ``part_trips``: a part then takes about a second and some tens of megabytes on census data."""
+"""Default number of trips of a part, which then takes about a second and some tens of megabytes on census data."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,7 @@ class Bands:
             raise _refused("part_trips is a number of trips, at least 1")
 
     def check_depth(self, depth: int) -> None:
-        """Refuse bands whose last cut is not above the leaves of the flow tree.
-
-        Args:
-            depth: Level of the leaves.
-
-        Raises:
-            OdError: If the last cut is at the leaves or below them.
-        """
+        """Raise OdError if the last cut is not above the leaves of the flow tree, whose level is ``depth``."""
         if self.cuts[-1] >= depth:
             raise _refused(f"the flow tree has {depth} levels; the last cut is above its leaves")
 
@@ -75,12 +68,12 @@ class Bands:
         return _runs(before // self.part_trips)
 
     def facts(self) -> dict[str, Any]:
-        """Return the cuts and the size of parts as a JSON-ready dictionary."""
+        """Return the cuts and the size of parts as a dictionary for JSON."""
         return {"cuts": list(self.cuts), "part_trips": self.part_trips}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Bands:
-        """Return the bands that :meth:`facts` described. This is the inverse of :meth:`facts`."""
+        """Return the bands whose :meth:`facts` are given."""
         return cls(tuple(facts["cuts"]), facts["part_trips"])
 
 

@@ -28,9 +28,9 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 
 MAX_SHAPES = 1024
-"""Largest number of shapes distinguished at a level of a geography. If there are more, areas with similar numbers of
-zones are treated as one shape, the mean of theirs. The approximation was within 0.4 % where it was tried. It limits
-the time to seconds and the memory to 8 MB per level."""
+"""Largest number of shapes (classes of equal subtrees) that are distinguished at a level of a geography. If there are
+more, areas with similar numbers of zones are treated as one shape with the mean of their children. In trials, the
+errors changed by at most 0.4 %. This limits the time to seconds and the memory to 8 MB per level."""
 
 Reals = NDArray[np.float64]
 
@@ -49,14 +49,13 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
     for 10.
 
     Args:
-        tree: The public flow tree.
         variances: Variance of the noise of each measured level. If level 0 is missing, the total is known exactly. At
             any other missing level, each node must have one child, whose values it takes.
         refined: Whether the release is refined by least squares over all levels. If False, each level is estimated from
             the level above and its own noise.
 
     Returns:
-        The expected error of each level 0 to T, in trips; T is the leaf level.
+        The expected error of each level, root first, in trips.
 
     Raises:
         OdError: If the last level, or a level whose nodes have several children, is missing.
@@ -87,13 +86,10 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
 
 
 def summed_errors(tree: FlowTree, variance: Fraction) -> list[float]:
-    """Return the root-mean-square error over all public nodes of each level 0 to T, for sums of noisy leaf pairs.
+    """Return the root-mean-square error over all public nodes of each level, root first, for sums of noisy leaf pairs.
 
-    The noise of the leaf pairs below a node adds up [boninsegna2025inftda, Proposition 1].
-
-    Args:
-        tree: The public flow tree.
-        variance: Variance of the noise of each leaf pair, which is independent of the other pairs.
+    The noise of the leaf pairs below a node adds up [boninsegna2025inftda, Proposition 1]. ``variance`` is that of the
+    noise of each leaf pair, which is independent of the other pairs.
     """
     leaves = tree.cells(tree.depth)
     return [float(variance * leaves / tree.cells(level)) ** 0.5 for level in range(tree.depth + 1)]
@@ -101,10 +97,10 @@ def summed_errors(tree: FlowTree, variance: Fraction) -> list[float]:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """A step from the pairs of shapes of one level to those of the next level.
+    """A step from one level of the flow tree to the next, with nodes grouped by the shapes of their areas' subtrees.
 
     A value per pair of shapes is an array of shape (origin shapes, destination shapes). The step divides the areas of
-    one side. The other side is called the whole side.
+    one side. The other side is called the whole side. "Above" and "below" are the two levels.
 
     Attributes:
         splits_origin: Whether the origin is the divided side. If False, it is the destination.
@@ -145,11 +141,8 @@ class _Step:
     def to_children(self, values: Reals) -> Reals:
         """Return, for each shape below on the divided side, the mean of ``values`` over the parents of its areas.
 
-        Args:
-            values: One value per shape above on the divided side; shape (shapes above,).
-
-        Returns:
-            An array that broadcasts against values per pair of shapes below.
+        ``values`` has one entry per shape above on the divided side; shape (shapes above,). The result broadcasts
+        against values per pair of shapes below.
         """
         below: Reals = values @ self.parents
         return below[:, np.newaxis] if self.splits_origin else below
@@ -170,7 +163,7 @@ class _Shapes:
 
 
 def _own_variance(below: Reals, variance: Fraction | None, refined: bool) -> Reals:
-    """Return v, the variance before adjustment to the parent, of the nodes of a level.
+    """Return the variance v of each node of a level before it is adjusted to its parent.
 
     Args:
         below: Sum of v over the children of each node.
@@ -185,10 +178,10 @@ def _own_variance(below: Reals, variance: Fraction | None, refined: bool) -> Rea
 def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
     """Return the mean squared difference between IntOpt's shifts of siblings and equal shifts.
 
-    The deficit of b siblings is their parent's c minus their sum. If no sibling is cut at zero, IntOpt shifts all
-    siblings by a, which is deficit / b rounded up, and then removes the excess from the smallest siblings. If a > 0, it
-    lowers one sibling after the other to a shift of -a. Otherwise, it lowers as many siblings as there are excess units
-    by one each.
+    The deficit of b siblings is their parent's trips minus their sum. If no sibling is cut at zero, IntOpt shifts all
+    siblings by a, which is deficit / b rounded up, and then removes the excess, b a minus the deficit, from the
+    smallest siblings. If a > 0, it lowers one sibling after the other to a shift of -a. Otherwise, it lowers as many
+    siblings as there are excess units by one each.
 
     Args:
         fan_out: Number of siblings b, for each shape of the parent.
@@ -208,8 +201,8 @@ def _shape_pairs(tree: FlowTree) -> tuple[list[_Step], list[tuple[Reals, Reals]]
     """Return the steps between levels and the nodes of each level, grouped by shapes.
 
     Returns:
-        The steps to levels 1 to T; and for each level 0 to T, the number of origin areas of each shape and the number
-        of destination areas of each shape.
+        The steps to each level below the root; and for each level, root first, the number of origin areas of each shape
+        and the number of destination areas of each shape.
     """
     origin = _shapes(tree.origin)
     destination = origin if tree.destination is tree.origin else _shapes(tree.destination)
@@ -249,10 +242,7 @@ def _shapes(geography: Geography) -> _Shapes:
 def _shapes_above(geography: Geography, level: int, shape: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the shape of each area of a level as a number, counted from 0; shape (areas,).
 
-    Args:
-        geography: The geography.
-        level: The level.
-        shape: Number of the shape of each area of the level below.
+    ``shape`` has the number of the shape of each area of the level below.
     """
     width = int(shape.max()) + 1
     ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # sorted shapes of each area's children

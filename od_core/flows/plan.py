@@ -1,4 +1,4 @@
-"""Plan what a release will measure and what it costs, from public facts alone, before any data is read."""
+"""Plan the measurements and the cost of a release, from public facts alone, before any data is read."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from od_core.privacy.unit import PrivacyUnit
 class ReleasePlan(Plan):
     """The fixed list of steps of one release, with the public facts that determine it.
 
-    This object is used by the command ``od-release plan``, by the reservation in the ledger, by the certificate, and by
-    the check that a release spends what was planned.
+    The command ``od-release plan``, the reservation in the ledger, the certificate, and the check that a release spends
+    its planned budget use this object.
 
     Attributes:
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
@@ -73,7 +73,7 @@ class ReleasePlan(Plan):
 
     @property
     def neighbours(self) -> Neighbours:
-        """Definition of the neighbouring inputs that the guarantee makes hard to distinguish."""
+        """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
         return Neighbours(self.unit, self.acceptance, _has_unknown_areas(self.tree))
 
     @property
@@ -83,7 +83,7 @@ class ReleasePlan(Plan):
 
     @property
     def has_threshold(self) -> bool:
-        """True if only pairs with trips are measured, and those with a noisy count below a threshold are dropped.
+        """True if only pairs with trips are measured, and pairs with a noisy count below a threshold are dropped.
 
         The guarantee of such a release has no rho.
         """
@@ -91,12 +91,12 @@ class ReleasePlan(Plan):
 
     @property
     def keeps_all(self) -> bool:
-        """True if every public node is measured. If False, only children of nodes with a positive estimate are."""
+        """True if nodes that are estimated as 0 are kept. If False, they are dropped with all nodes below them."""
         return self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
 
     @cached_property
     def expected_errors(self) -> list[float]:
-        """Expected root-mean-square error of each level 0 to T, in trips, if no estimate is cut at zero.
+        """Expected root-mean-square error of each level, root first, in trips, if no estimate is cut at zero.
 
         See :func:`od_core.flows.expected_error.expected_errors` for the accuracy of these values. All are NaN if the
         mechanism has a threshold, because the true trips determine which counts are below the threshold.
@@ -117,7 +117,7 @@ class ReleasePlan(Plan):
         return self.budget.conversion_for(self.mechanism.default_conversion, self._cells)
 
     def spent_on(self, draws: Sequence[int | Fraction]) -> Spent:
-        """Return the spent budget; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
+        """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
         if self.has_threshold:
             return super().spent_on(draws)
         levels = tuple(number * step.rho for number, step in zip(draws, self.steps, strict=True))
@@ -125,7 +125,7 @@ class ReleasePlan(Plan):
 
     @property
     def unmeasured_levels(self) -> list[int]:
-        """Levels that share the budget of the mechanism with a share of 0, so they have no step.
+        """Levels that have no step, because their share of the budget is 0.
 
         Each node of such a level has one child, so the level below measures the same counts.
         """
@@ -148,9 +148,9 @@ class ReleasePlan(Plan):
         return _shifted_cells(self.neighbours, [step.level for step in self.steps])
 
     def level_above(self, step: GaussianStep) -> int | None:
-        """Return the level of the nodes whose children a step measures: the last level above that is measured or exact.
+        """Return the nearest level above a step that is measured or, as the root, published exactly.
 
-        Return None if there is no such level, that is, if the step is the first step and the root is not exact.
+        Return None if there is none: the step is the first, and the root is not published exactly.
         """
         before = self.steps.index(step) - 1
         if before >= 0:
@@ -266,7 +266,7 @@ def plan_release(
 
 
 def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) -> list[int]:
-    """Return the levels of a flow tree among which the budget is divided, top first.
+    """Return the levels among which the budget is divided, top first; ``depth`` is the level of the leaves.
 
     If the mechanism measures every level, these are all levels, except the root if the total is an invariant. Otherwise
     the result is the leaf level alone.
@@ -277,7 +277,7 @@ def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) ->
 
 
 def _has_unknown_areas(tree: FlowTree) -> bool:
-    """Return whether both geographies have an unknown area, which receives records outside the listed zones."""
+    """Return whether both geographies have an unknown area, which receives records from unlisted places."""
     return tree.origin.unknown is not None and tree.destination.unknown is not None
 
 

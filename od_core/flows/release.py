@@ -1,4 +1,4 @@
-"""Release flows: measure and estimate a planned release, and provide its flows, measurements and spent budget."""
+"""Release flows: measure and estimate a planned release. The result has flows, measurements and the spent budget."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Release(PlannedRelease):
 
     @property
     def levels(self) -> list[tuple[str, str]]:
-        """Names of the origin level and the destination level at levels 0 to T of the flow tree, root first."""
+        """Names of the origin level and the destination level of every level of the flow tree, root first."""
         return self.plan.tree.level_names
 
     @property
@@ -106,7 +106,7 @@ class Release(PlannedRelease):
         return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
-        """Return the largest upper interval bound among the pairs of these levels that are released as 0.
+        """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
 
         Raises:
             OdError: If a level is unknown, or if the release has no :attr:`intervals`.
@@ -118,9 +118,9 @@ class Release(PlannedRelease):
     def trips_between(
         self, origin_level: str, origins: Sequence[str], destination_level: str, destinations: Sequence[str]
     ) -> tuple[int, int, int]:
-        """Return the released trips between two sets of areas, and the interval of that sum.
+        """Return the released trips between two sets of areas, and the 90 % interval of this sum.
 
-        The interval of a sum is narrower than the sum of the intervals.
+        The interval of a sum is narrower than the sum of the intervals of its flows.
 
         Args:
             origin_level, origins: name of a level, and codes of areas of that level.
@@ -210,8 +210,8 @@ def release_flows(
         ledger: ledger that is charged. It must declare a privacy domain with the name of the series. The measurements
             are stored in the folder ``confidential`` beside the ledger.
         release_id: with a ledger, the key of the release, such as ``us_flights/2001-06/r1``.
-        noise: name of a noise backend, or a noise source. If the source is not a backend of this library, the release
-            has no guarantee and cannot be published.
+        noise: name of a noise backend, or a noise source. With a source that is not a backend of this library, the
+            release has no guarantee and cannot be published.
         fault_threshold: largest accepted share of faulty trips. Up to this share, faulty trips are dropped. Above it,
             the input is refused. A trip is faulty if it has an unlisted zone and the geography has no unknown area, or
             if it lacks a user id or a weight that the unit needs. The total number of trips is an invariant, which is
@@ -254,9 +254,9 @@ def release_flows(
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
-    """Measure and estimate the levels of a plan, refine the estimates if the mechanism does, and return the release.
+    """Measure and estimate the levels of a plan, refine the estimates if the mechanism refines, and return the release.
 
-    A level whose measurement is already in ``measurements`` is not measured again.
+    ``trips`` are the confidential counts. A level that has a measurement in ``measurements`` is not measured again.
     """
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
@@ -281,6 +281,8 @@ def finish(
 ) -> Release:
     """Return the release of a plan whose levels are all measured and estimated.
 
+    For ``noise`` and ``spent``, see :class:`od_core.privacy.plan.PlannedRelease`.
+
     Raises:
         OdError: If ``leaves`` is None or is not the last level of the flow tree.
     """
@@ -295,7 +297,7 @@ def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.R
     """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``."""
     step, tree = measurement.step, plan.tree
     o_level, d_level = tree.level_pair(step.level)
-    origins, destinations = tree.origin.code_array(o_level), tree.destination.code_array(d_level)
+    origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
     for cells, noisy in measurement.pieces(plan):
         columns = [
             pa.array(np.full(len(cells), step.level, dtype=np.int64)),

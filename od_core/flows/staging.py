@@ -39,7 +39,7 @@ class StagedRelease(StagedFiles):
 
     @property
     def flows(self) -> Path:
-        """Path of the leaf table that will be published."""
+        """Path of the table of flows between zones that will be published."""
         return self.folder / "flows.parquet"
 
     def new_trip_counts(self) -> str:
@@ -63,11 +63,7 @@ class StagedRelease(StagedFiles):
         self._remove_other_counts(trips.folder)
 
     def trip_counts(self) -> CountFiles:
-        """Return the true leaf counts.
-
-        Raises:
-            OdError: If no counts were saved.
-        """
+        """Return the current true leaf counts. Raises OdError if no counts were saved."""
         current = self._current_counts()
         if current is None:
             raise missing_file(_COUNTS)
@@ -100,30 +96,22 @@ class StagedRelease(StagedFiles):
         return path
 
     def save_attempt(self, facts: Mapping[str, str]) -> None:
-        """Store the location of a release in parts: the facts of :meth:`od_core.flows.parts.work.Work.facts`."""
+        """Store the facts of :meth:`od_core.flows.parts.work.Work.facts`, by which later steps find the parts."""
         write_durably(self.folder / _ATTEMPT, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
 
     def attempt(self) -> dict[str, str]:
-        """Return the facts that :meth:`save_attempt` stored.
-
-        Raises:
-            OdError: If no facts were stored.
-        """
+        """Return the facts that :meth:`save_attempt` stored. Raises OdError if no facts were stored."""
         if not (self.folder / _ATTEMPT).exists():
             raise missing_file(_ATTEMPT)
         facts: dict[str, str] = json.loads((self.folder / _ATTEMPT).read_text(encoding="utf-8"))
         return facts
 
     def estimate_path(self, level: int, *, refined: bool = False) -> Path:
-        """Return the path of the estimate of a level.
-
-        Raises:
-            OdError: If the file is absent.
-        """
+        """Return the path of an estimate of :meth:`save_estimate`. Raises OdError if the file is absent."""
         return self.path(_estimate_name(level, refined=refined))
 
     def estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
-        """Return the estimate of a level as a table: origin, destination (area numbers), trips.
+        """Return an estimate of :meth:`save_estimate` as a table: origin, destination (area numbers), trips.
 
         Raises:
             OdError: If the file is absent.
@@ -131,11 +119,7 @@ class StagedRelease(StagedFiles):
         return self._read(_estimate_name(level, refined=refined))
 
     def estimate(self, level: int, *, refined: bool = False) -> Nodes:
-        """Return the estimate of a level as nodes.
-
-        Raises:
-            OdError: If the file is absent.
-        """
+        """Return an estimate of :meth:`save_estimate` as nodes. Raises OdError if the file is absent."""
         table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 

@@ -1,4 +1,4 @@
-"""Define the steps of a plan of flows: the noisy counts of a level, or of the leaf pairs with trips."""
+"""Define the steps of a plan of flows. A step measures one level, or the leaf pairs that have trips."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class GaussianStep(Step):
 
     @property
     def charge(self) -> Charge:
-        """See :attr:`od_core.privacy.plan.Step.charge`."""
+        """Charge of one draw of the noise, in rho."""
         return Charge(rho=self.rho)
 
     @property
     def largest_variance(self) -> Fraction:
-        """See :attr:`od_core.privacy.plan.Step.largest_variance`."""
+        """Variance of the noise."""
         return self.variance
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
-        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
+        """Squared L2 sensitivity and noise variance, ready for JSON; the variance is exact text."""
         return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
 
 
@@ -62,7 +62,7 @@ class ThresholdStep(GaussianStep):
     Noisy counts below the threshold are dropped; see ``docs/explanation/noise.md``.
 
     Attributes:
-        rho: epsilon^2 / 2, the rho by which the step counts in sums over steps; delta is charged in addition.
+        rho: epsilon^2 / 2, with which the step enters sums of rho; delta is charged in addition.
         sensitivity: L1 sensitivity of the counts of the leaf pairs.
         epsilon, delta: the charge; epsilon is sensitivity / scale.
         scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
@@ -83,7 +83,7 @@ class ThresholdStep(GaussianStep):
 
     @property
     def charge(self) -> Charge:
-        """See :attr:`od_core.privacy.plan.Step.charge`."""
+        """Charge of one draw of the noise, in epsilon and delta."""
         return Charge(epsilon=self.epsilon, delta=self.delta)
 
     @property
@@ -93,5 +93,5 @@ class ThresholdStep(GaussianStep):
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
-        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
+        """L1 sensitivity, noise scale and threshold, ready for JSON; the scale is exact text."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}

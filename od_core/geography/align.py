@@ -10,15 +10,15 @@ from od_core.geography.geography import Geography, Numbers
 
 
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
-    """Return both geographies with as many levels as the one with more levels.
+    """Return both geographies with as many levels as the deeper of the two.
 
-    In the other one, the first level is repeated below itself as ``<level>_2``, ``<level>_3`` and so on. A repeated
-    level has the same areas as the level above, each as the only child of itself. It costs no budget under the rule of
-    shares ``geography``. The coarsest level is repeated, because a repeated fine level would cause small cells high in
-    the tree.
+    Copies of the first level are inserted below the first level of the other geography, as ``<level>_2``, ``<level>_3``
+    and so on. Each area of a copy is the only child of the same area in the level above. Copies cost no budget under
+    the rule of shares ``geography``. The coarsest level is copied, because a copied fine level would cause small cells
+    high in the flow tree.
 
     Raises:
-        OdError: a level with such a name exists already.
+        OdError: a level with the name of a copy exists already.
     """
     depth = max(origin.depth, destination.depth)
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
@@ -46,7 +46,7 @@ def repetition_sentence(tree: FlowTree) -> str | None:
 
 
 def _repeated(geography: Geography, times: int) -> Geography:
-    """Return the geography with ``times`` copies of its first level inserted below this level."""
+    """Return the geography with ``times`` copies of its first level inserted below the first level."""
     if times == 0:
         return geography
     first, codes = geography.levels[0], geography.codes[1]

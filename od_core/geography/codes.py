@@ -25,23 +25,22 @@ numbers are refused too, although they are harmless, so that the rule has no exc
 for "elsewhere" can be assigned to the ``unknown`` zone.
 """
 
+TEXT = pd.StringDtype(na_value=np.nan)
+"""pandas' default type of text. To look it up by its name, ``str``, takes longer than to make a short column."""
+
 MAX_CODE_LENGTH = 250
-"""Largest number of characters of a code. Longer text is normally a field whose closing quote is missing."""
+"""Largest number of characters of a code. A longer text is normally a field whose closing quote is missing."""
 
 
 def text_codes(column: pd.Series, name: str) -> list[str]:
-    """Return the codes of a public column. Raises OdError if :func:`check_codes` refuses one."""
-    codes = list(column.astype(object))
+    """Return the codes in column ``name`` of a public list. Raises OdError if :func:`check_codes` refuses a code."""
+    codes = column.to_list() if isinstance(column.dtype, pd.StringDtype) else list(column.astype(object))
     check_codes(codes, name)
     return codes
 
 
 def check_codes(codes: Sequence[Any], name: str) -> None:
-    """Check the codes of a public column.
-
-    Args:
-        codes: the codes.
-        name: name of the column.
+    """Check the codes in the column ``name`` of a public list.
 
     Raises:
         OdError: a code is missing, is not text, is blank, begins or ends with a space, is too long, is not printable,
@@ -97,8 +96,8 @@ def no_column(code: str, table: str, name: str, columns: Sequence[str], expected
         code: code of the error.
         table: name of the list, in words.
         name: name of the missing column.
-        columns: columns of the list.
-        expected: all columns that are needed.
+        columns: names of the columns that the list has.
+        expected: names of all columns that are needed.
     """
     if any(one in columns for one in expected):
         return _fault(code, f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
@@ -107,7 +106,7 @@ def no_column(code: str, table: str, name: str, columns: Sequence[str], expected
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Return an OdError. Its detail quotes the list and is confidential, because a wrong path may lead to records."""
+    """Return an OdError. Its detail quotes the public list; it is confidential, as a wrong path may lead to records."""
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 
@@ -123,7 +122,7 @@ _MOST_DEGREES = (90, 180)
 
 
 def degrees(column: pd.Series, name: str) -> Degrees:
-    """Return the degrees in a column of numbers or text; shape (rows,). Blank and missing values become NaN.
+    """Return the degrees in the column ``name``, numbers or text; shape (rows,). Blank and missing values become NaN.
 
     Raises:
         OdError: a value is not a number.
@@ -135,14 +134,14 @@ def degrees(column: pd.Series, name: str) -> Degrees:
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
-    """Check the coordinates of zones.
+    """Check the coordinates of the zones whose codes are given.
 
     Args:
-        coordinates: latitude and longitude of each zone, or NaN for both; shape (zones, 2).
+        coordinates: latitude and longitude of each zone in degrees, or NaN for both; shape (zones, 2).
         zones: codes of the zones.
 
     Raises:
-        OdError: the shape is wrong, a zone has only one of the two, or a value is out of range.
+        OdError: the shape is wrong, exactly one of a zone's two coordinates is NaN, or a value is out of range.
     """
     if coordinates.shape != (len(zones), 2):
         raise OdError(
@@ -204,7 +203,7 @@ def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Seque
     """Raise OdError if an area has two parents.
 
     Args:
-        names: names of the level of the parents and of the level of the areas.
+        names: names of the parents' level and of the areas' level.
         columns: for each row of a zone list, the code of the parent and the code of the area.
     """
     parent_of: dict[str, str] = {}
@@ -229,13 +228,13 @@ def first_repeated(codes: Sequence[str]) -> str | None:
 
 
 def add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
-    """Add to ``paths`` the path of an area, and the paths of all areas above it.
+    """Add the path of an area, and the paths of all areas that contain it, to ``paths``.
 
     Args:
         area: code of the area.
         parent_of: code of the parent, by area.
-        paths: codes of all areas from the first level down to an area, by area. It must have the path of the whole
-            space, which is empty.
+        paths: path of each area, by area: codes of the areas from the first level down to the area itself. It must have
+            the path of the whole space, which is empty.
 
     Raises:
         OdError: an area lies within itself, or a parent is not listed.

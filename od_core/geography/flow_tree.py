@@ -1,9 +1,10 @@
 """Represent the flow tree over two geographies, which refines the destination and the origin in turn.
 
 In the tree order ``destination``, its levels are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination
-level). In the tree order ``origin``, the origin is refined first [boninsegna2025inftda, section 3]. The nodes of a
-level are sorted so that the children of a node are consecutive nodes of the next level, and the leaf pairs below a node
-have consecutive *ranks* (positions among all leaf pairs). This is called tree order.
+level), where g is the number of levels of each geography. In the tree order ``origin``, the origin is refined first
+[boninsegna2025inftda, section 3]. The nodes of a level are sorted so that the children of a node are consecutive nodes
+of the next level, and the leaf pairs below a node have consecutive *ranks* (positions among all leaf pairs). This is
+called tree order.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from od_core.registry import refuse_unknown
 TreeOrder = Literal["destination", "origin"]
 
 CHUNK_CHILDREN = 1 << 18
-"""Number of children processed at a time. They fit in the cache, and the cost of the calls is negligible."""
+"""Number of children processed at a time: few enough for the cache, and so many that a call costs little per child."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +49,8 @@ class Nodes(Pairs):
     """A set of nodes of one level with their estimated trips, which are public.
 
     Attributes:
-        trips: trips of each node; shape (nodes,). After a top-down pass that drops nodes without trips, with all nodes
-            below them, they are at least 1. After a pass that drops no node, they are at least 0.
+        trips: trips of each node; shape (nodes,). They are at least 1 if nodes without trips are dropped, with all
+            nodes below them, and at least 0 if not. If noisy leaves are released unchanged, they may be negative.
     """
 
     trips: NDArray[np.int64]
@@ -62,7 +63,7 @@ class Nodes(Pairs):
 
     @classmethod
     def joined(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
-        """Return the nodes of consecutive pieces of one level as one set."""
+        """Return one set with the nodes of ``pieces``, consecutive sets of nodes of one level."""
         parts = [(piece.origin, piece.destination, piece.trips) for piece in pieces]
         if not parts:
             none = np.empty(0, dtype=np.int32)
@@ -72,7 +73,7 @@ class Nodes(Pairs):
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """Consecutive nodes, called parents, with all their public children. The children are computed on request.
+    """Consecutive nodes, called parents, with all their public children, which are computed on request.
 
     Attributes:
         level: level of the children.
@@ -106,11 +107,11 @@ class Expansion:
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
     def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
-        """Return the children that have trips, with their trips.
+        """Return the children as nodes with the given trips, without the children of 0 trips.
 
         Args:
             trips: trips of each child; shape (children,).
-            keep_all: True to return also the children without trips.
+            keep_all: True to return also the children of 0 trips.
         """
         if keep_all:
             children = self.children
@@ -126,7 +127,12 @@ class Expansion:
 
 @dataclass(frozen=True, eq=False)
 class FlowTree:
-    """A public flow tree over an origin geography and a destination geography of equal depth."""
+    """A public flow tree over an origin geography and a destination geography of equal depth.
+
+    Attributes:
+        origin, destination: the two geographies.
+        order: the side that is refined first.
+    """
 
     origin: Geography
     destination: Geography
@@ -151,17 +157,17 @@ class FlowTree:
 
     @property
     def depth(self) -> int:
-        """Number of levels below the root, T = 2g."""
+        """Number of levels below the root: twice the number of levels of each geography."""
         return 2 * self.origin.depth
 
     def level_pair(self, level: int) -> tuple[int, int]:
-        """Return (origin level, destination level) of the nodes of a level."""
+        """Return the levels of the two geographies, (origin level, destination level), at a level of the tree."""
         first, second = (level + 1) // 2, level // 2
         return (second, first) if self.order == "destination" else (first, second)
 
     @property
     def level_names(self) -> list[tuple[str, str]]:
-        """(origin level name, destination level name) of levels 0 to T."""
+        """Names of the origin level and the destination level of every level, root first."""
         pairs = map(self.level_pair, range(self.depth + 1))
         return [(self.origin.level_names[o], self.destination.level_names[d]) for o, d in pairs]
 
@@ -184,10 +190,12 @@ class FlowTree:
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
         """Return two tables of factors from which the rank of a node's first leaf pair is computed.
 
-        The rank is the scalar product of the row of the node's origin and the row of its destination. Each column is
-        for one step from the root to the node. In a step, the leaf pairs of the preceding siblings are skipped. If a
-        step refines the destination of (o, d), zones(o) * (first(d') - first(d)) leaf pairs precede child d'. If it
-        refines the origin, zones(d) * (first(o') - first(o)) leaf pairs precede child o'.
+        The rank is the scalar product of two rows: that of the node's origin in the first table and that of its
+        destination in the second. Each column is for one step of the path from the root to the node, and its product is
+        the number of leaf pairs below the preceding siblings. For a step that refines the destination of (o, d) to d',
+        this number is zones(o) * (first(d') - first(d)), where zones(o) is the number of zones in o and first(d) the
+        number of the first zone in d. For a step that refines the origin to o', it is zones(d) * (first(o') -
+        first(o)).
 
         Returns:
             The factors of the level's origin areas and of its destination areas; shape (areas, level) each.
@@ -204,19 +212,19 @@ class FlowTree:
         return self._terms[level]
 
     def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
-        """Return the rank, in tree order, of the first leaf pair below each node; shape (nodes,)."""
+        """Return the rank (position among all leaf pairs) of the first leaf pair below each node; shape (nodes,)."""
         rank = np.empty(len(nodes), dtype=np.int64)
         _sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
     def rank_range(self, nodes: Pairs) -> tuple[int, int]:
-        """Return the range of ranks that covers the leaf pairs of all given nodes.
+        """Return the range of ranks (positions among all leaf pairs) that covers the leaf pairs of all given nodes.
 
         Args:
             nodes: at least one node, in tree order.
 
         Returns:
-            First rank of the first node, and one more than the last rank of the last node.
+            First rank below the first node, and one more than the last rank below the last node.
         """
         (origin, o_level), (destination, d_level) = self._sides(nodes.level)
         first, last = self.first_rank(Pairs(nodes.level, nodes.origin[[0, -1]], nodes.destination[[0, -1]])).tolist()
@@ -226,9 +234,10 @@ class FlowTree:
         return first, last + pairs
 
     def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
-        """Return the leaf pairs of the given ranks; shape (ranks,). For leaves, this inverts :meth:`first_rank`.
+        """Return the leaf pairs of the given ranks (positions among all leaf pairs); shape (ranks,).
 
-        Each step down the tree finds the child that contains the rank, then continues with the rank within this child.
+        For leaves, this inverts :meth:`first_rank`. Each step down the tree finds the child that contains the rank,
+        then continues with the rank within this child.
         """
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rest = rank
@@ -257,7 +266,7 @@ class FlowTree:
         return nodes
 
     def expand(self, parents: Pairs) -> Iterator[Expansion]:
-        """Yield the nodes with all their public children, in consecutive pieces.
+        """Yield the given nodes with all their public children, in consecutive pieces.
 
         A piece has about ``CHUNK_CHILDREN`` children. All children of a node are in the same piece.
         """
@@ -284,7 +293,9 @@ class FlowTree:
             )
 
     def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
-        """Return the positions of each parent's children among nodes of the next level. Both are in tree order.
+        """Return the positions of each parent's children in ``children``, which has nodes of the next level.
+
+        Both sets are in tree order.
 
         Returns:
             An array ``runs``; shape (parents + 1,). Parent ``p`` has the children ``runs[p]:runs[p + 1]``. If a child
@@ -301,7 +312,8 @@ class FlowTree:
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
         """Return whether each parent has children whose trips sum to its own, and each child is below a parent.
 
-        There may be levels between the two. Each of their nodes must have one child, with the same area numbers.
+        The level of ``children`` may be several levels below that of ``parents`` if each node of the levels between has
+        exactly one child, with the same area numbers.
         """
         at = Pairs(parents.level + 1, children.origin, children.destination)
         runs = self.child_runs(parents, at)
@@ -359,7 +371,7 @@ def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[n
 
 @kernel
 def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def]  # compiled
-    """Write the running total of the numbers of children of the areas to ``ends``."""
+    """Write the running total of the areas' numbers of children to ``ends``."""
     total = np.int64(0)
     for i in range(len(areas)):
         total += first_child[areas[i] + 1] - first_child[areas[i]]
@@ -368,7 +380,10 @@ def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def] 
 
 @kernel
 def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
-    """Write both areas and the trips of each child that has trips to the three output arrays."""
+    """Write each child that has trips to three arrays: both areas and the trips.
+
+    ``divided_out`` receives the area on the refined side, and ``whole_out`` the area on the other side.
+    """
     kept = 0
     for parent in range(len(offsets) - 1):
         for child in range(offsets[parent], offsets[parent + 1]):
@@ -381,7 +396,7 @@ def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tr
 
 @kernel
 def _child_runs(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
-    """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child without a parent."""
+    """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child that has no parent."""
     child = 0
     for parent in range(len(split)):
         runs[parent] = child

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError, nearest_only
 from od_core.geography.codes import (
     COORDINATES,
+    TEXT,
     WHOLE_SPACE,
     Degrees,
     add_path,
@@ -46,8 +47,9 @@ Numbers = NDArray[np.int32]
 class Geography:
     """A public partition of space in ``depth`` levels below the whole space.
 
-    Make one with :meth:`from_frame` or :meth:`from_parents`, whose errors name the faulty column. Codes appear only in
-    the confidential detail of these errors, because a wrong path may lead to the records instead of the list.
+    Use :meth:`from_frame` or :meth:`from_parents` to make a geography. Their errors name the faulty column. Codes
+    appear only in the confidential detail of these errors, because a wrong path may lead to the records instead of the
+    list.
 
     Attributes:
         levels: names of levels 1 to ``depth``, coarse to fine.
@@ -55,8 +57,8 @@ class Geography:
             parent by code, so that the order does not depend on the rows of a file.
         parents: for each level 0 to ``depth``, number of each area's parent in the level above; empty for level 0.
         unknown: code of the zone to which records with unlisted zones are assigned, or None.
-        coordinates: latitude and longitude of each zone in degrees, or NaN for both; shape (zones, 2). Or None. They
-            are used only for maps, and the digest does not contain them.
+        coordinates: latitude and longitude of each zone in degrees, or NaN for both; shape (zones, 2). None if no zone
+            has any. They are used only for maps, and the digest does not contain them.
         version: the publisher's name of this list, such as ``2018``, or None. The digest does not contain it.
         first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
             children; shape (areas + 1,).
@@ -244,7 +246,7 @@ class Geography:
     def _from_columns(
         cls, columns: Sequence[Sequence[str]], names: tuple[str, ...], unknown: str | None, version: str | None
     ) -> Geography:
-        """Return a geography, given for each level, coarse to fine, the valid code of each zone's area."""
+        """Return a geography from one column per level, coarse to fine: the valid code of the area of each zone."""
         alphabets = [sorted(set(column)) for column in columns]
         numbers = []
         for column, alphabet in zip(columns, alphabets, strict=True):
@@ -283,11 +285,11 @@ class Geography:
 
     @property
     def level_names(self) -> tuple[str, ...]:
-        """Names of levels 0 to ``depth``."""
+        """Name ``all`` of level 0, then the names of levels 1 to ``depth``."""
         return (WHOLE_SPACE, *self.levels)
 
     def level_number(self, name: str) -> int:
-        """Return the number of the level with a name. Raises OdError if there is none; the message lists the names."""
+        """Return the number of the level with this name. Raises OdError, with all level names, if there is none."""
         if name not in self.level_names:
             near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
@@ -298,7 +300,7 @@ class Geography:
         return self.level_names.index(name)
 
     def ancestors(self, level: int) -> Numbers:
-        """Return the number of each zone's area at ``level``; shape (zones,)."""
+        """Return, for each zone, the number of the area of ``level`` that contains it; shape (zones,)."""
         return self._ancestors[level]
 
     @cached_property
@@ -325,7 +327,7 @@ class Geography:
     def zone_numbers(self, codes: pd.Series) -> Numbers:
         """Return the zone number of each code, or -1 for an unlisted code; shape (len(codes),)."""
         if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
-            found = pc.index_in(pa.array(codes), self.code_array(self.depth))
+            found = pc.index_in(pa.array(codes), self.code_arrays[-1])
             numbers: Numbers = found.fill_null(-1).to_numpy().astype(np.int32)
             return numbers
         zones, asked = pd.Index(self.zones, dtype=object), codes.astype(object)
@@ -359,21 +361,20 @@ class Geography:
         return np.isin(self.ancestors(level), numbers)
 
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
-        """Return the codes of the areas of a level that have the given numbers; shape of ``areas``."""
-        return pd.Series(self.code_array(level).take(pa.array(areas)), dtype="str")
+        """Return the codes of the areas with the given numbers in a level; shape of ``areas``."""
+        return pd.Series(self.code_arrays[level].take(pa.array(areas)), dtype=TEXT)
 
-    def code_array(self, level: int) -> pa.Array:
-        """Return the codes of a level as one Arrow array of text; shape (areas of level,)."""
-        return pa.array(self.codes[level], pa.large_string())
+    @cached_property
+    def code_arrays(self) -> tuple[pa.Array, ...]:
+        """Codes of each level as one Arrow array of text; shape (areas of the level,) each."""
+        return tuple(pa.array(codes, pa.large_string()) for codes in self.codes)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the zone list from which :meth:`from_frame` makes this geography, with any ``COORDINATES``."""
+        """Return the zone list that :meth:`from_frame` reads to make this geography, with any coordinates."""
         zones = self._paths()
-        return (
-            zones
-            if self.coordinates is None
-            else zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))
-        )
+        if self.coordinates is None:
+            return zones
+        return zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))
 
     def _paths(self) -> pd.DataFrame:
         return pd.DataFrame(
@@ -389,7 +390,7 @@ class Geography:
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Return an OdError. Its detail quotes the list and is confidential, because a wrong path may lead to records."""
+    """Return an OdError. Its detail quotes the public list; it is confidential, as a wrong path may lead to records."""
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 

@@ -11,22 +11,22 @@ from od_core.geography.codes import COORDINATES, no_column, text_codes
 from od_core.geography.geography import Geography
 
 JOINT = " / "
-"""Separator between the codes of several columns that are joined to the code of one area."""
+"""Separator between the codes of several columns that are joined into the code of one area."""
 
 
 def geography_of_codes(
     codes: Sequence[str], levels: Sequence[str], prefixes: Mapping[str, int], *, unknown: str | None = None
 ) -> Geography:
-    """Return a geography of zones in which the areas of all other levels are prefixes of the zone codes.
+    """Return a geography of zones in which the codes of all other areas are prefixes of the zone codes.
 
     Args:
         codes: zone codes, each once.
         levels: names of the levels, coarse to fine; the last one is the level of the zones.
-        prefixes: number of characters of each level except the last, by level.
+        prefixes: length of the area codes in characters, by level, for each level except the last.
         unknown: code of a listed zone for records from unlisted places, or None.
 
     Raises:
-        OdError: :func:`with_prefixes` or :meth:`od_core.geography.geography.Geography.from_frame` raised it.
+        OdError: as in :func:`with_prefixes` and :meth:`od_core.geography.geography.Geography.from_frame`.
     """
     check_prefixes(levels, prefixes)
     zones = pd.DataFrame({levels[-1]: pd.Series(list(codes), dtype=object)})
@@ -34,15 +34,15 @@ def geography_of_codes(
 
 
 def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
-    """Return a zone list with an additional column for each level whose areas are prefixes of the zone codes.
+    """Return a zone list with an additional column for each level whose area codes are prefixes of the zone codes.
 
     Args:
         zones: one row per zone.
         levels: levels, coarse to fine; the last one is the column of the zone codes.
-        prefixes: number of characters, by level.
+        prefixes: length of the area codes in characters, by level.
 
     Raises:
-        OdError: :func:`check_prefixes` raised it; a level is also a column; the column of zone codes is missing, occurs
+        OdError: as in :func:`check_prefixes`; a level is also a column; the column of zone codes is missing, occurs
             twice or has an invalid code; or a code is shorter than a prefix.
     """
     if not prefixes:
@@ -64,11 +64,11 @@ def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
 
     Args:
         levels: levels, coarse to fine; the last one is the level of the zones.
-        prefixes: number of characters, by level.
+        prefixes: length of the area codes in characters, by level.
 
     Raises:
-        OdError: a prefix is of a level that is not above the zones; a length is not a whole number of at least 1; or a
-            prefix is not longer than that of a coarser level.
+        OdError: a level with a prefix is not above the zones; a length is not a whole number of at least 1; or a prefix
+            is not longer than that of a coarser level.
     """
     strange = [level for level in prefixes if level not in levels[:-1]]
     if strange:
@@ -157,7 +157,7 @@ def _fault(message: str, detail: str | None = None) -> OdError:
 def with_unknown_area(geography: Geography, code: str) -> Geography:
     """Return a geography with an additional area at every level, all with the same code, for unlisted places.
 
-    Records from places outside the geography are assigned to the zone among these areas.
+    Records from places outside the geography are assigned to the additional zone.
 
     Args:
         geography: a geography without a zone for unlisted places.

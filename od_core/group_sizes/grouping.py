@@ -31,11 +31,11 @@ class Grouping(Protocol):
     """
 
     def codes(self, geography: Geography) -> Sequence[str]:
-        """Return the public codes that a record may have."""
+        """Return the public codes that the column ``origin`` of a record may have. Any other code is a fault."""
         ...
 
     def per_area(self, geography: Geography, period: str) -> Counts:
-        """Return the public number of groups of every leaf area; shape (leaf areas,)."""
+        """Return the public number of groups of every leaf area in a period (text); shape (leaf areas,)."""
         ...
 
     def count(
@@ -49,7 +49,7 @@ class Grouping(Protocol):
         Args:
             records: Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
             geography: the public geography.
-            period: a year, month or day.
+            period: a year, month or day, as text.
             fault_threshold: largest accepted share of faulty records.
 
         Raises:
@@ -64,12 +64,12 @@ def count_by_group(
     """Return the number of records of every group; shape (groups,). The result is confidential.
 
     A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped, with one
-    exception: if ``codes`` has a row with the code NULL, records of the period with unlisted codes get the number of
+    exception: if ``codes`` has a row with the code NULL, records of the period with unlisted codes get the number in
     that row. Whether a record is faulty does not depend on other records.
 
     Args:
         records: Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
-        codes: public table with the columns ``code`` and ``number``.
+        codes: public table with the columns ``code`` and ``number``, from which ``group`` computes the group.
         groups: number of groups.
         fault_threshold: largest accepted share of faulty records.
         group: SQL expression of ``number`` and ``date`` that gives the group of a record, from 0 to ``groups`` - 1.
@@ -88,12 +88,12 @@ def count_by_group(
                     FROM {parquet_rows(records)} AS records
                     LEFT JOIN codes AS listed ON records.origin = listed.code)
             """  # noqa: S608  # our own SQL, and the checked file name
-            counted, faulty = connection.sql(
-                f"SELECT count(*), count(*) FILTER (WHERE unlisted OR NOT in_period) FROM ({placed})"  # noqa: S608  # our own
+            counted, faulty = connection.execute(
+                f"SELECT count(*), count(*) FILTER (WHERE unlisted OR NOT in_period) FROM ({placed})"  # noqa: S608  # our own SQL
             ).fetchall()[0]
             refuse_too_many_faults(faulty, counted, fault_threshold)
             found = connection.sql(
-                f"SELECT place, count(*) AS records FROM ({placed})"  # noqa: S608  # our own
+                f"SELECT place, count(*) AS records FROM ({placed})"  # noqa: S608  # our own SQL
                 " WHERE in_period AND place IS NOT NULL GROUP BY ALL"
             ).to_arrow_table()
     except (duckdb.Error, pa.ArrowException) as error:

@@ -13,18 +13,14 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.geography.geography import Geography, Numbers
 
-# Public facts of a group-size table, known before anything is measured.
-
-
 Counts = NDArray[np.int64]
 
 Query = Literal["histogram", "cumulative", "sizes"]
-"""What is measured of an area r with G_r groups, where sizes above the top code K count as K:
+"""Name of a query of an area r with G_r groups. Sizes above the top code K count as K.
 
 - ``histogram``: H, the number of groups of each size 0 to K; shape (K + 1,).
 - ``cumulative``: H_c, the cumulative sums of H without the last one, which is G_r and public; shape (K,).
-- ``sizes``: H_g, the sizes of the groups in ascending order; shape (G_r,).
-"""
+- ``sizes``: H_g, the sizes of the groups in ascending order; shape (G_r,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +59,7 @@ class Frame:
     def sums(self, of_leaves: Counts, level: int) -> Counts:
         """Return the sum of the leaf areas' values for every area of a level; shape (areas, ...).
 
-        Args:
-            of_leaves: values of the leaf areas; shape (leaf areas, ...).
-            level: level of the areas.
+        ``of_leaves`` has the values of the leaf areas; shape (leaf areas, ...).
         """
         first = self.geography.first_zone[level][:-1]
         summed: Counts = np.add.reduceat(of_leaves, first, axis=0)
@@ -111,7 +105,7 @@ class GroupSizes:
         return int(self.size.sum())
 
     def column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
-        """Yield one piece with both arrays; see :class:`od_core.ledger.identity.Counted`."""
+        """Yield one pair of arrays, the areas and the sizes of all groups; see ``Counted`` in ``od_core.ledger``."""
         yield self.area.astype(np.int64), self.size
 
     @classmethod
@@ -175,8 +169,5 @@ def _in_order(area: Numbers, size: Counts) -> bool:
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Create an error with a confidential detail.
-
-    The detail quotes the list. If a path is wrong, the file that was read as the list may be the records.
-    """
+    """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
     return OdError(code, message, next_step="correct the list of groups", confidential_detail=detail)

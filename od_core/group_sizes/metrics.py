@@ -34,6 +34,10 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
 
     True sizes above the top code K count as K.
 
+    Args:
+        release: release whose table is evaluated.
+        true: the true groups.
+
     Returns:
         One row per area with these columns:
 
@@ -42,9 +46,9 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
         - earth_movers_distance: smallest number of members that must be added or removed to turn the true histogram
           into the released one. It equals the L1 distance of the cumulative histograms. It is missing if the two
           histograms have different numbers of groups.
-        - l1_error: L1 distance of the histograms.
-        - total_error: absolute error of the number of groups.
-        - child_error: L1 distance of the released histogram from the sum of the children's; 0 at the leaves.
+        - l1_error: L1 distance between the true and the released histogram.
+        - total_error: absolute difference between the numbers of groups in the two histograms.
+        - child_error: L1 distance of the released histogram from the sum of the children's; 0 for leaf areas.
 
     Raises:
         OdError: An area does not have its number of groups in the release.
@@ -80,7 +84,7 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
 
 
 def true_histograms(frame: Frame, groups: GroupSizes) -> Counts:
-    """Return the confidential true histogram of every leaf area; shape (leaf areas, K + 1)."""
+    """Return the confidential true histogram of every leaf area, up to the top code K; shape (leaf areas, K + 1)."""
     cells = groups.area.astype(np.int64) * (frame.top_code + 1) + np.minimum(groups.size, frame.top_code)
     width = len(frame.geography.zones) * (frame.top_code + 1)
     return np.bincount(cells, minlength=width).astype(np.int64).reshape(-1, frame.top_code + 1)

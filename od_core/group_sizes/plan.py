@@ -1,4 +1,4 @@
-"""Plan what a group-size table will measure and what it costs, from public facts alone."""
+"""Plan the measurements of a group-size table and their costs, from public facts alone."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MOST_CELLS = 1 << 28
 """Largest number of cells (areas of all levels times sizes) of a table. An array of this many cells takes 2 GB."""
 
 TOP_CODE_LEVEL = 0
-"""Level of the step that measures the largest size to estimate K. Level 0 is the whole space. Nothing else is measured
-at this level."""
+"""Level of the step that measures the largest size to estimate the top code: the whole space, for which nothing else is
+measured."""
 
 
 @dataclass(frozen=True)
 class LaplaceStep(Step):
-    """A vector query with discrete Laplace noise. Its charge is a pure epsilon.
+    """A query of a whole level with discrete Laplace noise. It costs a pure epsilon (delta is 0).
 
     Attributes:
         level: level of the geography; ``TOP_CODE_LEVEL`` for the largest size of all groups.
@@ -60,17 +60,17 @@ class LaplaceStep(Step):
 
     @property
     def charge(self) -> Charge:
-        """See :attr:`od_core.privacy.plan.Step.charge`."""
+        """The charge that the ledger reserves for one draw: ``epsilon``."""
         return Charge(epsilon=self.epsilon)
 
     @property
     def largest_variance(self) -> Fraction:
-        """See :attr:`od_core.privacy.plan.Step.largest_variance`."""
+        """Upper bound of the variance of the discrete Laplace noise: 2 ``scale``^2."""
         return 2 * self.scale**2
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
-        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
+        """Sensitivity and exact scale of the noise by name, ready for JSON."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale)}
 
 
@@ -83,7 +83,7 @@ class GroupSizePlan(Plan):
             bound of the estimate. K is then known only after the first draw; see
             :func:`od_core.group_sizes.release.frame_of`.
         unit: the privacy unit.
-        budget: a pure epsilon.
+        budget: a pure epsilon (delta is 0).
         mechanism: the mechanism that estimates the table from the noisy values.
         steps: all steps, in the order in which they are drawn. If the top code is estimated, the first step measures
             the largest size. The other steps measure levels, top first.
@@ -173,8 +173,8 @@ def plan_group_sizes(
         groups: public number of groups of every leaf area; shape (leaf areas,).
         unit: a trip, or any other member of a group. One member is added or removed (unbounded neighbours) or replaced
             (bounded neighbours).
-        budget: a pure epsilon. An estimate of the top code costs its share. The measured levels get equal parts of the
-            rest.
+        budget: a pure epsilon (delta is 0). An estimate of the top code costs its share. The measured levels get equal
+            parts of the rest.
         mechanism: name of a mechanism, or a mechanism with its options. By default,
             :func:`od_core.group_sizes.mechanisms.chosen` selects one.
         top_code: the top code K if it is public, or the rule that estimates K from the data. Larger sizes count as K.
@@ -219,10 +219,7 @@ def _sensitivity(level: int, mechanism: GroupSizeMechanism, unit: PrivacyUnit) -
 
 
 def _refuse_unusable(frame: Frame) -> None:
-    """Raise OdError if a table has no groups or is too large for memory.
-
-    The test is made in the plan, so that no budget is spent on such a table.
-    """
+    """Raise OdError if a table has no groups or too many cells. Plans are tested so that no budget is wasted."""
     if not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)

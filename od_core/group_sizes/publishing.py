@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS group_size_measurements (
 
 
 class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
-    """The kind of releases of group-size tables.
+    """The functions that certify, write, store, read and verify releases of group-size tables.
 
     Whenever a bundle is read, the table is estimated again from the published noisy measurements.
     """
@@ -58,7 +58,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     staging = StagedGroupSizes
 
     def facts(self, release: GroupSizeRelease) -> dict[str, Any]:
-        """See :meth:`od_core.publication.kind.Kind.facts`."""
+        """Return the facts of a certificate that only group-size tables have, such as levels and invariants."""
         plan, frame = release.plan, release.frame
         return {
             "contents": {"groups": int(frame.groups.sum()), "areas": len(frame.groups), "top_code": frame.top_code},
@@ -81,7 +81,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         }
 
     def guarantee(self, plan: GroupSizePlan, spent: Spent) -> dict[str, str]:
-        """See :meth:`od_core.publication.kind.Kind.guarantee`."""
+        """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
         public = "which groups there are, and in which areas"
         sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public)
         return sentences | {"input": sentences["input"] + _top_coded(plan)}
@@ -129,28 +129,28 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         ]
 
     def notes(self, _release: GroupSizeRelease, certificate: dict[str, Any]) -> list[str]:
-        """See :meth:`od_core.publication.kind.Kind.notes`."""
+        """Return the codebook's note on the top code."""
         top_code = certificate["contents"]["top_code"]
         return [f"The top code is {top_code:,}: groups of more members count as groups of {top_code:,}."]
 
     def report(
         self, release: GroupSizeRelease, certificate: dict[str, Any], context: ReleaseContext[GroupSizeRelease]
     ) -> str:
-        """See :meth:`od_core.publication.kind.Kind.report`."""
+        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
         return group_size_report(release, certificate, context)
 
     def pictures(self, release: GroupSizeRelease, certificate: dict[str, Any]) -> Mapping[str, Markup]:
-        """See :meth:`od_core.publication.kind.Kind.pictures`."""
+        """Return the report's bar chart of group sizes, as SVG by title."""
         return group_size_pictures(release, certificate)
 
     def open(self, bundle: Path) -> GroupSizeRelease:
-        """See :meth:`od_core.publication.kind.Kind.open`."""
+        """Return the release in a bundle's folder; see :func:`open_group_sizes`."""
         return open_group_sizes(bundle)
 
     def measure(
         self, plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements
     ) -> Sequence[tuple[Step, NoisyVector]]:
-        """See :meth:`od_core.publication.kind.TableKind.measure`."""
+        """Return each step of a plan with its noisy values; see :func:`od_core.group_sizes.release.measure_plan`."""
         return measure_plan(plan, counted, noise, measurements)
 
     def estimate(
@@ -161,15 +161,15 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         spent: Spent,
         noise: str | None,
     ) -> GroupSizeRelease:
-        """See :meth:`od_core.publication.kind.TableKind.estimate`."""
+        """Return the release that the plan's mechanism estimates from the noisy values of all steps."""
         return estimated(plan, measured, spent=spent, noise=noise)
 
     def measured(self, release: GroupSizeRelease) -> Sequence[tuple[Step, NoisyVector]]:
-        """See :meth:`od_core.publication.kind.Kind.measured`."""
+        """Return each step of a release with its noisy values."""
         return release.measured
 
     def invariants(self, release: GroupSizeRelease) -> Iterator[str]:
-        """Yield a message for each level that has a negative number or breaks a sum that the mechanism guarantees."""
+        """Yield a message for each negative number of groups and for each sum that breaks the mechanism's guarantee."""
         mechanism, frame = release.plan.mechanism, release.frame
         for level, table in zip(frame.levels, release.histograms, strict=True):
             below = release.below(level)
@@ -181,16 +181,16 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
                 yield f"level {level} differs from the sum of the level below"
 
     def row(self, release: GroupSizeRelease) -> dict[str, Any]:
-        """See :meth:`od_core.publication.kind.Kind.row`."""
+        """Return the values for the columns ``groups`` and ``geography`` of the table ``group_size_releases``."""
         frame = release.plan.frame
         return {"groups": int(frame.groups.sum()), "geography": frame.geography.digest}
 
     def geographies(self, release: GroupSizeRelease) -> list[Geography]:
-        """See :meth:`od_core.publication.kind.Kind.geographies`."""
+        """Return a list with the one geography of a release."""
         return [release.plan.frame.geography]
 
     def tables(self, release: GroupSizeRelease, _certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
-        """See :meth:`od_core.publication.kind.Kind.tables`."""
+        """Return the rows for the tables of the release database, by table, without the column ``release``."""
         frames = {"group_sizes": release.histogram, "group_size_measurements": release.measurements}
         return {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()}
 

@@ -59,7 +59,7 @@ class GroupSizeRelease(PlannedRelease):
 
     @property
     def cumulative(self) -> pd.DataFrame:
-        """Table of the number of groups of at most each size 0 to K in each area.
+        """Cumulative table: for each area and each size j from 0 to K, the number of groups of size j or less.
 
         Its columns are area, level (name), size and groups.
         """
@@ -105,10 +105,7 @@ class GroupSizeRelease(PlannedRelease):
         return pd.concat(tables, ignore_index=True)
 
     def below(self, level: int) -> Counts | None:
-        """Return the sum of the children's histograms for every area of a level; shape (areas, K + 1).
-
-        The result is None for the leaf level.
-        """
+        """Return the sum of the children's histograms for every area; shape (areas, sizes). None for the leaf level."""
         geography = self.frame.geography
         if level == geography.depth:
             return None
@@ -170,7 +167,7 @@ def release_group_sizes(
 def run_plan(
     plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> GroupSizeRelease:
-    """Measure all steps of a plan, estimate the table, and return the release. Each step is drawn at most once."""
+    """Measure all steps of a plan, estimate the table, and return the release; see :func:`measure_plan`."""
     measured = measure_plan(plan, groups, noise, measurements)
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
@@ -216,7 +213,7 @@ def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) 
 
 
 CELLS = 1 << 20
-"""Number of values that are processed at a time. The values of one area are never split."""
+"""Largest number of values that are processed at a time, unless a single area has more."""
 
 
 def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource) -> Iterator[Counts]:
@@ -229,7 +226,7 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
     code is not yet estimated.
 
     Raises:
-        OdError: The noise source draws no Laplace noise, or violates its contract.
+        OdError: The noise source draws no Laplace noise, or returns invalid values.
     """
     source = laplace_source(noise)
     for counts in true_values(frame, query, step.level, groups):
@@ -240,10 +237,7 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
 
 
 def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
-    """Yield the true query values of all areas of a level, in order, as flat arrays of whole areas.
-
-    The result is confidential.
-    """
+    """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas."""
     sizes = np.minimum(groups.size, frame.top_code)
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
@@ -262,12 +256,12 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
 
 
 def cells(frame: Frame, query: Query, level: int) -> int:
-    """Return the number of values that the query of a level has."""
+    """Return the total number of query values of all areas of a level."""
     return int(widths(frame, query, level).sum())
 
 
 def widths(frame: Frame, query: Query, level: int) -> Counts:
-    """Return how many values the query has for every area of a level; shape (areas,). The whole space has one."""
+    """Return the number of query values of every area of a level; shape (areas,). Level 0, the whole space, has 1."""
     if level == TOP_CODE_LEVEL:
         return np.ones(1, dtype=np.int64)
     totals = frame.totals(level)
@@ -275,19 +269,16 @@ def widths(frame: Frame, query: Query, level: int) -> Counts:
 
 
 def rows(frame: Frame, query: Query, flat: Counts) -> Counts:
-    """Return the flat values of a level in the shape that mechanisms take.
-
-    The result has one row per area. For the query ``sizes``, it stays flat.
-    """
+    """Reshape the flat query values of a level to one row per area. The values of the query ``sizes`` stay flat."""
     if query == "sizes":
         return flat
     return flat.reshape(-1, frame.top_code + (query == "histogram"))
 
 
 def _pieces(cells: Counts) -> list[int]:
-    """Return the first area of each piece, then the number of areas.
+    """Cut the areas into pieces of at most ``CELLS`` values, and return the first area of each, then the area count.
 
-    A piece has at least one area, and at most ``CELLS`` values unless a single area has more.
+    ``cells`` has the number of values of each area. An area with more than ``CELLS`` values is a piece of its own.
     """
     ends = np.cumsum(cells)
     starts = [0]

@@ -39,7 +39,7 @@ _MEASURED: dict[Query, str] = {
 def group_size_report(
     release: GroupSizeRelease, certificate: dict[str, Any], context: ReleaseContext[GroupSizeRelease]
 ) -> str:
-    """Return the report as HTML; see ``Kind.report``."""
+    """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
     frame = release.frame
     sections = [
         ("What is protected", protected(certificate)),
@@ -59,7 +59,7 @@ def group_size_report(
 
 
 def group_size_pictures(release: GroupSizeRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
-    """Return a bar chart, by title, of the number of groups of the whole space by size; see ``Kind.pictures``."""
+    """Return a bar chart of the number of groups of each size in the whole space, as SVG by title."""
     title = "Groups by their size"
     return {title: bars(title, _classed(_whole(release)))}
 
@@ -75,7 +75,7 @@ def _members(histogram: Counts) -> int:
 
 
 def _classed(histogram: Counts) -> list[tuple[str, int]]:
-    """Return the name and the number of groups of each class of sizes. Groups without members come first."""
+    """Sum a histogram by ranges of sizes, and return the name and the number of groups of each range, size 0 first."""
     summed = np.concatenate([[0], np.cumsum(histogram)])
     top = len(histogram) - 1
     return [
@@ -109,9 +109,9 @@ def _distribution(release: GroupSizeRelease) -> Markup:
 
 
 def _by_area(release: GroupSizeRelease) -> Markup:
-    """Return a shaded table of groups by area and size, for the finest level with at most ``MOST_AREAS`` areas.
+    """Return a shaded table of groups by area and size, for the lowest level with at most ``MOST_AREAS`` areas.
 
-    If every level has more areas, the table has the areas of the first level with the most groups.
+    If every level has more areas, the table has those ``MOST_AREAS`` areas of level 1 that have the most groups.
     """
     geography = release.frame.geography
     fitting = [level for level in release.frame.levels if geography.size(level) <= MOST_AREAS]

@@ -21,16 +21,15 @@ MAX_TOP_CODE = 1 << 31
 """Exclusive upper bound of a top code. Below it, the positions in a histogram fit 32 bits."""
 
 SENSITIVITY_OF_LARGEST = 1
-"""Largest change of the largest size when one member is added, removed or replaced."""
+"""The most by which the size of the largest group changes when one member is added, removed or replaced."""
 
 MISSED = Fraction(1, 1000)
-"""Largest probability that the largest size exceeds the estimated top code, if the largest size is within the public
-bound ``TopCodeEstimate.most``."""
+"""Largest accepted probability that a largest size of up to ``TopCodeEstimate.most`` exceeds the estimated top code."""
 
 
 @dataclass(frozen=True)
 class TopCodeEstimate:
-    """A rule that estimates K: the noisy largest size plus a margin, clipped to the range from 1 to ``most``.
+    """A rule that estimates the top code K: the noisy largest size plus a margin, clipped to 1 to ``most``.
 
     Attributes:
         share: share of the budget's epsilon that the draw costs. A float is read as the decimal number that it prints.
@@ -71,14 +70,14 @@ class TopCodeEstimate:
         return cls(Fraction(facts["estimated_with_share"]), int(facts["most"]))
 
     def top_code(self, noisy_largest: int, scale: Fraction) -> int:
-        """Return K, computed from the noisy largest size and the scale of its noise. Both are public."""
+        """Return the top code K, computed from the noisy largest size and the scale of its noise. All are public."""
         return min(max(noisy_largest + margin(scale), 1), self.most)
 
 
 def margin(scale: Fraction) -> int:
-    """Return the least integer m with P(Z < -m) <= ``MISSED``, where Z is discrete Laplace noise of this scale.
+    """Return the margin m that is added to the noisy largest size, so that the sum is rarely below the largest size.
 
-    If m is added to the noisy largest size, the sum is below the largest size with at most this probability. The noise
+    m is the least integer with P(Z < -m) <= ``MISSED``, where Z is discrete Laplace noise of this scale. The noise
     distribution is symmetric, so P(Z < -m) = P(Z >= m + 1) = a^(m + 1) / (1 + a) with a = exp(-1 / scale).
     """
     return least_reach(scale, 1, MISSED) - 1

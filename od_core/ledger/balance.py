@@ -1,7 +1,4 @@
-"""Compute the cap and the spending of a privacy domain in each elementary period, and enforce the cap.
-
-Both are computed from the entries of the ledger.
-"""
+"""Compute the cap and the spending of a domain per elementary period from the ledger, and enforce the cap."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.ledger.chain import CAP, RESERVED, Entries
+from od_core.ledger.entries import CAP, RESERVED, Entries
 from od_core.privacy.cap import Cap, Charge
 
 NEWEST = (1 << 63) - 1
@@ -23,7 +20,7 @@ class Balance:
     """The cap and the spending of a domain in one elementary period.
 
     Attributes:
-        domain: the data set.
+        domain: name of the data set.
         period: the elementary period; ``all`` under unit ``user``.
         cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
             its delta.
@@ -41,7 +38,7 @@ class Balance:
 
     @property
     def left(self) -> Fraction:
-        """Remaining rho for further reservations."""
+        """Remaining rho: the cap less the spent rho."""
         return self.cap - self.spent
 
 
@@ -57,7 +54,7 @@ def balances(
 
     Args:
         entries: entries of the ledger.
-        domain: the data set.
+        domain: name of the data set.
         periods: the elementary periods.
         asked: requested charge, which is not reserved yet. Its delta is subtracted from the cap like the delta of a
             reservation. Its rho or epsilon is not part of ``spent``.
@@ -89,7 +86,7 @@ def check_cap(entries: Entries, domain: str, periods: Iterable[str], asked: Char
 
     Args:
         entries: entries of the ledger.
-        domain: the data set.
+        domain: name of the data set.
         periods: elementary periods to charge.
         asked: requested charge.
         lost_draw: True if the charge is for drawing a lost level again; it only changes the message.

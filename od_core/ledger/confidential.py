@@ -33,10 +33,7 @@ class ConfidentialFolder:
         self.subfolder(".")
 
     def subfolder(self, name: str | os.PathLike[str]) -> Path:
-        """Return the path of a folder inside this one, and create it if it is missing.
-
-        The folder, this folder and all folders between them get mode 0700.
-        """
+        """Return a folder below this one, and create it. All folders from this one down to it get mode 0700."""
         make_folder(self.path.parent)
         folder = self.path / name
         make_folder(folder, CONFIDENTIAL_FOLDER_MODE)
@@ -47,16 +44,12 @@ class ConfidentialFolder:
             folder = folder.parent
 
     def close(self, folder: Path) -> None:
-        """Allow only the owner to read a folder below this one and everything in it, which a library wrote."""
+        """Allow only the owner to access a subfolder and its content, which a library wrote with other modes."""
         for path in (folder, *folder.rglob("*")):
             path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
 
     def key(self) -> bytes:
-        """Return the 32-byte key of all fingerprints. The first call draws it from the operating system and stores it.
-
-        Raises:
-            OdError: the stored key is damaged.
-        """
+        """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is damaged."""
         path = self.path / "hmac.key"
         if not path.exists():
             mine = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
@@ -77,11 +70,11 @@ class ConfidentialFolder:
     def fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
         """Return an HMAC-SHA256 of the counted input, as hexadecimal text.
 
-        It is confidential, because two equal fingerprints reveal that the input did not change.
+        The fingerprint is confidential, because two equal fingerprints reveal that the input did not change.
 
         Args:
-            pieces: consecutive pieces of the input, each with one array per column. The result depends only on the
-                joined columns, not on how they are cut into pieces. Only the pieces in progress are in memory.
+            pieces: the input in consecutive blocks of rows, each with one array per column. The fingerprint does not
+                depend on how the rows are cut into blocks. Only the blocks in progress are in memory.
         """
         key = self.key()
 
@@ -105,7 +98,7 @@ class ConfidentialFolder:
         confidential detail of an OdError go to a file of mode 0600, which the next step of the error names.
 
         Args:
-            spent: statement for the error on what was spent.
+            spent: statement for the error on the spent budget.
         """
         try:
             yield
@@ -148,10 +141,7 @@ class ConfidentialFolder:
 
 
 def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Cut each column into blocks of ``_HASHED`` values, and yield (position of the column, block).
-
-    The blocks of one column are in order. The last block of each column has the rest of the column.
-    """
+    """Cut each column into blocks of ``_HASHED`` values, in order, and yield (position of the column, block)."""
     waiting: dict[int, list[NDArray[np.int64]]] = {}
     for piece in pieces:
         for column, numbers in enumerate(piece):

@@ -1,4 +1,4 @@
-"""Charge a release that is made in one call, and draw it under that charge."""
+"""Charge a release to a ledger before it is drawn, or draw it without a ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from od_core.errors import OdError
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.identity import Counted
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.lock import exclusive
 from od_core.ledger.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import NoiseSource, backend_name
@@ -38,7 +37,7 @@ class Charged:
 
 
 def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Charged | None:
-    """Return the ledger and the key that a release is charged to, or None if no ledger is given.
+    """Check the ledger and the ``release_id`` that a caller gave, and return both; None if neither is given.
 
     Without a ledger, the privacy guarantee covers one call only.
 
@@ -66,7 +65,7 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
 def draw_release(
     run: Callable[[Measurements], R], charged: Charged | None, plan: Plan, counted: Counted, noise: NoiseSource
 ) -> R:
-    """Return the release that ``run`` makes.
+    """Call ``run``, which makes the release, and return its result.
 
     With a ledger, the release is charged first, and its measurements are stored. A repeated call reads them back.
     Without a ledger, the measurements exist only during this call.
@@ -80,11 +79,11 @@ def draw_release(
 
     Raises:
         OdError: :func:`od_core.ledger.measurements.begin_release` or ``run`` raised it, or another run did not release
-            the lock on the ledger's folder in time.
+            the lock on the ledger in time.
     """
     if charged is None:
         return run(MemoryMeasurements())
     ledger, key = charged.ledger, charged.key
-    with exclusive(ledger.path.parent), ledger.kept_open():
+    with ledger.exclusive(), ledger.kept_open():
         measurements = begin_release(charged.confidential, ledger, key, key.release, plan, counted, backend_name(noise))
         return replace(run(measurements), spent=ledger.spent(key, plan), noise=ledger.noise(key))

@@ -21,21 +21,21 @@ class Counted(Protocol):
 
     @property
     def total(self) -> int:
-        """Number of counted records or trips."""
+        """Confidential: number of trips that are counted."""
         ...
 
     def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
-        """Yield the content in consecutive pieces, each with one array per column.
+        """Yield the counted input in consecutive blocks of rows, each with one array per column.
 
-        Joined, the pieces of equal inputs give equal columns. The cuts between pieces may differ.
+        Equal inputs give equal columns when the blocks are joined, but they may be cut into different blocks.
         """
         ...
 
 
 def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, *, drawn: bool) -> None:
-    """Store a fingerprint of a release's input, or check the input against the stored fingerprint.
+    """Store a fingerprint (keyed hash) of a release's input, or check the input against the stored fingerprint.
 
-    Until the first draw begins, the input may change, and the fingerprint is stored. After that it is checked.
+    Until the first draw begins, the input may change, and its fingerprint is stored. After that, the input is checked.
 
     Args:
         confidential: folder in which the fingerprint is stored.
@@ -84,13 +84,13 @@ def keep_reading(folder: Path, facts: Mapping[str, Any]) -> None:
 
     Args:
         folder: folder of the release in the confidential folder.
-        facts: JSON-ready public facts, by name.
+        facts: the settings, public and JSON-ready, by name.
     """
     write_durably(folder / _FILE, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
 
 
 def forget_reading(folder: Path) -> None:
-    """Remove the stored settings before records are read again.
+    """Remove the stored settings of :func:`keep_reading` before records are read again.
 
     If a crash then leaves new records without settings, :func:`hold_to_reading` refuses them.
     """
@@ -102,8 +102,7 @@ def forget_reading(folder: Path) -> None:
 def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, drawn: bool) -> None:
     """Check that records were read with the settings that are declared now.
 
-    Only facts that were stored are compared, because an earlier version of this software, which stored fewer facts, may
-    have begun the release.
+    Settings that are not stored are not compared, because an earlier version of this software stored fewer of them.
 
     Args:
         folder: folder of the release in the confidential folder.
@@ -112,7 +111,7 @@ def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, 
         drawn: True if a draw of the release has begun.
 
     Raises:
-        OdError: a stored fact differs from the declared one. Or no settings are stored, and no draw has begun.
+        OdError: a stored setting differs from the declared one. Or no settings are stored, and no draw has begun.
     """
     path = folder / _FILE
     if not path.exists() and drawn:

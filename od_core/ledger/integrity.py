@@ -9,7 +9,10 @@ from typing import Any
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.balance import charge_of
-from od_core.ledger.chain import RESERVED, Chain, Entries
+from od_core.ledger.chain import Chain
+from od_core.ledger.entries import RESERVED, Entries
+from od_core.ledger.postgres_chain import SCHEMES, PostgresChain
+from od_core.ledger.sqlite_chain import SqliteChain
 from od_core.privacy.cap import refuse_other_charge
 
 
@@ -26,33 +29,42 @@ class EntryName:
     hash: str
 
 
-def chain_of(path: Path) -> Chain:
-    """Return the chain in a ledger's file. Its head file is in the folder ``confidential`` beside the ledger."""
-    return Chain(path, path.parent / "confidential" / "ledger.head")
-
-
-def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName]) -> int:
-    """Verify a ledger, and return how many entries it has. No entry is added, and no file is created.
-
-    Args:
-        path: path of the ledger's file, which must exist.
-        witnesses: entries that the certificates of public releases name, by release.
+def chain_of(path: Path, server: str | None = None) -> Chain:
+    """Return the chain of a ledger, from the arguments of :class:`od_core.ledger.ledger.Ledger`.
 
     Raises:
-        OdError: the ledger was edited, is damaged, is older than its head, lacks one of the witnesses, or cannot be
-            used now. Or a charge is not the cost of its noise.
+        OdError: the address is not that of a PostgreSQL database, or psycopg is not installed.
     """
-    with chain_of(path).look() as entries:
+    if server is None:
+        return SqliteChain(path)
+    if not server.startswith(SCHEMES):
+        raise OdError(
+            "OD-CONFIG",
+            "the address of the ledger is not that of a PostgreSQL database",
+            next_step="write it as postgresql://role@host/database, with the password in a file of libpq",
+        )
+    return PostgresChain(server, path.parent)
+
+
+def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName], server: str | None = None) -> int:
+    """Verify a ledger, and return the number of its entries. No entry is added, and no file is created.
+
+    Args:
+        path: path of the ledger's file, which must exist unless there is a server.
+        witnesses: entries that the certificates of public releases name, by release.
+        server: see :class:`od_core.ledger.ledger.Ledger`.
+
+    Raises:
+        OdError: the ledger was edited, is damaged, cannot be used now, or lacks one of the witnesses or the entry that
+            its head file names. Or a charge is not the cost of its noise.
+    """
+    with chain_of(path, server).look() as entries:
         hold_to_witnesses(entries, witnesses)
         return verify_entries(entries)
 
 
 def verify_entries(entries: Entries) -> int:
-    """Verify the chain of hashes and every charge, and return how many entries there are.
-
-    Raises:
-        OdError: the chain is broken, or a charge is not the cost of its noise.
-    """
+    """Verify the hashes and the charges of all entries, and return their number. Raises OdError if one is wrong."""
     number = entries.verify()
     for row in entries.select("kind = ?", RESERVED):
         refuse_other_charge(_noise_of(row["content"]), charge_of(row))
@@ -60,7 +72,7 @@ def verify_entries(entries: Entries) -> int:
 
 
 def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
-    """Return those facts of a reserved step that state its sensitivity and its noise."""
+    """Return the sensitivity and the noise parameters from the content of a RESERVED entry, by name."""
     named = ("sensitivity_squared", "sensitivity", "variance", "scale")
     return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}
 

@@ -1,9 +1,9 @@
-"""Record in the budget ledger what was reserved, drawn, measured and published.
+"""Record the reservations, draws, measurements and publications of releases in the budget ledger.
 
-The entries form an append-only chain (``chain.py``). The state of a level is the kind of its newest entry: RESERVED,
+The entries form an append-only chain (``entries.py``). The state of a level is the kind of its newest entry: RESERVED,
 DRAWING or MEASURED. The spending of a domain in a period is the sum of its RESERVED entries, so nothing is ever
-refunded. If a run finds a level in state DRAWING, the process that drew it has ended, and its draw is lost. Nobody can
-prove that the lost draw was not seen. So its charge remains, and a new draw needs a further reservation.
+refunded. If a run finds a level in state DRAWING, the process that drew it has ended, and its draw is lost. Somebody
+may have seen the lost draw, so its charge remains, and a new draw needs a further reservation.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap
-from od_core.ledger.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries, broken
+from od_core.ledger.domain_entries import enter_domain
+from od_core.ledger.entries import DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries, broken
 from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
+from od_core.ledger.lock import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.same_series import is_reserved, refuse_moved_series, refuse_other_areas
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Cap, Charge, wrong_charge
+from od_core.privacy.cap import Charge, wrong_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
 from od_core.privacy.plan import Plan, check_charges
 
@@ -46,12 +48,12 @@ class LevelState:
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """The facts of a measured release that the ledger records. They are the same whenever the release is run again.
+    """The ledger's record of a measured release. It is the same whenever the release is run again.
 
     Attributes:
         measured_at: UTC time at which the last level was measured, which is the time of the release.
         lost_draws: number of draws that were lost with their process and charged once more.
-        entry: name of the last MEASURED entry. A ledger that lacks this entry is older than the release.
+        entry: number and hash of the last MEASURED entry. A ledger that lacks this entry is older than the release.
     """
 
     measured_at: str
@@ -60,15 +62,23 @@ class ReleaseRecord:
 
 
 class Ledger:
-    """A ledger in one SQLite file.
+    """A ledger, whose chain of hashes is verified when it is opened.
 
-    The constructor creates the file if it is missing, and verifies the chain of hashes.
+    Args:
+        path: the SQLite file that stores the entries, which is created if it is missing. Its folder also contains the
+            folder ``confidential`` and the lock of releases.
+        server: address of a PostgreSQL database that stores the entries instead, such as
+            ``postgresql://role@host/database``. No file is created at ``path`` then.
+
+    Raises:
+        OdError: the ledger cannot be used now, is damaged or edited, or lacks the entry that its head file names. Or
+            the server has no ledger, or does not guard it against changes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, server: str | None = None) -> None:
         self.path = path
         make_folder(path.parent)
-        self._chain = chain_of(path)
+        self._chain = chain_of(path, server)
         with self._transaction() as entries:
             entries.verify()
 
@@ -79,6 +89,10 @@ class Ledger:
         """Return a context in which all transactions use one connection. This saves time if there are many."""
         return self._chain.kept_open()
 
+    def exclusive(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
+        """Return a context that only one release can be in. Raises OdError if another one is in it for too long."""
+        return self._chain.exclusive(seconds)
+
     def declare(self, domain: PrivacyDomain) -> None:
         """Enter the privacy domain of a data set, or a new cap with its reason. Do nothing if both are entered already.
 
@@ -87,27 +101,18 @@ class Ledger:
                 time zone. Or the cap has changed and its reason was given before.
         """
         with self._transaction() as entries:
-            declared = entries.newest(DOMAIN, domain=domain.name)
-            if declared is None:
-                entries.append(DOMAIN, domain.name, content=domain.facts())
-            elif declared["content"] != domain.facts():
-                raise OdError(
-                    "OD-DOMAIN-CONFLICT",
-                    f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
-                    next_step="use the declared unit and neighbours; a data set has only one kind of promise",
-                )
-            caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
-            cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
-            if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
-                return
-            if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
-                raise OdError(
-                    "OD-LEDGER-CAP-REASON",
-                    f"the cap of {domain.name!r} changed from {_cap_text(caps[-1]['content'])} to {_cap_text(cap)}"
-                    " without a new reason",
-                    next_step="state why in the privacy domain's cap reason",
-                )
-            entries.append(CAP, domain.name, content=cap)
+            enter_domain(entries, domain)
+
+    def newest_of(self, domain: str) -> EntryName:
+        """Return the newest entry of a declared data set. Another ledger, or an older copy, does not have it."""
+        with self._transaction() as entries:
+            newest = entries.select("domain = ?", domain)[-1]
+            return EntryName(newest["number"], newest["hash"])
+
+    def has(self, entry: EntryName) -> bool:
+        """Return whether the ledger has an entry."""
+        with self._transaction() as entries:
+            return entries.has(entry.number, entry.hash)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Reserve the budget of all levels of a release. Do nothing if it is already reserved with the same plan.
@@ -147,7 +152,7 @@ class Ledger:
                 entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=step.charge, content=content)
 
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
-        """Check a plan against the reservations in the ledger. No entry is added.
+        """Check a plan against the reservations in the ledger, without adding an entry.
 
         Raises:
             OdError: the release was reserved with another plan or for another data set. Or it is not reserved, and its
@@ -160,12 +165,12 @@ class Ledger:
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
         """Enter durably that the draw of a level begins, and return the number of the draw.
 
-        The caller must call this method before it takes the first random bit. If the level is already in state DRAWING,
-        the earlier draw is lost, and the level is reserved once more.
+        Call this method before the first random bit is taken. If the level is already in state DRAWING, the earlier
+        draw is lost, and the level is reserved once more.
 
         Args:
             key: the release.
-            level: the level.
+            level: number of the level.
             noise: name of the noise backend.
 
         Raises:
@@ -193,18 +198,16 @@ class Ledger:
             return draw
 
     def finish_draw(self, key: ReleaseKey, level: int, draw: int, digest: str) -> None:
-        """Enter that a level is measured.
-
-        The caller must first write the draw durably to its file.
+        """Record that a level is measured. The file of the draw must be durable before this method is called.
 
         Args:
             key: the release.
-            level: the level.
+            level: number of the level.
             draw: number of the draw, from :meth:`start_draw`.
             digest: digest of the file, as in :class:`LevelState`.
 
         Raises:
-            OdError: the level is not being drawn, or another draw of it has begun since.
+            OdError: the level is not being drawn, or another draw of the level has begun since.
         """
         with self._transaction() as entries:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
@@ -217,11 +220,11 @@ class Ledger:
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
 
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
-        """Enter that a release is public, with the digest of its certificate. Do nothing if that was entered before.
+        """Enter that a release is public, with the digest of its certificate. Do nothing if this was entered before.
 
         Args:
             key: the release.
-            certificate: digest of the certificate.
+            certificate: result of :func:`od_core.publication.certificate.certificate_digest`.
             exact: numbers that the release publishes without noise, by name.
 
         Raises:
@@ -260,11 +263,7 @@ class Ledger:
         return state.digest
 
     def draws(self, key: ReleaseKey, level: int) -> int:
-        """Return the number of times that a level was reserved.
-
-        This is 0 if it was never reserved, otherwise 1 plus 1 for each lost draw after which :meth:`start_draw`
-        reserved it again.
-        """
+        """Return how often a level was reserved: 0, or 1 and 1 more for each lost draw that was drawn again."""
         state = self.level_state(key, level)
         return 0 if state is None else state.draw
 
@@ -274,10 +273,7 @@ class Ledger:
             return entries.newest(DRAWING, release=str(key)) is not None
 
     def noise(self, key: ReleaseKey) -> str:
-        """Return the names of the noise backends that drew a release, separated by commas.
-
-        There is more than one only if the setting changed between two levels.
-        """
+        """Return the names of the noise backends that drew a release, separated by commas if there are several."""
         with self._transaction() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
         # Entries of early versions name no backend, because OpenDP was the only one.
@@ -300,7 +296,7 @@ class Ledger:
         return {} if row is None else dict(row["content"].get("exact", {}))
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
-        """Return the facts of a release for its certificate. Raises OdError if no level is measured."""
+        """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
         with self._transaction() as entries:
             row = entries.newest(MEASURED, release=str(key))
             lost = len(entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key)))
@@ -309,16 +305,13 @@ class Ledger:
         return ReleaseRecord(str(row["at"]), lost, EntryName(row["number"], row["hash"]))
 
     def charges(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
-        """Return the level and the charge of every reservation of a release, oldest first.
-
-        A level has one reservation, and one more for each lost draw.
-        """
+        """Return the level and the charge of every reservation of a release, including lost draws, oldest first."""
         with self._transaction() as entries:
             rows = entries.select("kind = ? AND release = ?", RESERVED, str(key))
         return [(row["level"], charge_of(row)) for row in rows]
 
     def spent(self, key: ReleaseKey, plan: Plan) -> Spent:
-        """Return the budget that a release has spent, including lost draws.
+        """Return the budget that a release has spent, including the charges of lost draws.
 
         Raises:
             OdError: a reservation has another charge than the plan has for its level.
@@ -330,10 +323,10 @@ class Ledger:
         return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
-        """Check that the ledger contains every entry that a public release names.
+        """Check that the ledger contains every entry that the certificate of a public release names.
 
         Args:
-            witnesses: entries that the certificates of public releases name, by release.
+            witnesses: these entries, by release.
 
         Raises:
             OdError: one of these entries is missing, so the ledger is older than the release.
@@ -342,10 +335,11 @@ class Ledger:
             hold_to_witnesses(entries, witnesses)
 
     def verify(self) -> int:
-        """Verify the chain of hashes, its head and every charge, and return how many entries there are.
+        """Verify the chain of hashes and every charge, and return the number of entries.
 
         Raises:
-            OdError: the chain is broken or older than its head; a charge is not the cost of its noise.
+            OdError: the chain is broken or lacks the entry that its head file names, or a charge is not the cost of its
+                noise.
         """
         with self._transaction() as entries:
             return verify_entries(entries)
@@ -357,15 +351,13 @@ class Ledger:
             return [ReleaseKey.parse(entry["release"]) for entry in found]
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
-        """Return the balance of a domain in one elementary period: the one with the least remaining rho.
+        """Return the balance of a domain for a release of a period.
 
-        Args:
-            domain: the data set.
-            period: period of a release. The elementary periods that the release charges are compared.
-            until: number of the last entry to include; all entries by default.
+        If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
+        entries up to number ``until`` are included.
 
         Raises:
-            OdError: the domain is not declared; the period cannot be charged in it.
+            OdError: the domain is not declared, or the period cannot be charged in it.
         """
         with self._transaction() as entries:
             declared = entries.newest(DOMAIN, domain=domain)
@@ -380,7 +372,7 @@ class Ledger:
             return min(balances(entries, domain, periods, until=until), key=lambda balance: balance.left)
 
     def balances(self) -> list[Balance]:
-        """Return the balance of each domain in each elementary period with a charge, sorted by domain and period."""
+        """Return the balance of each domain in each elementary period that was charged, sorted by domain and period."""
         with self._transaction() as entries:
             found = []
             for domain in sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN)):
@@ -393,7 +385,3 @@ class Ledger:
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
     """Return the newest entry of each level of a release, by level."""
     return {row["level"]: row for row in entries.select("release = ? AND level IS NOT NULL", str(key))}
-
-
-def _cap_text(facts: dict[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")

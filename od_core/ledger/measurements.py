@@ -1,4 +1,4 @@
-"""Store noisy measurements. Each one is written once, and then only read."""
+"""Store noisy measurements. Each measurement is written once, and then only read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, file_digest, sync, write_durably
-from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
 from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.entries import DRAWING, MEASURED, RESERVED
 from od_core.ledger.identity import Counted, hold_to_input
 from od_core.ledger.ledger import Ledger, LevelState
 from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
@@ -24,7 +24,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import Plan, Step
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
-"""Function that draws the noisy values of a level, and returns them in consecutive pieces."""
+"""Function that draws the noisy values of a level, and returns them in consecutive arrays."""
 
 
 class Measurements(Protocol):
@@ -42,7 +42,7 @@ class MemoryMeasurements:
         self._noisy: dict[int, NoisyVector] = {}
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
-        """Return the values as :meth:`Measurements.once`."""
+        """Return the noisy values of a step. The first call for a level draws them."""
         if step.level not in self._noisy:
             self._noisy[step.level] = NoisyVector.in_memory(draw())
         return self._noisy[step.level]
@@ -93,9 +93,9 @@ def begin_release(
 class DurableMeasurements:
     """A store of measurements in files. The ledger records each draw before it begins and after its file is written.
 
-    The order of these steps protects a draw if the process is killed at any point. The entry DRAWING is durable before
-    the first random bit is taken. The file is durable, under its final name, before MEASURED is entered. Before that
-    entry, no other step reads the values.
+    A process that is killed at any point leaves no noise that is not charged, and no file that is only partly written:
+    the entry DRAWING is durable before noise is drawn; the file is durable, under its final name, before the entry
+    MEASURED is made; only then do other steps read the values. A draw that ends too early is lost and stays charged.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class DurableMeasurements:
         self._folder = folder
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
-        """Return the values as :meth:`Measurements.once`.
+        """Return the stored noisy values of a step. If there are none, call ``draw`` and store its values first.
 
         Raises:
             OdError: the level is not reserved; a draw was lost and the cap does not allow another one; a measurement
@@ -133,7 +133,7 @@ class DurableMeasurements:
         """Return the stored noisy values of a measured step.
 
         Raises:
-            OdError: the level is not measured; its file is missing or differs from the one that was measured.
+            OdError: the level is not measured, or its file is missing or has changed since it was measured.
         """
         state = self.ledger.level_state(self.key, step.level)
         if state is None or state.kind != MEASURED:
@@ -157,11 +157,7 @@ class DurableMeasurements:
         return NoisyVector(path)
 
     def keep_parts_here(self, levels: Iterable[int]) -> None:
-        """Copy the measurements of parts from the store into the folder of the release. Existing files are not changed.
-
-        Args:
-            levels: levels to copy.
-        """
+        """Copy the measurements of levels from the store of parts into the release's folder, unless they exist."""
         here = LocalStore(self._folder)
         for level in levels:
             for name in part_files(self.store, level):
@@ -172,11 +168,7 @@ class DurableMeasurements:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
 
     def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
-        """Check that the ledger records every draw of a level that has a measurement file.
-
-        Raises:
-            OdError: it does not record one of them, so the ledger is older than the file.
-        """
+        """Raise OdError if a level has the file of a draw that the ledger does not record."""
         begun = 0 if state is None else state.draw - (state.kind == RESERVED)
         known = {self._path(level, draw) for draw in range(1, begun + 1)}
         if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
@@ -194,7 +186,7 @@ def _write_draw(draw: Draw, path: Path) -> Written:
     return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)
 
 
-# Noisy values of a level as Parquet files of plain integers, written and read in pieces.
+# Parquet files of the noisy values of a level, written and read one row group at a time.
 
 
 ROW_GROUP = 1 << 20
@@ -208,9 +200,9 @@ Source: TypeAlias = Path | pa.Buffer | Callable[[], pa.NativeFile]
 
 
 class NoisyVector:
-    """A vector of the noisy values of one level in tree order, in files or in memory.
+    """The noisy values of one level in the order of the flow tree, in files or in memory.
 
-    It does not name the nodes that the values belong to: these follow from the result of the level above.
+    The vector does not state which node a value belongs to. This follows from the result of the level above.
 
     Args:
         sources: Parquet files of consecutive values.
@@ -228,17 +220,17 @@ class NoisyVector:
 
     @classmethod
     def in_memory(cls, pieces: Iterable[NDArray[np.int64]]) -> NoisyVector:
-        """Return a vector of the values of consecutive pieces, kept in memory in the format of a file."""
+        """Return a vector of the values of consecutive arrays, kept in memory in the format of a file."""
         sink = pa.BufferOutputStream()
         write_noisy(sink, pieces)
         return cls(sink.getvalue())
 
     def values(self) -> NDArray[np.int64]:
-        """Return all values at once; shape (len,)."""
+        """Return all values in one array of shape (len(self),)."""
         return next(self.pieces([len(self)]))
 
     def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
-        """Yield the values in consecutive read-only arrays of the given sizes. One row group is read at a time."""
+        """Yield the values in consecutive read-only arrays of the given lengths. One row group is read at a time."""
         groups = self._groups()
         rest = np.empty(0, dtype=np.int64)
         for size in sizes:
@@ -249,7 +241,7 @@ class NoisyVector:
                 rest = next(groups)
             parts.append(rest[:missing])
             rest = rest[missing:]
-            # Most pieces lie in one group and are not copied.
+            # Most requested arrays lie in one row group and are not copied.
             piece = parts[0] if len(parts) == 1 else np.concatenate(parts)
             piece.flags.writeable = False
             yield piece
@@ -267,10 +259,10 @@ def _opened(source: Source) -> pq.ParquetFile:
 
 
 def write_noisy(sink: Path | BinaryIO | pa.BufferOutputStream, pieces: Iterable[NDArray[np.int64]]) -> None:
-    """Write the values of consecutive pieces to a Parquet file. Only one row group is in memory at a time.
+    """Write the values of consecutive arrays to a Parquet file. Only one row group is in memory at a time.
 
-    The encoding stores the difference of each value to the one before it, in only as many bits as these differences
-    need, without further compression. Any Parquet reader supports it, and it is as fast as the kernels.
+    The encoding stores the differences between consecutive values in as few bits as they need, without further
+    compression. Any Parquet reader supports it, and it is as fast as the kernels.
     """
     group: list[pa.Array] = []
     room = ROW_GROUP

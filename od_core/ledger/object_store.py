@@ -36,7 +36,7 @@ class Store(Protocol):
 
         Args:
             name: name of the file.
-            content: its bytes.
+            content: bytes of the file.
             durable: False if the file may be lost or cut short when the machine fails, because it can be made again.
         """
         ...
@@ -50,7 +50,7 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """Return the names that begin with a prefix and have no further ``/`` after it, sorted."""
+        """Return the names of the files that begin with a prefix and have no further ``/`` after it, sorted."""
         ...
 
     def remove(self, prefix: str) -> None:
@@ -58,12 +58,12 @@ class Store(Protocol):
         ...
 
     def settle(self) -> None:
-        """Make all stored files durable, including those of processes that were killed before they could do so."""
+        """Make all stored files durable, including files of processes that were killed before they could do so."""
         ...
 
 
 def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
-    """Return the store in an object store or in a folder of this machine.
+    """Return the store at an address of an object store or at the path of a local folder.
 
     Args:
         place: fsspec address such as ``s3://bucket/folder``, or the path of a folder.
@@ -126,7 +126,7 @@ class LocalStore:
         return (self.folder / name).exists()
 
     def list(self, prefix: str) -> list[str]:
-        """Return the names as :meth:`Store.list` does."""
+        """Return the names of files as :meth:`Store.list` does."""
         above, _, begins = prefix.rpartition("/")
         found = (path for path in (self.folder / above).glob("*") if path.is_file() and not path.name.startswith("."))
         return sorted(path.relative_to(self.folder).as_posix() for path in found if path.name.startswith(begins))
@@ -136,7 +136,7 @@ class LocalStore:
         shutil.rmtree(self.folder / prefix, ignore_errors=True)
 
     def settle(self) -> None:
-        """Make all names durable. The content of each durable file is durable before its name is linked."""
+        """Make the names of all files durable. The content of a file is already durable before its name exists."""
         if self.folder.is_dir():
             sync(self.folder.parent)
             for folder, _, _ in os.walk(self.folder):
@@ -192,7 +192,7 @@ class FsspecStore:
         return bool(files.exists(f"{folder}/{name}"))
 
     def list(self, prefix: str) -> list[str]:
-        """Return the names as :meth:`Store.list` does."""
+        """Return the names of files as :meth:`Store.list` does."""
         files, folder = self._files()
         above = f"{folder}/{prefix}".rpartition("/")[0]
         files.invalidate_cache()
@@ -243,7 +243,7 @@ def part_file(level: int, part: int) -> str:
 
 
 def part_files(store: Store, level: int) -> list[str]:
-    """Return the names of the stored measurement files of a level, in the order of the parts."""
+    """Return the names of the stored measurement files of a level, in the order of its parts."""
     return store.list(_begin(level))
 
 
@@ -253,7 +253,7 @@ def part_digest(store: Store, name: str) -> str:
 
 
 def level_digest(digests: Sequence[str]) -> str:
-    """Return the SHA-256 of the joined digests of all parts of a level, which are given in order."""
+    """Return the SHA-256 of the joined digests of all parts of a level, which must be in the order of the parts."""
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 

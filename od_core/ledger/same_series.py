@@ -12,17 +12,13 @@ from itertools import count
 from typing import Any
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.ledger.chain import RESERVED, Entries
+from od_core.ledger.entries import RESERVED, Entries
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import Plan
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
-    """Return whether a release is reserved with this plan and for this data set.
-
-    Raises:
-        OdError: it is reserved with another plan or for another data set.
-    """
+    """Return whether a release is reserved. Raises OdError if it is reserved with another plan or data set."""
     found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
     if found:
         _check_same_plan(key, found[0], domain, plan)
@@ -44,13 +40,12 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
 
 
 def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
-    """Raise OdError if another period of the same revision was reserved with other areas.
-
-    The periods of one revision must be comparable.
-    """
+    """Raise OdError if another period of the same revision was reserved with other areas."""
     now = _areas(plan.facts())
     found: dict[ReleaseKey, dict[str, str]] = {}
-    for row in entries.select("kind = ? AND release GLOB ? GROUP BY release", RESERVED, f"{key.release}/*"):
+    series = f"{key.release}/"
+    first = "number IN (SELECT min(number) FROM entries WHERE kind = ? AND substr(release, 1, ?) = ? GROUP BY release)"
+    for row in entries.select(first, RESERVED, len(series), series):
         found[ReleaseKey.parse(row["release"])] = _areas(row["content"]["plan"])
     others = {other: then for other, then in sorted(found.items()) if then != now}
     changed = next((other for other in others if other.revision == key.revision), None)
@@ -67,12 +62,12 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
 
 
 def _areas(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digests of the geographies from the facts of a plan, by the name of the fact."""
+    """Return the digests of the geographies in the JSON form of a plan, by field."""
     return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
 
 
 def _areas_text(areas: Mapping[str, str]) -> str:
-    """Return the beginnings of the digests as one line for a message, or one of them if all are equal."""
+    """Return the beginnings of the digests as one line for a message; a single digest if all are equal."""
     short = {name.replace("_", " "): digest[:16] for name, digest in areas.items()}
     if len(set(short.values())) == 1:
         short = {"geography": next(iter(short.values()))}

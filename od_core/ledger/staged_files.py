@@ -1,6 +1,6 @@
-"""Store the files that one step of a release writes for the next, from records to publication.
+"""Store the files that one step of a release writes for the next step, from records to publication.
 
-They are in the confidential folder of the release.
+The files are in the confidential folder of the release.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class StagedFiles:
         return self.folder / "data_docs"
 
     def keep_counted(self, plan: Plan, save: Callable[[], None]) -> None:
-        """Call ``save``, which saves the counts, and store the digest of the plan that they were made for.
+        """Call ``save``, which saves the counts, and store the digest of the plan for which the records were counted.
 
-        An earlier digest is deleted first. If a crash then leaves counts without a digest,
-        :meth:`refuse_other_plan` refuses them.
+        An earlier digest is deleted first. If a crash then leaves counts without a digest, :meth:`refuse_other_plan`
+        refuses them.
         """
         digest = self.folder / _COUNTED_FOR
         if digest.exists():
@@ -51,9 +51,9 @@ class StagedFiles:
         write_durably(digest, lambda file: file.write_text(plan.digest, encoding="utf-8"))
 
     def refuse_other_plan(self, plan: Plan) -> None:
-        """Raise OdError if the saved counts were made for another plan, or if their plan is not stored.
+        """Raise OdError if the records were counted for another plan, or if the digest of their plan is missing.
 
-        The areas may be numbered differently in another plan.
+        The counts refer to areas by number, and another plan may number the areas differently.
         """
         digest = self.folder / _COUNTED_FOR
         if not digest.exists() or digest.read_text(encoding="utf-8") != plan.digest:
@@ -90,7 +90,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
 
     @abstractmethod
     def counted(self, plan: P) -> C:
-        """Read the stored counted input, and return it. Raises OdError if its file is absent."""
+        """Return the stored counted input of a release with this plan. Raises OdError if its file is absent."""
 
     @abstractmethod
     def counted_table(self, counted: C) -> pa.Table:
@@ -109,7 +109,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
         return self._save(self.table_name, self.table_of(release))
 
     def table(self) -> pa.Table:
-        """Return the stored table. Raises OdError if its file is absent."""
+        """Return the stored table of the release. Raises OdError if its file is absent."""
         return pq.read_table(self.path(self.table_name))
 
     def refuse_other_table(self, release: R) -> None:

@@ -10,14 +10,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 _ZEROS = memoryview(bytes(1 << 19))
-"""Plaintext. It is small enough for the cache, and large enough that threads rarely wait for the interpreter's lock."""
+"""Plaintext to encrypt: it fits in the cache, and is so long that threads rarely wait for the interpreter's lock."""
 
 
 class Words(Protocol):
-    """A source of uniform bits."""
+    """A source of uniform random bits."""
 
     def words(self, bits: int, size: int) -> NDArray[Any]:
-        """Return the next ``size`` unsigned words of ``bits`` bits each."""
+        """Return the next ``size`` unsigned words of ``bits`` random bits each; shape (size,)."""
         ...
 
 
@@ -35,7 +35,7 @@ class Keystream:
         self._encryptor = Cipher(algorithms.AES256(key), modes.CTR(nonce)).encryptor()
 
     def words(self, bits: int, size: int) -> NDArray[Any]:
-        """Return the next ``size`` unsigned words of 16 or 64 bits."""
+        """Return the next ``size`` unsigned words of ``bits`` random bits each, 16 or 64; shape (size,)."""
         words = np.empty(size, dtype=f"u{bits // 8}")
         room = words.view(np.uint8).data
         for start in range(0, len(room), len(_ZEROS)):

@@ -14,23 +14,20 @@ from od_core.noise.opendp_processes import drawn
 from od_core.noise.opendp_worker import GAUSSIAN, LAPLACE, next_scale, rounded_up
 
 MAX_VARIANCE = 1 << 100
-"""Largest variance. With a larger one, values could reach the 64-bit limits, to which OpenDP clips them silently."""
+"""Largest variance. Values of wider noise could reach the 64-bit limits, to which OpenDP clips them silently."""
 
 VARIANCE_SLACK = Fraction(1, 1 << 30)
-"""Largest relative difference by which a backend may draw with a larger variance than planned."""
+"""Largest relative amount by which the variance of drawn noise may exceed the planned variance."""
 
 SCALE_SLACK = Fraction(1, 1 << 30)
-"""Largest relative difference by which a backend may draw with a larger scale than planned.
-
-The difference of the backend OpenDP is smaller.
-"""
+"""Largest relative amount by which the scale of drawn Laplace noise may exceed the planned scale."""
 
 _MIN_VARIANCE = Fraction(1, 1 << 200)
-"""Smallest variance. With a smaller one, all noise is 0, and floats come close to their limits."""
+"""Smallest variance. Below it, practically all noise is 0, and floats come close to their limits."""
 
 
 class OpenDPNoise:
-    """A source of integer noise from OpenDP. Every call draws in new processes, which use all processors.
+    """A source of integer noise from OpenDP. Every call draws in a new process or, for many draws, in several.
 
     In each process, the operating system's kernel seeds OpenDP's generator (``docs/explanation/noise.md``).
     """
@@ -57,10 +54,10 @@ class OpenDPNoise:
         return _held(noise, math.isfinite(used) and variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK))
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Return independent draws of k with probability proportional to exp(-|k| / s); shape (size,).
+        """Return ``size`` independent draws from the discrete Laplace distribution; shape (size,).
 
-        The scale s lies between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. At L1 sensitivity 1, the privacy loss is
-        a pure epsilon of at most 1 / ``scale``.
+        The probability of k is proportional to exp(-|k| / s), with a scale s from ``scale`` to (1 + ``SCALE_SLACK``)
+        ``scale``. At L1 sensitivity 1, the privacy loss is a pure epsilon of at most 1 / ``scale``.
 
         Raises:
             OdError: the scale is too small or too large, or as in :meth:`draw`.
@@ -75,12 +72,10 @@ class OpenDPNoise:
 
 
 def _held(noise: NDArray[np.int64], is_planned: bool) -> NDArray[np.int64]:
-    """Return the noise if it was drawn as planned. Raises OdError if not.
+    """Return ``noise`` if ``is_planned``, and raise OdError if not.
 
-    Args:
-        noise: the noise.
-        is_planned: whether OpenDP's privacy map allowed the scale, and the scale is within the slack of the planned
-            one.
+    ``is_planned`` states whether OpenDP's privacy map allowed the scale, and whether the scale is within the slack of
+    the planned scale.
     """
     if not is_planned:
         raise _refused("OpenDP's privacy map exceeds the planned loss")

@@ -1,4 +1,4 @@
-"""Draw noise with OpenDP. Each call starts new processes, which draw nothing else (``opendp_worker``).
+"""Draw noise with OpenDP in new processes (``opendp_worker``), which are started for each call and draw nothing else.
 
 OpenDP takes its random bits from a generator in the memory of its process. The calling process may be forked, restored
 or cloned, so nothing is ever drawn in it. Each call starts one new process, or several for large draws, and ends them
@@ -29,7 +29,7 @@ from od_core.noise.opendp_worker import ANSWER, REQUEST
 from od_core.parallel import threads
 
 WORTH = 8_192
-"""Smallest number of draws per process. They take about 0.1 s, four times as long as the start of a process."""
+"""Smallest number of draws per process if there are several. They take 0.1 s, four times the start of a process."""
 
 _LINES: set[socket.socket] = set()
 """The open sockets of all running processes. A forked child must close its copies (:func:`_forget`)."""
@@ -86,7 +86,7 @@ def shares(size: int, processors: int) -> list[int]:
 
 
 class _Worker:
-    """A process that draws once and fills a given array. It starts with the context and ends with it."""
+    """A process that draws noise once and writes it into a given array. It runs only inside the ``with`` statement."""
 
     def __init__(self, room: NDArray[np.int64]) -> None:
         self._head, self._count = bytearray(ANSWER.size), len(room)
@@ -121,14 +121,14 @@ class _Worker:
         self._process.wait()
 
     def ask(self, distribution: bytes, scale: float, largest_loss: float) -> None:
-        """Send the request. Raises OdError if the process has ended."""
+        """Send the request for noise to the process. Raises OdError if the process has ended."""
         try:
             self.line.sendall(REQUEST.pack(distribution, scale, largest_loss, self._count))
         except OSError:
             raise self._ended() from None
 
     def receive(self) -> bool:
-        """Read the bytes that have arrived into the array, and return whether the answer is complete.
+        """Copy the bytes that the process has sent so far into the answer, and return whether the answer is complete.
 
         Raises:
             OdError: the process has ended before its answer was complete.

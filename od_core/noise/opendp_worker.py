@@ -26,19 +26,16 @@ REQUEST = struct.Struct("=cddq")
 """Request: distribution, scale, largest loss at sensitivity 1, number of draws. Floats are sent without rounding."""
 
 ANSWER = struct.Struct("=d")
-"""Beginning of the answer: the scale used, or NaN if no scale keeps the loss. 64-bit integers of noise follow."""
+"""Beginning of the answer: the scale used, or NaN if none is allowed. 64-bit integers of noise follow."""
 
 PIECE = 16_384
-"""Largest number of draws in one call of OpenDP.
-
-They take about a sixth of a second. If the parent process ends, this process ends at most that much later.
-"""
+"""Largest number of draws in one call of OpenDP: a sixth of a second, by which it may outlive the parent process."""
 
 _SCALES = 3
-"""Number of scales to try, each the next one above the last. The first almost always keeps the loss."""
+"""Number of scales to try, in ascending order. The first almost always has an allowed privacy loss."""
 
 _SIGNIFICANT_BITS = 34
-"""Number of significant bits of a scale. Three such scales stay within one part in 2^31 of the planned one."""
+"""Number of significant bits of a scale. Three scales in a row stay within one part in 2^31 of the planned scale."""
 
 
 class _Result(ctypes.Structure):
@@ -54,7 +51,9 @@ class _Slice(ctypes.Structure):
 
 
 class OpenDP:
-    """A binding to OpenDP's discrete Gaussian and discrete Laplace noise on vectors of 64-bit integers.
+    """A binding to OpenDP's noise on vectors of 64-bit integers.
+
+    A ``distribution`` is ``GAUSSIAN`` or ``LAPLACE``, the discrete Gaussian or discrete Laplace distribution.
 
     Args:
         library: path of OpenDP's shared library.
@@ -113,7 +112,7 @@ class OpenDP:
 
 
 def rounded_up(scale: float) -> float:
-    """Round a scale up to ``_SIGNIFICANT_BITS`` bits, and return it. OpenDP computes faster with short fractions."""
+    """Return a scale rounded up to ``_SIGNIFICANT_BITS`` bits. OpenDP computes faster with short fractions."""
     mantissa, exponent = math.frexp(scale)
     return math.ldexp(math.ceil(math.ldexp(mantissa, _SIGNIFICANT_BITS)), exponent - _SIGNIFICANT_BITS)
 
@@ -126,13 +125,13 @@ def next_scale(scale: float) -> float:
 def held_to_loss(
     opendp: OpenDP, distribution: bytes, scale: float, largest_loss: float
 ) -> tuple[float, ctypes.c_void_p | None]:
-    """Find the smallest scale, from the given one upwards, at which OpenDP's privacy map keeps the largest loss.
+    """Find the smallest scale, from ``scale`` upwards, with at most ``largest_loss`` by OpenDP's privacy map.
 
     Nothing is drawn. A scale of 0, which adds no noise, has an infinite loss by this map, and is therefore not
     accepted.
 
     Returns:
-        The scale and OpenDP's measurement with it, or NaN and None if none of the scales tried keeps the loss.
+        The scale and OpenDP's measurement with it, or NaN and None if the loss of every scale tried is too large.
     """
     for _ in range(_SCALES):
         measurement = opendp.measurement(distribution, scale)

@@ -22,13 +22,13 @@ class NoiseSource(Protocol):
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         """Return independent discrete Gaussian noise for consecutive cells of a measured vector; shape (size,).
 
-        The noise must not come from a generator of which a forked or copied process could have a copy. Real
-        sources do not use ``level`` and ``first``. A test double may compute its noise from them, so that its noise
-        does not depend on how the work is cut into pieces.
+        The noise must not come from a generator of which a forked or copied process could have a copy. Real sources do
+        not use ``level`` and ``first``. A test double may compute its noise from them, so that its noise does not
+        depend on how the work is cut into pieces.
 
         Args:
-            variance: planned variance. The noise may have a variance up to 1 + ``opendp.VARIANCE_SLACK`` times this
-                one, which the exact accounting covers.
+            variance: planned variance. The noise may have up to 1 + ``opendp.VARIANCE_SLACK`` times the planned
+                variance, which the exact accounting covers.
             level: level of the cells.
             first: position of the first cell in the measured vector.
             size: number of cells.
@@ -41,12 +41,10 @@ class NodeNoiseSource(NoiseSource, Protocol):
     """A test double whose noise depends on the node, to compare releases that are cut into different parts."""
 
     def draw_nodes(self, variance: Fraction, level: int, first_rank: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return noise for nodes of a level; shape (nodes,).
+        """Return noise with the given variance for nodes of a level of the flow tree; shape (nodes,).
 
-        Args:
-            variance: variance of the noise.
-            level: level of the nodes.
-            first_rank: rank of each node's first leaf pair; shape (nodes,).
+        ``first_rank`` is the position of each node's first leaf pair among all leaf pairs in tree order; shape
+        (nodes,).
         """
         ...
 
@@ -56,7 +54,7 @@ class LaplaceSource(NoiseSource, Protocol):
     """A source that also draws exact discrete Laplace noise, as every backend does."""
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Return independent draws of k with probability proportional to exp(-|k| / scale); shape (size,)."""
+        """Return ``size`` independent draws of k, with P(k) proportional to exp(-|k| / scale); shape (size,)."""
         ...
 
 
@@ -64,7 +62,7 @@ BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoi
 
 
 def noise_named(noise: str | NoiseSource) -> NoiseSource:
-    """Return the backend with a name, or the given source itself. Raises OdError if there is no such backend."""
+    """Return the backend of this name, or the given source itself. Raises OdError if no backend has the name."""
     if isinstance(noise, NoiseSource):
         return noise
     step = "choose a known noise backend"
@@ -83,7 +81,7 @@ def laplace_source(noise: NoiseSource) -> LaplaceSource:
 
 
 def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
-    """Raise OdError if a source is a backend that cannot draw one of the variances.
+    """Raise OdError if the source is a backend of this library and a variance is too large for it.
 
     Plans are checked with this function before anything is charged.
     """
@@ -109,15 +107,14 @@ def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> N
     """Check noise, and return it as an array to which counts may be added in place.
 
     Args:
-        source: the noise source.
-        drawn: the noise that it returned.
-        size: number of cells.
+        drawn: the noise that the source returned.
+        size: number of cells that need noise.
 
     Returns:
         The noise; shape (size,). It is a copy if the source is not a backend of this library.
 
     Raises:
-        OdError: the noise is not one 64-bit integer per cell, or too large to add to a count.
+        OdError: the noise is not one 64-bit integer per cell, or a value is too large to add to a count.
     """
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _bad_noise("did not return one 64-bit integer per cell")

@@ -23,13 +23,10 @@ from od_core.kernels import kernel
 from od_core.noise.keystream import Keystream, Words
 
 MAX_TABLE_VARIANCE = 1 << 28
-"""Largest variance (sigma 16,384).
-
-With a larger one, most draws need more than one lookup, and the table takes seconds to compute.
-"""
+"""Largest variance (sigma 16,384). Above it, most draws need several lookups, and a table takes seconds to make."""
 
 _BLOCK = 1 << 18
-"""Number of draws at a time. Blocks stay in the cache. With smaller ones, threads wait more for the interpreter."""
+"""Number of draws at a time. Larger blocks leave the cache; with smaller blocks, threads wait more for each other."""
 
 _UNDECIDED = -(1 << 15)
 """Mark of a cell of the guide (see :class:`_Table`) whose first limb does not decide the value.
@@ -46,7 +43,7 @@ class TableNoise:
     largest_variance: ClassVar[int] = MAX_TABLE_VARIANCE
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Return independent draws from the discrete Gaussian N_Z(0, variance); shape (size,).
+        """Return ``size`` independent draws from the discrete Gaussian N_Z(0, variance); shape (size,).
 
         ``level`` and ``first`` are not used.
 
@@ -58,9 +55,7 @@ class TableNoise:
         return _table(DiscreteGaussian(variance)).draw(Keystream(), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Return independent draws of k with probability proportional to exp(-|k| / scale); shape (size,).
-
-        The variance of k is below 2 scale^2.
+        """Return ``size`` independent draws of k, with P(k) proportional to exp(-|k| / scale); shape (size,).
 
         Raises:
             OdError: the scale (sensitivity over epsilon) is not above 0, or too large for a table.
@@ -96,7 +91,7 @@ class _Table:
             array.setflags(write=False)
 
     def draw(self, source: Words, size: int) -> NDArray[np.int64]:
-        """Return independent draws from the distribution, made from the bits of ``source``; shape (size,)."""
+        """Return ``size`` independent draws from the distribution, made from the bits of ``source``; shape (size,)."""
         values = np.empty(size, dtype=np.int64)
         undecided = np.empty(min(size, _BLOCK), dtype=np.int32)
         for start in range(0, size, _BLOCK):
@@ -116,11 +111,11 @@ class _Table:
             values[place] = self._refine(source, word)
 
     def _refine(self, source: Words, word: int) -> int:
-        """Return the draw for a U whose first two limbs do not decide it. Draw further limbs until they do.
+        """Return the draw for a uniform number whose first two limbs do not decide it, from further random limbs.
 
         Args:
             source: source of the further limbs.
-            word: the first two limbs of U, as one integer.
+            word: the first two limbs, as one integer.
         """
         bits = self._first_bits + self._further_bits
         while True:
@@ -136,7 +131,7 @@ os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[at
 
 
 def _table(distribution: SymmetricDistribution) -> _Table:
-    """Return the table of a distribution. It is built once. Other threads wait until it is built."""
+    """Return the table of a distribution, which is built once while other threads wait."""
     with _BUILDING:
         return _built(distribution)
 
@@ -147,10 +142,11 @@ _built = lru_cache(maxsize=32)(_Table)
 def _limbs(
     distribution: SymmetricDistribution, first_bits: int, further_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return the first limbs and the second limbs of the boundaries F(-K), ..., F(K - 1), in order; shape (2 K,) each.
+    """Return the first and the second limbs of the boundaries F(-K), ..., F(K - 1), in order; shape (2 K,) each.
 
-    K is the length of :func:`floors_of_tails`. F(k - 1) = 1 - F(-k), and no boundary is an exact number of two limbs.
-    So the limbs of F(0), ..., F(K - 1) are the bitwise complements of those of F(-1), ..., F(-K).
+    :class:`_Table` defines limbs and F, and K is the length of :func:`floors_of_tails`. F(k - 1) = 1 - F(-k), and no
+    boundary is an exact number of two limbs. So the limbs of F(0), ..., F(K - 1) are the bitwise complements of those
+    of F(-1), ..., F(-K).
     """
     floors = floors_of_tails(distribution, first_bits + further_bits)
     top, mask = (1 << first_bits) - 1, (1 << further_bits) - 1
@@ -161,9 +157,9 @@ def _limbs(
 
 @kernel
 def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  # compiled
-    """Write the values that the first limbs decide to ``values``, and the positions of the others to ``undecided``.
+    """Write draws that first limbs (:class:`_Table`) decide into ``values``, and positions of others to ``undecided``.
 
-    Return the number of the others. The loop has no branch.
+    Return the number of the others. The loop has no branch, so it compiles to fast code.
     """
     count = 0
     for i in range(len(words)):
@@ -176,9 +172,9 @@ def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  
 
 @kernel
 def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
-    """Write the values that the second limbs decide to ``values``, found by bisection among the boundaries of the cell.
+    """Write draws that the second limbs (:class:`_Table`) decide into ``values``: bisect the boundaries of the cell.
 
-    Write the indices of the others to ``equal``, and return how many there are.
+    Write the indices of the other draws to ``equal``, and return how many there are.
     """
     count = 0
     for i in range(len(words)):
@@ -212,7 +208,7 @@ def _refused(what: str) -> OdError:
 
 
 _GUARD_BITS = 96
-"""Number of additional bits. Too few never make a result wrong: undecided values are computed again with more."""
+"""Number of additional bits of precision. If they are too few, undecided values are computed again with more."""
 
 _PRECISION = Lock()
 """Lock for flint's global precision. If other code changes the precision, the balls become wider, but stay valid."""
@@ -223,8 +219,7 @@ os.register_at_fork(after_in_child=_PRECISION._at_fork_reinit)  # type: ignore[a
 class DiscreteGaussian:
     """The discrete Gaussian N_Z(0, variance), with P(X = k) proportional to exp(-k^2 / (2 variance)).
 
-    References:
-        [canonne2020discrete]
+    See [canonne2020discrete, Definition 1].
     """
 
     variance: Fraction
@@ -301,8 +296,8 @@ def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]
 def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int | None:
     """Return the least k with U < P(X <= k), if it is the same for all U in [word, word + 1) / 2^bits.
 
-    Return None if that is not proven. In this case, more bits of U are needed. With probability 1, finitely many bits
-    suffice.
+    X has the given distribution. Return None if the value is not proven to be the same. In this case, more bits of U
+    are needed. With probability 1, finitely many bits suffice.
     """
     with at_precision(bits + _GUARD_BITS):
         tails = distribution.tails(bits)
@@ -332,11 +327,11 @@ def _surely_floors(balls: list[arb]) -> list[int] | None:
 
 @contextmanager
 def at_precision(bits: int) -> Iterator[None]:
-    """Set the precision of ball arithmetic in this context. Only one thread of the process can be in it at a time."""
+    """Set the precision of ball arithmetic to ``bits`` in a ``with`` statement. Threads enter it one at a time."""
     with _PRECISION, flint.ctx.workprec(bits):
         yield
 
 
 def rational(number: Fraction) -> fmpq:
-    """Convert a fraction to flint's type of fractions, without rounding, and return it."""
+    """Return a fraction as flint's type of fractions, without rounding."""
     return fmpq(number.numerator, number.denominator)

@@ -1,1 +1,1 @@
-"""Define the privacy unit, the neighbouring inputs and the budget, and account for what a release spends."""
+"""Define the privacy unit, the neighbouring inputs and the budget, and account for the spent budget."""

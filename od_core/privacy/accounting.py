@@ -1,7 +1,7 @@
 """Convert rho (zero-concentrated differential privacy) to (epsilon, delta), with epsilon rounded up.
 
 ``bun_steinke``: epsilon = rho + 2 sqrt(rho ln(1/delta)) [bun2016concentrated, Proposition 1.3].
-``tight``: the least epsilon over alpha > 1 of
+``tight``: the least epsilon over all orders alpha > 1 of the Renyi divergence,
 
     rho alpha + (ln(1/delta) + (alpha - 1) ln(1 - 1/alpha) - ln(alpha)) / (alpha - 1)
 
@@ -20,7 +20,7 @@ from functools import lru_cache
 from od_core.errors import OdError
 
 RHO_UNIT = Fraction(1, 1 << 64)
-"""Unit of rho: every rho that is computed from an epsilon is a multiple of this number."""
+"""Unit of rho: every rho to which a conversion converts an epsilon is a multiple of this number."""
 
 SMALLEST, LARGEST = Fraction(1, 10**30), Fraction(10**9)
 """Smallest and largest epsilon or rho of a budget. Between them, no computation overflows or loses its precision."""
@@ -60,7 +60,7 @@ def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _best_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
-    """Return the approximate u = alpha - 1 for which epsilon is least.
+    """Return u = alpha - 1, approximately, for the order alpha at which the ``tight`` epsilon is least.
 
     It solves rho u^2 + ln(1 + u) = ln(1/delta): there the derivative of epsilon with respect to alpha is 0.
     """
@@ -84,7 +84,7 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
     """Return the largest rho that is a multiple of 2^-64 and whose epsilon, rounded up, is at most the given one.
 
     Args:
-        epsilon, delta: the promise.
+        epsilon, delta: the promised privacy parameters.
         conversion: name of a conversion in ``CONVERSIONS``.
 
     Raises:
@@ -109,7 +109,7 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
 
 
 def float_above(value: Fraction) -> float:
-    """Return the smallest float that is at least ``value``, to display an upper bound."""
+    """Return the smallest float that is at least ``value``, to display ``value`` as an upper bound."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
@@ -122,7 +122,7 @@ def exp_above(exponent: Fraction) -> Fraction:
 
 
 def text_above(value: Fraction, digits: int = 6) -> str:
-    """Return ``value``, rounded up to some significant digits, as decimal text for sentences about upper bounds."""
+    """Return ``value``, rounded up to ``digits`` significant digits, as decimal text that states an upper bound."""
     context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
     rounded = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
     return f"{rounded:f}" if rounded >= Decimal("0.0001") or rounded == 0 else f"{rounded:e}"

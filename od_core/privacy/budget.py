@@ -1,4 +1,4 @@
-"""Define the budget of a release, its shares over the measured levels, and what a release has spent."""
+"""Define the budget of a release, its shares over the measured levels, and the budget that a release has spent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Number = int | float | str | Fraction
 LEAF_WEIGHT = Fraction(3, 2)
 """Weight of the leaf level under the rule of shares ``geography``.
 
-The value was chosen by experiments (``docs/reference/tables/estimator.md``, section 1). On a homogeneous tree, 1 would
-be the minimax choice.
+The value was chosen by experiments (``docs/reference/tables/estimator.md``, section 1). On a homogeneous tree, a weight
+of 1 would minimise the largest error.
 """
 
 RULES = ("uniform", "geography", "geometric")
@@ -31,8 +31,8 @@ _MOST_DIGITS = 1000
 class Budget:
     """A budget, given as (epsilon, delta), or as rho together with the delta for which epsilon is reported.
 
-    Numbers are read as decimals: ``0.1`` is one tenth. If ``conversion`` or ``shares`` is None, the mechanism has a
-    default.
+    Numbers are read as decimals: ``0.1`` is one tenth. If ``conversion`` or ``shares`` is None, the default of the
+    mechanism applies.
 
     Attributes:
         epsilon: promised epsilon as an exact fraction; None if rho is given.
@@ -102,7 +102,7 @@ class Budget:
         """Return the rho of the whole release. It is converted from epsilon if the budget has an epsilon.
 
         Args:
-            conversion: default conversion, as for :meth:`conversion_for`.
+            conversion: default conversion of the mechanism.
             shares: shares of the measured levels, used by the conversion ``exact`` only.
             shifted_cells: as for :meth:`conversion_for`.
 
@@ -121,10 +121,10 @@ class Budget:
         return accounting.rho_for_epsilon(self.epsilon, self.delta, name)
 
     def pure_epsilon(self, released: str) -> Fraction:
-        """Return epsilon if the budget is a pure epsilon.
+        """Return epsilon if the budget is a pure epsilon, without rho and delta.
 
         Args:
-            released: what is released; beginning of the error message.
+            released: plural name of the released tables, with which the error message begins.
 
         Raises:
             OdError: the budget has a rho or a delta.
@@ -138,7 +138,7 @@ class Budget:
         return self.epsilon
 
     def shares_text(self, default: str) -> str | list[str]:
-        """Return the shares, or the rule ``default`` if the budget has none, as JSON-ready text.
+        """Return the shares, or the rule ``default`` if the budget has none, as text for JSON.
 
         :class:`Budget` accepts this text as ``shares``.
         """
@@ -258,7 +258,7 @@ def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
     of a level has only one child, the weight is 0, because the level below measures the same counts.
 
     Args:
-        fan_outs: as for :meth:`Budget.level_shares`.
+        fan_outs: k of each measured level, top first; 0 for the leaves.
     """
     return [1 - Fraction(1, fan_out) if fan_out else LEAF_WEIGHT for fan_out in fan_outs]
 

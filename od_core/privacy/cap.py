@@ -1,8 +1,8 @@
 """Define the cap of a data set in one elementary period, and the charge of an event against it.
 
 An event is one draw of noise, or all draws of a release. The cap also holds if the budget of a release is chosen after
-the results of earlier ones were seen, because their rho still adds up [feldman2021individual]. For a cap in (epsilon,
-delta), the sum of rho is converted once, at the delta that remains after all events.
+the results of earlier releases were seen, because the rho of all releases still adds up [feldman2021individual]. For a
+cap in (epsilon, delta), the sum of rho is converted once, at the delta that remains after all events.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Charge:
 
     @property
     def as_rho(self) -> Fraction:
-        """Rho that the event adds to the sum; its delta is added up separately.
+        """Rho that the charge adds to the sum over all events; its delta is added up separately.
 
         An epsilon counts as epsilon^2 / 2 [bun2016concentrated, Proposition 1.4].
         """
@@ -55,9 +55,9 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     """Check that a charge is the cost of its noise.
 
     Gaussian noise costs a rho of sensitivity^2 / (2 variance), and Laplace noise an epsilon of sensitivity / scale.
-    Some mechanisms choose later noise by the results of earlier noise. They state only the scales that they use in any
-    case, as facts ``scale_of_...``, and the cost of these must be at most the charge. The delta of a charge is not
-    checked here, because the plan derives a threshold from it.
+    Some mechanisms choose later scales by earlier noisy results. They state only the scales that are used in any case,
+    as facts ``scale_of_...``, and the cost of these must be at most the charge. The delta of a charge is not checked
+    here, because the plan derives a threshold from it.
 
     Args:
         noise: sensitivity, and variance or scales, as in :attr:`od_core.privacy.plan.Step.noise_facts`.
@@ -112,7 +112,7 @@ class Cap:
             raise _fault("a cap in rho cannot have a delta")
 
     def allowed_rho(self, delta_spent: Fraction = _NONE) -> Fraction:
-        """Return the largest sum of rho that the cap allows.
+        """Return the largest sum of rho that the cap allows; 0 if the events have used up the delta of the cap.
 
         Args:
             delta_spent: sum of the deltas of all events. It is subtracted from the delta of the cap.

@@ -1,4 +1,4 @@
-"""Define the privacy domain of a data set: what is protected in it, and how much its releases may spend."""
+"""Define the privacy domain of a data set: its privacy unit, its elementary period and its cap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 """Pattern of the names of data sets and of release series."""
 
 ALL_PERIODS = "all"
-"""The single elementary period that all releases charge if the unit is ``user``, whose losses add up over time."""
+"""Name of the single period that all releases charge under unit ``user``, because its losses add up over time."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
         unit: kind of the domain's unit.
 
     Raises:
-        OdError: the period does not consist of whole elementary periods. If it did not, a trip that is replaced by
-            another one of the same elementary period could leave the release, and the exact total would reveal that. Or
-            the unit is ``user_period``, and there are several elementary periods. The bound m would then apply to all
+        OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
+            trip of the same elementary period and leave the release, and the exact total would reveal this. Or the unit
+            is ``user_period``, and there are several elementary periods. The contribution bound would then apply to all
             of them together, and the trips in one would affect which trips in another are counted.
     """
     parts = period.parts(elementary)

@@ -26,7 +26,7 @@ FAULT_THRESHOLD = Fraction(1, 1000)
 
 
 def fault_share(value: Number) -> Fraction:
-    """Return a fault threshold as an exact share. Raises OdError if it is not a number from 0 to 1."""
+    """Return a fault threshold as an exact fraction. Raises OdError if it is not a number from 0 to 1."""
     try:
         share = exact_fraction("the fault threshold", value)
     except OdError:
@@ -41,7 +41,7 @@ def fault_share(value: Number) -> Fraction:
 
 
 class Standing(Enum):
-    """How a release treats one record. This depends only on the record and on public facts."""
+    """How a release treats one record, which depends only on the record and on public facts."""
 
     COUNTED = "counted"
     FAULTY = "dropped because a zone is not listed, or because the user id or weight is missing"
@@ -83,11 +83,7 @@ class Acceptance:
         return cls(Fraction(facts["fault_threshold"]), facts["has_categories"], facts["refuses_empty"])
 
     def refuse_empty(self, counted: int) -> None:
-        """Raise OdError if no record of an input is counted and the rules refuse such inputs.
-
-        Args:
-            counted: number of counted records or trips of the input.
-        """
+        """Raise OdError if ``counted``, the number of counted records, is 0 and the rules refuse an empty input."""
         if self.refuses_empty and counted == 0:
             raise OdError(
                 "OD-TRIPS-NONE",
@@ -107,10 +103,10 @@ class Acceptance:
 
 
 DEFAULT_ACCEPTANCE = Acceptance()
-"""Rules for an input for which no others are stated."""
+"""Rules that apply if a caller does not state any."""
 
 NO_FAULTS = Acceptance(fault_threshold=Fraction(0))
-"""Rules under which an input with any faulty record is refused. So every record of an accepted input is counted."""
+"""Rules under which an input with any faulty record is refused, so that no record is dropped as faulty."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +125,11 @@ class Neighbours:
     has_unknown_areas: bool = False
 
     def may_have(self, standing: Standing) -> bool:
-        """Return whether a record that differs between neighbours may have a standing in an accepted input.
+        """Return whether a record that differs between neighbours may have the given standing in an accepted input.
 
-        Under bounded neighbours, a record is replaced by one of the same period. So neither the period of a record nor
-        the presence of a date is protected. Unit ``user`` is an exception: all records of a user change, in all
-        periods.
+        Under bounded neighbours, a record is replaced by another record of the same period. So neither the period of a
+        record nor the presence of a date is protected. Unit ``user`` is an exception: all records of a user change, in
+        all periods.
         """
         if standing is Standing.OTHER_PERIOD:
             return self.unit.neighbours == "unbounded" or self.unit.kind == "user"
@@ -174,11 +170,11 @@ class Neighbours:
 
     @property
     def record_may_leave(self) -> bool:
-        """True if a record that is counted in one input may be replaced by a record that is not counted."""
+        """True if a record that differs between neighbours may be one that the release does not count."""
         return any(self.may_have(standing) for standing in Standing if standing is not Standing.COUNTED)
 
     def sensitivity_squared(self, level: int) -> int:
-        """Return the squared L2 sensitivity of the counts of a level; 0 for the root if n is an invariant.
+        """Return the squared L2 sensitivity of the counts of a level; 0 for the root if the total is an invariant.
 
         Below the root, a replaced record changes one cell if its replacement is not counted, and otherwise up to two
         cells. The sensitivity of the unit is an upper bound in both cases. The root changes by at most the contribution
@@ -198,7 +194,7 @@ class Neighbours:
         return self.sensitivity_squared(level)
 
     def change(self) -> str:
-        """Return the change of the records that is protected, as a clause of a sentence."""
+        """Return the protected change as a clause of a sentence, such as "one trip record was added or removed"."""
         anywhere = ", whether or not that record is counted in this release" if self.record_may_leave else ""
         return change_of(self.unit, anywhere)
 
@@ -218,10 +214,9 @@ class Neighbours:
 
 
 def change_of(unit: PrivacyUnit, anywhere: str = "") -> str:
-    """Return the change of the records of one unit that is protected, as a clause of a sentence.
+    """Return the protected change of the records of one unit as a clause of a sentence; see :meth:`Neighbours.change`.
 
     Args:
-        unit: privacy unit.
         anywhere: text to add after the record that replaces another, such as "whether or not it is counted".
     """
     if unit.kind == "trip":

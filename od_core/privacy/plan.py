@@ -21,7 +21,7 @@ from od_core.privacy.unit import PrivacyUnit
 
 @dataclass(frozen=True)
 class Step(ABC):
-    """A query whose result is a vector. It is drawn once and charged once.
+    """A planned query: a vector of counts that is measured with noise once and charged once.
 
     Attributes:
         level: number of the step in the release; for a tree, the level that the step measures.
@@ -37,7 +37,7 @@ class Step(ABC):
     @property
     @abstractmethod
     def largest_variance(self) -> Fraction:
-        """Upper bound of the noise variance, with which noise that a backend cannot draw is refused."""
+        """Upper bound of the noise variance. A plan is refused if the noise backend cannot draw so large a variance."""
 
     @property
     @abstractmethod
@@ -50,7 +50,7 @@ class Step(ABC):
 
 
 class Mechanism(Protocol):
-    """The properties of a mechanism that every plan publishes."""
+    """The part of a mechanism that every plan publishes: its name and its options."""
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ class Plan(ABC):
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
-        """Return a table with one row per step: what it measures, its noise and its charge."""
+        """Return a table with one row per step: the measured query, the noise and the charge."""
 
     def facts(self) -> dict[str, Any]:
         """Return the whole plan as JSON-ready public facts; fractions are exact text."""
@@ -129,7 +129,7 @@ class Plan(ABC):
 
     @abstractmethod
     def _own_facts(self) -> dict[str, Any]:
-        """Return the further facts of plans of this class, as :meth:`facts` does."""
+        """Return the facts that only plans of this class have, ready for JSON; see :meth:`facts`."""
 
     @property
     def digest(self) -> str:

@@ -18,8 +18,8 @@ bounds delta from above:
   this.
 * Delta is not monotone in the variances, and a backend may draw with a variance that is rounded up. So the bound holds
   for every variance from v_i to (1 + ``VARIANCE_SLACK``) v_i. In this range no loss grows by more than
-  ``VARIANCE_SLACK`` times the largest loss, and the probability of an outcome within reach grows by at most a factor
-  exp(``VARIANCE_SLACK`` x^2 / 2 v).
+  ``VARIANCE_SLACK`` times the largest loss, and the probability of an outcome x that is not cut off grows by at most a
+  factor exp(``VARIANCE_SLACK`` x^2 / 2 v).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from od_core.noise.opendp import VARIANCE_SLACK
 from od_core.privacy import accounting
 
 LEAST_DELTA = Fraction(1, 10**12)
-"""Smallest delta. For a smaller one, the tails that are cut off (three per variance, each 2^-64) would matter."""
+"""Smallest delta. Below it, the tails that are cut off (three per variance, each 2^-64) would matter."""
 
 
 _REACH = 9.5
 """Number of standard deviations beyond which a distribution is cut off.
 
 The probability beyond is at most 2 exp(-9.5^2 / 2) < 2^-64, because a discrete Gaussian is sub-Gaussian
-[canonne2020discrete]. This also holds for every variance within the slack.
+[canonne2020discrete, Corollary 17]. The bound also holds for every variance within the slack.
 """
 
 _TAIL = 2.0**-64
@@ -54,7 +54,7 @@ _TAIL = 2.0**-64
 _GUARD = 2.0**-24
 
 _BLOCKS = 2**12
-"""Smallest sigma for which integers are treated in blocks.
+"""Smallest standard deviation sigma for which integers are treated in blocks (:func:`_distribution`).
 
 A block has about 2 sigma / ``_BLOCKS`` integers, so that the time does not grow with sigma.
 """
@@ -69,7 +69,7 @@ _BITS_OF_RHO = 13
 class _Distribution(NamedTuple):
     """A distribution of Y on a grid of distance ``step``: P(Y = (first + i) step) = masses[i].
 
-    With the remaining probability ``lost``, Y has any other value.
+    ``lost`` is an upper bound of the probability of all values that were cut off.
     """
 
     first: int
@@ -163,7 +163,7 @@ def rho_for_epsilon_exact(
 
 
 def _delta_of(variances: Sequence[Fraction]) -> Callable[[float], float]:
-    """Return a function that computes :func:`delta_exact` for these variances from epsilon."""
+    """Return a function that computes :func:`delta_exact` for these variances, given epsilon."""
     if not variances or not _NARROWEST <= min(variances) <= max(variances) <= _WIDEST:
         raise OdError(
             "OD-BUDGET-RHO",
@@ -191,11 +191,12 @@ def _delta_of(variances: Sequence[Fraction]) -> Callable[[float], float]:
 
 
 def _step(counts: Counter[float]) -> float:
-    """Return the distance between neighbouring points of the grid.
+    """Return the distance between neighbouring points of the grid of losses.
 
-    If it is 1/64 of the root mean square of the standard deviations of the Y_i, the grid adds less than 2^-14 to the
-    variance of the loss, relative to this variance (2^-12 / 6 if the losses are random between the points). The second
-    lower bound of the distance limits the number of points if the variances differ much.
+    If it is 1/64 of the root mean square of the standard deviations of the cells' losses, the grid adds less than 2^-14
+    to the variance of the loss, relative to this variance (2^-12 / 6 if the losses are random between the points). The
+    distance is larger if the variances differ so much that there would be too many points, or if all variances are
+    equal and the values of a cell's loss are further apart.
 
     Args:
         counts: number of cells, by variance.
@@ -232,7 +233,7 @@ def _distribution(variance: float, step: float) -> _Distribution:
 
 
 def _sum(one: _Distribution, other: _Distribution) -> _Distribution:
-    """Return the distribution of the sum of two independent variables. On each side, a tail of 2^-64 is cut off."""
+    """Return the distribution of the sum of two independent variables, with a tail of 2^-64 cut off on each side."""
     masses = np.convolve(one.masses, other.masses)
     left = int(np.searchsorted(np.cumsum(masses), _TAIL))
     right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
@@ -241,7 +242,7 @@ def _sum(one: _Distribution, other: _Distribution) -> _Distribution:
 
 
 def _times(distribution: _Distribution, times: int) -> _Distribution:
-    """Return the distribution of the sum of ``times`` independent copies, by doubling."""
+    """Return the distribution of the sum of ``times`` independent variables with this distribution, by doubling."""
     if times == 1:
         return distribution
     half = _times(distribution, times // 2)
@@ -256,7 +257,7 @@ def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float
 
     Args:
         delta_at: function to search.
-        delta: the bound.
+        delta: largest allowed value of delta_at(n).
         slope: first estimate of the derivative of ln(delta_at(n)) with respect to ln(n).
         start: first n to try.
 

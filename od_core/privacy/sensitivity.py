@@ -8,14 +8,14 @@ from od_core.privacy.unit import PrivacyUnit
 def sensitivity_squared(unit: PrivacyUnit) -> int:
     """Return the squared L2 sensitivity of the counts of one level below the root.
 
-    All m trips of a unit may be in one cell of a level. Adding the unit then changes that cell by m, and replacing the
-    unit changes two cells by m each. So the result is m^2 or 2 m^2. The same holds for a record that counts up to m
-    trips.
+    All m trips of a unit, where m is the contribution bound, may be in one cell of a level. Adding the unit then
+    changes that cell by m, and replacing the unit changes two cells by m each. So the result is m^2 or 2 m^2. The same
+    holds for a record that counts up to m trips.
     """
     m = unit.contribution_bound
     return 2 * m * m if unit.neighbours == "bounded" else m * m
 
 
 def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
-    """Return the L1 sensitivity of the counts of all leaf pairs: m for unbounded and 2 m for bounded neighbours."""
+    """Return the L1 sensitivity of all leaf counts: the contribution bound, or twice that for bounded neighbours."""
     return (2 if unit.neighbours == "bounded" else 1) * unit.contribution_bound

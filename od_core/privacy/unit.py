@@ -66,7 +66,7 @@ class PrivacyUnit:
 
     @property
     def contribution_bound(self) -> int:
-        """Contribution bound m, the largest number of trips that a release counts for one unit; W for weights."""
+        """Contribution bound m: the most trips of one unit that a release counts; W for records with weights."""
         return self.max_weight or self.max_trips or 1
 
     def refuse_users(self, code: str, reason: str) -> None:
@@ -83,7 +83,7 @@ class PrivacyUnit:
         """Raise OdError if ``max_weight`` is set. Releases that count every record as 1 call this.
 
         Args:
-            what: what is released; beginning of the error message.
+            what: plural name of the released tables, with which the error message begins.
         """
         if self.max_weight is not None:
             raise OdError(

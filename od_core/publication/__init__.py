@@ -1,1 +1,1 @@
-"""Write what is published: public tables, the certificate, the bundle, the release database."""
+"""Write the public files of a release: tables, certificate, bundle and release database."""

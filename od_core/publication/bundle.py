@@ -1,6 +1,6 @@
 """Write bundles, compare them with public ones, and publish them.
 
-A bundle is the public folder of a release. Its readers need nothing else of this project.
+A bundle is the public folder of a release. Readers of a bundle need no software of this project.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SCHEMA = "certificate.schema.json"
 REPORT = "report.html"
 PACKAGE = "datapackage.json"
 AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
-"""Files of the tables from which a release of flows is read back."""
+"""Parquet files of a bundle from which a release of flows can be read again."""
 
 WORDS = (
     "README.txt",
@@ -57,20 +57,20 @@ WORDS = (
 """Text files that are derived from the certificate and the tables; their wording depends on the software version."""
 
 _SENTENCES = ("guarantee", "known_limitations")
-"""Names of the certificate's facts whose values are sentences."""
+"""Names of the certificate's fields whose values are sentences."""
 
 
 @contextmanager
 def staged_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[None]:
-    """Prepare a bundle in a hidden folder, and publish it in one rename if the body ends without an error.
+    """Prepare a bundle in a hidden folder, and publish it in one rename if this context ends without an error.
 
     The zip file beside the public folder is published just before the folder. A crash in between leaves only the zip
     file, and the next run writes it again.
 
-    If the public folder exists already, the prepared bundle is compared with it. A sound public bundle is never
-    replaced: both must have the same files (see :func:`differing_files`), and the prepared bundle is discarded. A
-    damaged public bundle is replaced. It is damaged if each file that differs from the prepared one is missing,
-    contradicts its checksum, or cannot be read.
+    If the public folder exists already, the prepared bundle is compared with it (see :func:`differing_files`). A sound
+    public bundle is never replaced: if the two are equal, the prepared bundle is discarded, otherwise an error is
+    raised. A damaged public bundle is replaced. It is damaged if each file that differs from the prepared one is
+    missing, contradicts its checksum, or cannot be read.
 
     Args:
         write: function that writes the files of the bundle into an empty folder.
@@ -126,7 +126,7 @@ def _other_bundle(changed: list[str]) -> OdError:
 def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
     """Return whether the prepared certificate equals the one that the ledger records or the one in the public bundle.
 
-    A certificate names a ledger entry. The hash of that entry covers the digests of all measurements.
+    If so, the bundles have the same measurements: a certificate names a ledger entry, whose hash covers their digests.
     """
     facts, stated = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
     known = {published, *([] if stated is None else [certificate_digest(stated)])}
@@ -134,9 +134,10 @@ def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
 
 
 def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
-    """Return whether every differing file of a public bundle is damaged; an intact one may belong to another bundle.
+    """Return whether every differing file of a public bundle is damaged. An intact one may belong to another bundle.
 
-    Two intact files may differ: the checksums, and a data package that differs only in its entries for damaged files.
+    Only two intact files may differ: the checksums, and a data package that differs only in its entries for damaged
+    files.
     """
     stated = stated_digests(public)
     damaged = {name for name in changed if (made / name).exists() and _is_damaged(public / name, stated.get(name))}
@@ -167,7 +168,7 @@ def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
 def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> dict[str, Any]:
     """Return a certificate in the wording of the software version that published it.
 
-    A later version of the software may word a certificate differently or add facts. This function undoes both, so that
+    A later version of the software may word a certificate differently or add fields. This function undoes both, so that
     the result can be compared with the published certificate.
 
     Args:
@@ -176,9 +177,9 @@ def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> 
         published: digest of the published certificate; None if the release is not published.
 
     Returns:
-        ``facts`` with the sentences of the certificate in ``folder``, and without facts that it lacks. If that
-        certificate is not the published one, or if other facts than the sentences and the software differ, the result
-        is ``facts`` unchanged.
+        ``facts`` with the sentences of the certificate in ``folder``, and without fields that this certificate lacks.
+        If the certificate in ``folder`` is not the published one, or if other fields than the sentences and the
+        software differ, ``facts`` unchanged.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published or not _numbers_agree(facts, public):
@@ -195,13 +196,7 @@ def _in_order_of(made: Any, public: Any) -> Any:
 
 
 def _zip(folder: Path, target: Path) -> None:
-    """Write the zip file of the bundle in ``folder``, and publish it beside ``target`` in one rename.
-
-    A partial file that an interrupted run left is overwritten.
-
-    Raises:
-        OdError: the written file does not match the bundle.
-    """
+    """Publish the zip file of the bundle in ``folder`` beside ``target``. Raises OdError if it does not match."""
     staged = target.with_name(f".{target.name}.zip.staged")
     try:
         write_zip(folder, _release(folder), staged)
@@ -233,13 +228,10 @@ def bundle_faults(folder: Path) -> Iterator[str]:
 
 
 def ledger_entries(releases: Path) -> dict[str, EntryName]:
-    """Return the ledger entries that the certificates of the public bundles name, by key of the release.
-
-    Certificates that cannot be read are left out.
-    """
+    """Return the ledger entries that the readable certificates of public bundles name, by key of the release."""
     entries = {}
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
-        with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports what is wrong with a bundle
+        with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports faults of bundles
             certificate = json.loads(path.read_text(encoding="utf-8"))
             named = certificate["ledger"]
             entries[str(certificate["release"])] = EntryName(int(named["entry"]), str(named["hash"]))
@@ -259,7 +251,7 @@ def write_bundle(
     Args:
         kind: kind of the release, with the files of its tables and its notes.
         release: the release.
-        certificate: its certificate.
+        certificate: certificate of the release.
         report: text of ``report.html``.
         folder: an empty folder.
         tell: called before each file is written, with the number of the file from 1, the number of listed files, and
@@ -307,15 +299,15 @@ def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
 
 
 def json_text(content: dict[str, Any]) -> bytes:
-    """Return facts as encoded JSON text with sorted names."""
+    """Return a dictionary as UTF-8 encoded JSON text with sorted names."""
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
 def differing_files(made: Path, public: Path) -> list[str]:
     """Return the sorted names of the files that differ between a new bundle and a public one.
 
-    The certificates may name different software. If they do, the text files in :data:`WORDS` may differ too; only their
-    checksums are checked.
+    The two certificates may name different versions of software. If they do, the text files in :data:`WORDS` may differ
+    too, and only their checksums are checked.
     """
     software = [(_content(folder / CERTIFICATE) or {}).get("software") for folder in (made, public)]
     apart = {CERTIFICATE, CHECKSUMS} if software[0] == software[1] else {CERTIFICATE, CHECKSUMS, *WORDS}
@@ -328,10 +320,7 @@ def differing_files(made: Path, public: Path) -> list[str]:
 
 
 def _same(file: Path, public: Path, *, one_software: bool) -> bool:
-    """Return whether two files have the same bytes.
-
-    Parquet files and matrices that different software wrote need only have the same content.
-    """
+    """Return whether two files have the same bytes, or the same tables or matrices if different software wrote them."""
     if not (file.is_file() and public.is_file()):
         return False
     if file_digest(file) == file_digest(public):
@@ -357,7 +346,7 @@ def _software(parquet: Path) -> str:
 def _certificates_agree(made: Path, public: Path) -> bool:
     """Return whether two certificates can be read and are equal, except for the software.
 
-    If different versions of this library wrote them, the sentences may differ too, and ``made`` may have more facts.
+    If different versions of this library wrote them, the sentences may differ too, and ``made`` may have more fields.
     """
     new, old = _content(made), _content(public)
     if new is None or old is None:
@@ -369,7 +358,7 @@ def _certificates_agree(made: Path, public: Path) -> bool:
 
 
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
-    """Return whether ``made`` has all facts of ``public``, except sentences and software; it may have more facts."""
+    """Return whether ``made`` has all fields of ``public``, except sentences and software; it may have more fields."""
     return all(made.get(name) == fact for name, fact in public.items() if name not in (*_SENTENCES, "software"))
 
 

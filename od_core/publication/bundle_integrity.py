@@ -39,7 +39,7 @@ def stated_digests(folder: Path) -> dict[str, str]:
 
 
 def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the name and the fault, in words, of each file that is missing, superfluous or unlike its checksum."""
+    """Yield the name and the fault, in words, of each file that is missing, unexpected or unlike its checksum."""
     try:
         lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -72,9 +72,9 @@ def zip_beside(folder: Path) -> Path:
 def write_zip(folder: Path, release: str, path: Path) -> None:
     """Write all files of a folder to a zip file.
 
-    Inside the zip file, they are in a folder named after the release, such as ``us_flights_2001-06_r1``. The entries
-    are in the order of names and all have the same time. The same files give the same bytes with the same version of
-    the compressor.
+    In the zip file, they are in a folder named after the release, such as ``us_flights_2001-06_r1``. The entries are in
+    the order of names and all have the same time. The same files give the same bytes with the same version of the
+    compressor.
 
     Raises:
         OSError, OdError: as in :func:`od_core.files.checked_file.write_checked`.

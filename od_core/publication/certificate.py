@@ -1,13 +1,15 @@
-"""Build the certificate of a release: what is protected, what was spent, how it was made and checked."""
+"""Build the certificate of a release: what is protected, what was spent, how the release was made and checked."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from od_core.errors import OdError
@@ -41,7 +43,7 @@ TRIPS_OF_A_PERSON = 40
 """Number of trips of the person in the certificate's example of what unit ``trip`` does not protect."""
 
 _MOST_EXPONENT = Fraction(10_000)
-"""Limit of the exponent in the delta of a group. Beyond the limit, that delta is above 1 for any delta > 10^-4000."""
+"""Largest (k-1)*epsilon in :func:`_of_a_group`. Beyond it, a group's delta is above 1 for any delta > 10^-4000."""
 
 PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
@@ -59,7 +61,7 @@ class CheckResult:
     """The outcome of one blocking check.
 
     Attributes:
-        subject: what was checked, such as ``levels/estimate_3``.
+        subject: the checked asset, such as ``levels/estimate_3``.
         check: name of the check.
         passed: whether it passed.
     """
@@ -80,21 +82,21 @@ def certificate(
     records: dict[str, Any] | None = None,
     intervals: bool = True,
 ) -> dict[str, Any]:
-    """Return the certificate of a release of any kind as JSON-ready public facts.
+    """Return the certificate of a release of any kind as a JSON-ready dictionary of public values.
 
     Args:
-        kind: kind of the release, with its guarantee in words and its own facts.
+        kind: kind of the release, with its guarantee in words and its own fields.
         release: the release; its noise must come from a backend of this library.
-        key: its name.
+        key: key of the release.
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
         record: the ledger's record of the release.
-        records: JSON-ready public facts on how the records were read (which rows of a file are records, in which time
-            zone days begin); None if they were handed over.
+        records: JSON-ready public settings with which the records were read, such as the time zone; None if the records
+            were not read from a file.
         intervals: whether flows are published with their intervals, if their mechanism has any.
 
     Raises:
-        OdError: the release carries no guarantee.
+        OdError: the noise of the release does not come from a backend of this library.
     """
     _refuse_without_guarantee(release)
     plan, spent = release.plan, release.spent
@@ -104,7 +106,7 @@ def certificate(
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
-        "records": json.loads(json.dumps(records, sort_keys=True)),  # the order of names in the JSON file
+        "records": json.loads(json.dumps(records, sort_keys=True)),  # with the names in the order of the JSON file
         "guarantee": kind.guarantee(plan, spent),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
@@ -117,14 +119,14 @@ def certificate(
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
-        "software": {name: version(name) for name in SOFTWARE},
+        "software": dict(_versions()),
         "known_limitations": list(KNOWN_LIMITATIONS),
         **own,
     }
 
 
 def _refuse_without_guarantee(release: PlannedRelease) -> None:
-    """Raise OdError if the noise of a release came from a test double; such a release is never certified."""
+    """Raise OdError if the noise of a release did not come from a backend of this library, but from a test double."""
     if release.noise is None:
         raise OdError(
             "OD-RELEASE-NO-GUARANTEE",
@@ -134,7 +136,7 @@ def _refuse_without_guarantee(release: PlannedRelease) -> None:
 
 
 def _identity(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str, Any]:
-    """Return the facts that identify a release, and the ledger entry of its last measurement."""
+    """Return the fields that identify a release, and the ledger entry of its last measurement."""
     return {
         "release": str(key),
         "data_set": data_set,
@@ -146,7 +148,7 @@ def _identity(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str
 
 
 def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any]:
-    """Return the spent rho (exact and rounded up), delta, and the epsilon of every accounting method, rounded up."""
+    """Return fields on the budget: rho planned and spent, delta, lost draws, and epsilon by each accounting method."""
     return {
         "rho": float_above(spent.rho),
         "rho_exact": str(spent.rho),
@@ -162,18 +164,18 @@ def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any
 
 
 def certificate_digest(certificate: dict[str, Any]) -> str:
-    """Return the SHA-256 of all facts of a certificate except ``software``, which differs after a later rebuild."""
+    """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild."""
     facts = {name: fact for name, fact in certificate.items() if name != "software"}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[str]) -> dict[str, str]:
-    """Return sentences on what is protected, against whom and what is not, with their numbers rounded up.
+    """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
     Args:
-        neighbours: the relation between inputs that the release does not distinguish.
-        spent: what the release has spent.
-        public: clauses on what is published exactly, besides settings and areas.
+        neighbours: the neighbour relation between inputs, with the privacy unit.
+        spent: budget that the release has spent.
+        public: clauses on numbers that are published exactly, besides settings and areas.
     """
     unit = neighbours.unit
     sentences = {
@@ -200,12 +202,12 @@ def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[s
 def pure_sentences(
     unit: PrivacyUnit, spent: Spent, acceptance: Acceptance, *, public: str, with_it: str = ""
 ) -> dict[str, str]:
-    """Return the sentences of a release of single trips with a pure epsilon; see :func:`guarantee_sentences`.
+    """Return the sentences of a release of single trips whose delta is 0; see :func:`guarantee_sentences`.
 
     Args:
         unit, spent: as in :func:`guarantee_sentences`.
         acceptance: which records are counted, and which inputs are refused.
-        public: a clause on what is public beforehand.
+        public: a clause on the data that are public beforehand.
         with_it: text on what is protected together with a trip.
     """
     anywhere = ", whether or not that record is counted in this release" if unit.neighbours == "bounded" else ""
@@ -218,7 +220,7 @@ def pure_sentences(
 
 
 def promise(guarantee: dict[str, str]) -> str:
-    """Return the sentences of a guarantee on what is protected and what is public, as one text for short summaries."""
+    """Return the sentences of a certificate's guarantee on what is protected and what is public, as one text."""
     return f"{guarantee['protected']} {guarantee['public']}"
 
 
@@ -256,11 +258,21 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
     )
 
 
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    """Return each installed package of :data:`SOFTWARE` with its version: a library alone has no Dagster."""
+    found = []
+    for name in SOFTWARE:
+        with suppress(PackageNotFoundError):
+            found.append((name, version(name)))
+    return tuple(found)
+
+
 def _of_a_group(spent: Spent) -> str:
     """Return the guarantee, in words, for a person with :data:`TRIPS_OF_A_PERSON` trips in the period.
 
-    For k units, rho becomes k^2 rho [bun2016concentrated, Proposition 1.9]. (epsilon, delta) becomes
-    (k epsilon, k e^((k - 1) epsilon) delta) [dwork2014foundations, Theorem 2.2, by summing the geometric series].
+    For k trips, rho becomes k^2*rho [bun2016concentrated, Proposition 1.9]. (epsilon, delta) becomes (k*epsilon,
+    k*e^((k-1)*epsilon)*delta) [dwork2014foundations, Theorem 2.2, by summing the geometric series].
     """
     units = TRIPS_OF_A_PERSON
     if not isinstance(spent, SpentDirectly):
@@ -272,14 +284,14 @@ def _of_a_group(spent: Spent) -> str:
 
 
 def _in_periods(spent: Spent) -> str:
-    """Return the guarantee, in words, for a person with one unit in each of :data:`PERIODS_OF_A_YEAR` periods."""
+    """Return the guarantee, in words, for a person with a privacy unit in each of :data:`PERIODS_OF_A_YEAR` periods."""
     if not isinstance(spent, SpentDirectly):
         return f"epsilon {text_above(epsilon_tight(PERIODS_OF_A_YEAR * spent.rho, spent.delta), digits=4)}"
     return _directly(PERIODS_OF_A_YEAR * spent.epsilon, PERIODS_OF_A_YEAR * spent.delta)
 
 
 def _directly(epsilon: Fraction, delta: Fraction) -> str:
-    """Return a guarantee of (epsilon, delta) in words; ``no promise`` if delta is at least 1."""
+    """Return the guarantee (epsilon, delta) in words; ``no promise`` if delta is at least 1."""
     if delta >= 1:
         return "no promise"
     stated = f"epsilon {text_above(epsilon, digits=4)}"

@@ -22,7 +22,7 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
     """Return the text of ``codebook.md``: the meaning of every file and column, as Markdown.
 
     Args:
-        contents: description of what the release contains, such as ``flows``.
+        contents: content of the release in words, such as ``flows``.
         certificate: certificate of the release.
         files: all files of the bundle.
         notes: further paragraphs, as Markdown.
@@ -52,7 +52,7 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
 
 
 def _geographies(certificate: dict[str, Any]) -> list[str]:
-    """Return one line per geography, with its digest and its version; empty if the release has no geography."""
+    """Return one line of Markdown per geography, with its digest and its version; empty if there is no geography."""
     versions = certificate.get("geography_versions", {})
     sides: dict[str, str] = certificate.get("geographies", {})
     if len(set(sides.values())) == 1:
@@ -93,7 +93,7 @@ def _table(table: Table, files: Sequence[str]) -> list[str]:
 
 
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
+    """Return a Markdown table with the given header and rows."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

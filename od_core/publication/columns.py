@@ -11,7 +11,7 @@ CONFIDENCE = Fraction(9, 10)
 """Probability with which an interval contains the true number of counted trips."""
 
 MOST_LISTED = 5_000_000
-"""Largest number of public pairs of areas at a pair of levels for which every pair, even one of 0 trips, is listed."""
+"""Largest number of pairs of areas at a pair of levels for which every pair is listed, even a pair with 0 trips."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Column:
         type: type of its values; text is written unchanged, even if it looks like a number.
         title: short title for people.
         description: meaning of the values, in one or two sentences.
-        unit: what is counted; None for codes and names.
+        unit: unit of the values, such as ``trips``; None for codes and names.
         required: whether every row has a value.
         minimum: smallest possible value, or None.
     """
@@ -147,7 +147,7 @@ FLOWS = Table(
         CodeList(("destination_level", "destination"), "areas", _LISTED),
     ),
 )
-"""Flows without intervals."""
+"""Table of the flows without intervals."""
 
 FLOWS_WITH_INTERVALS = replace(
     FLOWS,
@@ -224,7 +224,7 @@ LOCATED_AREAS = replace(
         ),
     ),
 )
-"""Areas of geographies whose zones have coordinates."""
+"""Table of the areas of geographies whose zones have coordinates."""
 
 AREA = Column("area", "string", "Area", "Code of the area.")
 AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")

@@ -1,4 +1,4 @@
-"""Collect the context of a release: remaining cap and previous release."""
+"""Collect the context of a release for its report: the remaining cap and the previous release."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
 
 
 def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey, R] | None:
-    """Return the key and the release of a public bundle; None if the series published another kind of release then."""
+    """Return the key and the release of a public bundle, or None if the bundle is of another kind."""
     folder = releases / key.folder
     try:
         stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))

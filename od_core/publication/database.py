@@ -22,15 +22,23 @@ from od_core.privacy.plan import PlannedRelease
 from od_core.publication.database_comments import describe
 from od_core.publication.tables import areas_table
 
-_SHARED = """
+FORMAT = 1
+"""Version of the tables of the database. A database of version 0.1.0, which has the same tables, states none.
+
+Increase it if an earlier version of the software would misread the tables, and convert older databases in ``store``.
+"""
+
+_SHARED = f"""
 CREATE TABLE IF NOT EXISTS areas (
     geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT,
     latitude DOUBLE, longitude DOUBLE);
 ALTER TABLE areas ADD COLUMN IF NOT EXISTS latitude DOUBLE;
 ALTER TABLE areas ADD COLUMN IF NOT EXISTS longitude DOUBLE;
 CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed BOOLEAN);
+CREATE TABLE IF NOT EXISTS format (version BIGINT);
+INSERT INTO format SELECT {FORMAT} WHERE NOT EXISTS (FROM format);
 """
-"""Tables of all kinds of releases."""
+"""SQL that creates the tables that all kinds of releases share, and states the format."""
 
 CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
 """Settings of every connection: it has no access to other files, and no statement can change the settings."""
@@ -40,8 +48,11 @@ _LOCK_SECONDS = 60.0
 _HELD = ("Could not set lock", "different configuration")
 """Messages of DuckDB for a file that another process, or another connection of this process, has open."""
 
+_OF_A_NEWER_DUCKDB = "created with a newer version of DuckDB"
+"""Part of DuckDB's message for a file that it is too old to read."""
+
 _NAMED = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
-"""Tables of facts and of figures of each kind of release. Together, they name every release in the database."""
+"""Tables with one row per release, and tables of released numbers, of each kind. They name every stored release."""
 
 _CHECKS = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
 
@@ -55,10 +66,10 @@ class Contents:
         facts_table: the table with one row per release of its kind.
         facts: values of that row, by column.
         geographies: geographies whose areas its tables name.
-        tables: rows with the figures of the release, by table, without the column ``release``. If the database already
+        tables: rows with the numbers of the release, by table, without the column ``release``. If the database already
             has such rows for the release, they must be the same.
-        derived: rows of further tables, by table; they are computed from public facts and never compared.
-        checks: outcomes of its checks, with the names subject, check and passed.
+        derived: rows of further tables, by table; they are computed from public data and never compared.
+        checks: outcomes of its checks, each with the names subject, check and passed.
     """
 
     schema: str
@@ -77,8 +88,8 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
     added.
 
     Raises:
-        OdError: The database has different figures for the release; another process keeps it open for longer than a
-            minute; or it is damaged.
+        OdError: the database has different numbers for the release; another process keeps it open for longer than a
+            minute; it is damaged; or a newer version of the software wrote it.
     """
     with opened(database) as connection:
         connection.execute("BEGIN TRANSACTION")
@@ -105,7 +116,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
 
 
 def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the columns that the facts tables of all kinds have in common, by column."""
+    """Return the values that every kind of release has in its table with one row per release, by column."""
     return {
         "release": str(key),
         "series": key.release,
@@ -136,10 +147,7 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
 
 
 def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[str]:
-    """Yield one line for each difference between the database and the bundle of a release.
-
-    Tables that are computed from public facts are not compared.
-    """
+    """Yield one line per difference between the database and a release's bundle, except in derived tables."""
     with opened(database, read_only=True) as connection:
 
         def found(columns: str, table: str) -> list[tuple[Any, ...]]:
@@ -180,7 +188,7 @@ def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] 
 
 
 def is_stored(database: Path, key: ReleaseKey) -> bool:
-    """Return whether the database has rows of a release. Raises OdError if it cannot be read."""
+    """Return whether the database has rows of a release. Raises OdError if the database cannot be read."""
     if not database.exists():
         return False
     with opened(database, read_only=True) as connection:
@@ -214,10 +222,7 @@ def _refuse_other(
 def _differs(
     connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
 ) -> bool:
-    """Return whether the stored rows of a release differ from the given rows, in any order.
-
-    The given rows are read once, so a reader cannot be used again.
-    """
+    """Return whether the stored rows of a release differ from ``rows``; their order is ignored. Reads ``rows`` once."""
     connection.register("new_rows", rows)
     both = (
         f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names in the code
@@ -250,13 +255,13 @@ def _insert(
 
 @contextmanager
 def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Wait until no other process has the database open, then open it for the body.
+    """Wait until no other process has the database open, then yield a connection to it.
 
     A missing database is created, unless ``read_only``.
 
     Raises:
-        OdError: The file is damaged or cannot be written; or another process or connection keeps it open for longer
-            than a minute.
+        OdError: the file is damaged or cannot be written; a newer version of the software wrote it; or another process
+            or connection keeps it open for longer than a minute.
     """
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
@@ -266,6 +271,7 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
             connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED)
             break
         except duckdb.Error as error:
+            refuse_newer_duckdb(error, database.name)
             if not any(words in str(error) for words in _HELD):
                 raise OdError(
                     "OD-DATABASE-BROKEN",
@@ -284,17 +290,41 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
                 ) from None
             time.sleep(0.2)
     try:
+        refuse_newer(connection, database.name)
         yield connection
     finally:
         connection.close()
 
 
+def refuse_newer(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Raise OdError if a newer version of this software wrote the database with the file name ``name``."""
+    if _present(connection, ["format"]):
+        found = connection.execute("SELECT max(version) FROM format").fetchall()[0][0]
+        if found is not None and found > FORMAT:
+            raise _newer(f"{name} has format {found}, and this od-release reads up to format {FORMAT}", "od-release")
+
+
+def refuse_newer_duckdb(error: duckdb.Error, name: str) -> None:
+    """Raise OdError if an error of DuckDB means that a newer DuckDB wrote the file with the name ``name``."""
+    if _OF_A_NEWER_DUCKDB in str(error):
+        raise _newer(f"{name} was written by a newer version of DuckDB than {duckdb.__version__}", "DuckDB") from None
+
+
+def _newer(message: str, software: str) -> OdError:
+    return OdError(
+        "OD-DATABASE-NEWER",
+        message,
+        next_step=f"use at least the version of {software} that wrote it, or restore the copy from before the upgrade",
+        spent="nothing more was spent",
+    )
+
+
 def _create(database: Path) -> None:
     """Create an empty database under a temporary name, then link it to its own name.
 
-    If two processes do so at the same time, one of the two files becomes the database, and the other is removed.
+    If two processes create it at the same time, one of their files becomes the database, and the other is removed.
 
-    DuckDB writes a new file in several steps, and does not open a file that lacks one of them. A process that died
+    DuckDB writes a new file in several steps, and cannot open a file if one of them is missing. A process that died
     between two steps would otherwise leave a file that blocks every later run.
     """
     make_folder(database.parent)
@@ -318,7 +348,7 @@ def _into_the_file(connection: duckdb.DuckDBPyConnection, database: Path) -> Non
     Closing the database moves them too, but hides an error and leaves the log beside the file.
 
     Raises:
-        OdError: The rows cannot be moved.
+        OdError: the rows cannot be moved.
     """
     try:
         connection.execute("CHECKPOINT")

@@ -59,6 +59,10 @@ DATABASE = {
             "passed": "Whether it passed.",
         },
     ),
+    "format": Described(
+        "Format of this database: one row. Software for an earlier format refuses the database.",
+        {"version": "Number of the format."},
+    ),
     "releases": Described(
         "A release of flows.",
         {
@@ -129,10 +133,7 @@ DATABASE = {
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> None:
-    """Set all comments of each table or view that has a column without a comment.
-
-    DuckDB drops the comments of a table or view that is replaced.
-    """
+    """Set all comments of each table or view that lacks one, for example because it was replaced."""
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT DISTINCT table_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
     for (name,) in connection.execute(query).fetchall():

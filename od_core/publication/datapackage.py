@@ -30,7 +30,7 @@ _MEDIA = {
 def datapackage(
     contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], written: Mapping[str, Written]
 ) -> dict[str, Any]:
-    """Return the Data Package descriptor of a bundle; ``written`` has the size and digest of each listed file."""
+    """Return the Data Package descriptor of a bundle; ``written`` has the size and digest of each file, by name."""
     return {
         "profile": "data-package",
         "name": certificate["release"].replace("/", "-"),
@@ -45,10 +45,7 @@ def datapackage(
 
 
 def _resource(file: BundleFile, written: Written) -> dict[str, Any]:
-    """Return the descriptor of a file: a tabular resource for CSV tables, a plain resource for other files.
-
-    If the file contains a table, the descriptor has its columns in both cases.
-    """
+    """Return the descriptor of a file: a tabular resource for CSV tables, a plain resource for other files."""
     suffix = PurePath(file.name).suffix
     tabular = file.table is not None and suffix == ".csv"
     facts: dict[str, Any] = {

@@ -14,6 +14,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.extras import require
 
 
 def refuse_unreadable(path: Path) -> None:
@@ -32,7 +33,7 @@ def refuse_unreadable(path: Path) -> None:
 
 
 def opens(path: Path) -> bool:
-    """Return whether a file can be read in the format of its extension; True for an unknown extension."""
+    """Return whether a file can be read completely in the format of its extension; True for an unknown extension."""
     read = _READERS.get(path.suffix)
     if read is None:
         return True
@@ -92,6 +93,7 @@ class _Page(HTMLParser):
 
 
 def _read_matrices(path: Path) -> None:
+    require("bundle")
     import openmatrix  # slow to import with PyTables, a fifth of a second
 
     with openmatrix.open_file(str(path)) as file:
@@ -112,7 +114,8 @@ _READERS: dict[str, Callable[[Path], None]] = {
 
 
 def same_matrices(file: Path, other: Path) -> bool:
-    """Return whether two files have equal matrices and lookups, whatever version of HDF5 wrote them."""
+    """Return whether two files have equal matrices and lookup tables, whatever version of HDF5 wrote them."""
+    require("bundle")
     import openmatrix
     import tables
 

@@ -33,12 +33,12 @@ C = TypeVar("C", bound=Counted)
 R = TypeVar("R", bound=PlannedRelease)
 
 Examination = Callable[[], Iterator[str]]
-"""Function that examines a part of a published release and yields one line for each fault."""
+"""Function that checks a part of a published release and yields one line for each fault."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReleaseContext(Generic[R]):
-    """Facts in a report that the release itself does not contain.
+    """Data in a report that the release itself does not contain.
 
     They are derived from the ledger's entries up to the last measurement of the release, which its certificate names.
     Later entries are ignored, so the report is the same whenever it is made.
@@ -60,10 +60,10 @@ class ReleaseContext(Generic[R]):
 
 
 class Kind(ABC, Generic[R]):
-    """Base class of a kind of release, with the functions that differ between kinds after the measurement.
+    """Base class of a kind of release, with the functions after the measurement that differ between kinds.
 
     Attributes:
-        contents: what a release contains, in the words of summaries, such as ``flows``.
+        contents: content of a release in the words of summaries, such as ``flows``.
         format: format that the certificate states.
         schema: SQL that creates the tables of the kind in the release database if they are missing.
         facts_table: the table with one row per release of this kind.
@@ -74,21 +74,21 @@ class Kind(ABC, Generic[R]):
     schema: ClassVar[str]
     facts_table: ClassVar[str]
 
-    # What the certificate and the summaries state.
+    # Certificate and summaries.
 
     @abstractmethod
     def guarantee(self, plan: Any, spent: Spent) -> dict[str, str]:
-        """Return the sentences of a plan's guarantee for the spent budget, by name, with numbers rounded up."""
+        """Return the sentences on the guarantee of a plan for the spent budget, by name. Numbers are rounded up."""
 
     @abstractmethod
     def facts(self, release: R) -> dict[str, Any]:
-        """Return the facts of a certificate that only this kind has, such as contents, levels and invariants."""
+        """Return the fields of a certificate that only this kind has, such as contents, levels and invariants."""
 
     @abstractmethod
     def summary(self, release: R) -> pd.DataFrame:
         """Return a short table of a release: its levels and their noise."""
 
-    # What the bundle holds.
+    # Bundle.
 
     @abstractmethod
     def files(self, release: R, certificate: dict[str, Any]) -> Sequence[BundleFile]:
@@ -104,9 +104,9 @@ class Kind(ABC, Generic[R]):
 
     @abstractmethod
     def pictures(self, release: R, certificate: dict[str, Any]) -> Mapping[str, Markup]:
-        """Return the pictures of the report that can be shown alone, as SVG by title."""
+        """Return the pictures of the report that are also shown outside it, as SVG by title."""
 
-    # What verification examines.
+    # Verification.
 
     @abstractmethod
     def open(self, bundle: Path) -> R:
@@ -117,9 +117,10 @@ class Kind(ABC, Generic[R]):
         """Return each step of a release with its noisy values."""
 
     def recomputed(self, release: R, _certificate: dict[str, Any]) -> tuple[R, Mapping[str, Examination]]:
-        """Return a release recomputed from its measurements, and the examinations that only this kind has, by name.
+        """Return a release recomputed from its measurements, and further checks of this kind by name.
 
-        By default, the release is returned unchanged: :meth:`open` has recomputed it and refuses one that differs.
+        By default, the release is returned unchanged, because :meth:`open` has recomputed it and refuses a release that
+        differs.
         """
         return release, {"invariants": lambda: self.invariants(release)}
 
@@ -127,30 +128,26 @@ class Kind(ABC, Generic[R]):
     def invariants(self, release: R) -> Iterator[str]:
         """Yield one line for each guaranteed property that the published numbers do not have."""
 
-    # What the release database holds.
+    # Release database.
 
     @abstractmethod
     def row(self, release: R) -> dict[str, Any]:
-        """Return the values of the columns that only the facts table of this kind has, by column."""
+        """Return the values that only this kind has in its table with one row per release, by column."""
 
     @abstractmethod
     def geographies(self, release: R) -> Sequence[Geography]:
-        """Return the geographies whose areas the tables name."""
+        """Return the geographies whose areas the tables of a release name."""
 
     @abstractmethod
     def tables(self, release: R, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
-        """Return the rows of published figures, by table of the database, without the column ``release``."""
+        """Return the rows of published numbers, by table of the database, without the column ``release``."""
 
     def derived(self, _release: R) -> Mapping[str, pa.Table]:
-        """Return the rows of further tables, by table; they are computed from public facts."""
+        """Return the rows of further tables, by table. They are computed from public data."""
         return {}
 
     def store(self, path: Path, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> None:
-        """Add a checked release to the release database. Adding the same release again changes nothing.
-
-        Raises:
-            OdError: as in :func:`od_core.publication.database.store`.
-        """
+        """Add a checked release to the release database. Raises OdError as ``database.store`` does."""
         database.store(path, key, self._contents(release, key, certificate))
 
     def differing(self, path: Path, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
@@ -170,7 +167,7 @@ class Kind(ABC, Generic[R]):
 
 
 class TableKind(Kind[R], Generic[P, C, R]):
-    """A kind whose releases are measured by one call and estimated as one table.
+    """A kind whose releases are measured in one call and estimated as one table.
 
     Attributes:
         staging: class of the files that store a release between its steps.
@@ -182,10 +179,7 @@ class TableKind(Kind[R], Generic[P, C, R]):
     def measure(
         self, plan: P, counted: C, noise: NoiseSource, measurements: Measurements
     ) -> Sequence[tuple[Step, NoisyVector]]:
-        """Return each step with its noisy values. A step is measured at most once, and read back after that.
-
-        The counted input is confidential; the result is public.
-        """
+        """Measure each step once, or read it back, and return each step with its noisy values, which are public."""
 
     @abstractmethod
     def estimate(self, plan: P, measured: Sequence[tuple[Any, NoisyVector]], *, spent: Spent, noise: str | None) -> R:

@@ -1,14 +1,14 @@
-"""Write text as Markdown that shows names unchanged, with no markup, links or HTML in them."""
+"""Write text as Markdown that displays names unchanged, so that they cannot add markup, links or HTML."""
 
 from __future__ import annotations
 
 import html
 import re
 
-_MARKUP = re.compile(r"[\\`*{}\[\]|~#!$]|(?<!\w)_|_(?!\w)|(?<=www)\.|:(?=//)|(?<=\w)@(?=\w)")
-"""Pattern of characters that may begin or end markup within a line, or turn plain text into a link.
+_MARKUP = re.compile(r"[\\`*{}\[\]|~#!$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=//)|(?<=\w)@(?=\w)")
+"""Pattern of characters that may begin or end markup, a link or (in some programs) a formula.
 
-In some Markdown programs, a dollar sign begins a formula.
+An underscore begins none between two letters or digits, as in `origin_level`.
 """
 
 _FIRST = re.compile(r"^(\d*)([-+=.)])")

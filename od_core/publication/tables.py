@@ -1,4 +1,4 @@
-"""Write the public tables of a release, which are the same in bundle and database."""
+"""Write the public tables of a release, which are the same in the bundle and the database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BundleFile:
 
 
 def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:
-    """Return the CSV file and the Parquet file of a table."""
+    """Return the CSV file and the Parquet file of a table, whose columns ``table`` defines."""
     arrow = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
     arrow = arrow.replace_schema_metadata(None)
     return [
@@ -44,7 +44,7 @@ def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, descri
 
 
 def write_parquet(table: pa.Table, file: BinaryIO) -> None:
-    """Write a public table; the same table gives the same bytes."""
+    """Write a public table as Parquet. The same table gives the same bytes."""
     pq.write_table(table, file, compression="zstd")
 
 

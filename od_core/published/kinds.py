@@ -1,4 +1,4 @@
-"""List the kinds of published releases and find the kind of a certificate."""
+"""List the kinds of releases (flows, group sizes, trips with stops), and find the kind that a certificate states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
 
 
 def kind_of(certificate: dict[str, Any]) -> Kind[Any]:
-    """Return the kind of release that a certificate belongs to. Raises OdError for an unknown format."""
+    """Return the kind of release (flows, group sizes or stops) of a certificate. Raises OdError if it is unknown."""
     stated = certificate.get("format")
     for kind in KINDS:
         if kind.format == stated:

@@ -1,10 +1,11 @@
-"""Open published releases of any kind, for readers who want their numbers."""
+"""Open published releases of flows, group sizes or trips with stops."""
 
 from __future__ import annotations
 
 import json
 import zipfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from od_core.errors import OdError
 from od_core.flows.publishing.read_bundle import ANY, Asked, open_flows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
-from od_core.publication.read_back import absent
+from od_core.publication.read_back import absent, refuse_incomplete
 
 if TYPE_CHECKING:
     from od_core.flows.release import Release
@@ -34,12 +35,12 @@ def open_release(
         revision: revision of the release; by default the newest.
 
     Returns:
-        The whole release, in memory. Its class depends on the kind of release.
+        The whole release, in memory. Its class depends on the contents: flows, group sizes or trips with stops.
 
     Raises:
-        OdError: there is no such file or release (the message lists published ones); ``release`` is left out, but there
-            are several series; the release in the database is not of flows; or its tables and its certificate
-            contradict each other.
+        OdError: the file or the release does not exist (the message lists published releases); ``release`` is left out,
+            but there are several series; the release in the database is not of flows; or the tables and the certificate
+            of the release contradict each other.
     """
     place = Path(path)
     if place.is_dir() or _is_zip(place):
@@ -50,17 +51,27 @@ def open_release(
 def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Release | GroupSizeRelease | StopsRelease]:
     """Return the key and the release of a bundle, which is a folder or a .zip file.
 
+    ``asked`` is the requested series, period and revision, which the bundle must match; by default, any.
+
     Raises:
         OdError: as in :func:`open_release`.
     """
+    with bundle_folder(place) as folder:
+        return _from_bundle(folder, asked)
+
+
+@contextmanager
+def bundle_folder(place: Path) -> Iterator[Path]:
+    """Give the folder of a bundle; a .zip file is unpacked for as long as this context lasts."""
     if not _is_zip(place):
-        return _from_bundle(place, asked)
+        yield place
+        return
     with TemporaryDirectory(prefix="od-release-open-") as name:
-        return _from_bundle(_unpacked(place, Path(name)), asked)
+        yield _unpacked(place, Path(name))
 
 
 def certificate_of(bundle: Path) -> dict[str, Any]:
-    """Return the certificate in a bundle's folder. Raises OdError if there is none."""
+    """Return the certificate in a bundle's folder. Raises OdError if it is missing or cannot be read."""
     try:
         certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
         ReleaseKey.parse(certificate["release"])
@@ -70,10 +81,10 @@ def certificate_of(bundle: Path) -> dict[str, Any]:
 
 
 def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
-    """Return the folder of every bundle below a folder of releases, by key of the release and in the order of keys."""
+    """Return the folders of all bundles below the folder ``releases``, by release key and in the order of the keys."""
     bundles = {}
     for folder in releases.glob("*/*/r*"):
-        with suppress(OdError):  # a folder without a release name is no bundle
+        with suppress(OdError):  # a folder that is not named after a release is not a bundle
             if folder.is_dir():
                 bundles[ReleaseKey.parse("/".join(folder.relative_to(releases).parts))] = folder
     return dict(sorted(bundles.items()))
@@ -88,7 +99,8 @@ def _from_bundle(folder: Path, asked: Asked) -> tuple[ReleaseKey, Any]:
 
     certificate = certificate_of(folder)
     key = asked.newest([ReleaseKey.parse(certificate["release"])])
-    return key, kind_of(certificate).open(folder)
+    with refuse_incomplete(folder.name):
+        return key, kind_of(certificate).open(folder)
 
 
 def _unpacked(file: Path, folder: Path) -> Path:

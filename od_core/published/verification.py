@@ -1,7 +1,7 @@
 """Verify that a published release follows from its measurements and agrees with the ledger.
 
-Everything after the measurements is deterministic: the tables are estimated again from the published measurements, all
-files are rewritten from them, and the results are compared byte by byte. This needs no record, no true count and no
+All steps after the measurements are deterministic, so they are repeated: the tables are estimated and all files are
+written again, and compared byte by byte with the published files. Verification needs no record, no true count and no
 key. See ``docs/explanation/assurance.md``.
 """
 
@@ -34,9 +34,9 @@ class Finding:
     """The outcome of one part of a verification.
 
     Attributes:
-        part: part that was examined.
-        fault: one line on what is wrong with it, or None.
-        next_step: how to repair it, if that is known.
+        part: part of the release that was examined, such as ``files`` or ``ledger``.
+        fault: one line that describes the faults of the part, or None if it has no fault.
+        next_step: one line that tells how to repair the part, or None if there is no fault or no known repair.
     """
 
     part: str
@@ -53,14 +53,14 @@ REPAIR = (
 
 @dataclass(frozen=True)
 class Published:
-    """The locations of a published release.
+    """The locations of the files of a published release.
 
     Attributes:
-        key: its name.
-        bundle: its public folder.
-        database: the public release database.
-        ledger: the ledger that it was charged to.
-        measurements: folder of its measurement files, below the confidential folder.
+        key: series, period and revision of the release.
+        bundle: public folder of the release.
+        database: file of the public release database.
+        ledger: ledger to which the release was charged.
+        measurements: folder of the release's measurement files, below the confidential folder.
     """
 
     key: ReleaseKey
@@ -71,12 +71,15 @@ class Published:
 
     @property
     def releases(self) -> Path:
-        """Folder of all public bundles."""
+        """Folder that contains the bundles of all releases."""
         return self.bundle.parents[len(self.key.folder.parts) - 1]
 
 
 def verify_release(published: Published) -> list[Finding]:
-    """Return one finding for each part of a published release. Nothing is changed, and no noise is drawn."""
+    """Verify a published release, and return one finding for each part. No file is changed, and no noise is drawn.
+
+    If the bundle cannot be opened, the only findings are those on its files and on this error.
+    """
     faults = _fault(lambda: bundle_faults(published.bundle))
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
@@ -84,7 +87,7 @@ def verify_release(published: Published) -> list[Finding]:
         kind = kind_of(stated)
         public = kind.open(published.bundle)
         rebuilt, own_examinations = kind.recomputed(public, stated)
-    except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
+    except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
         return [files, Finding("bundle", _line(error))]
     examinations: dict[str, Examination] = {
         **own_examinations,
@@ -99,7 +102,7 @@ def verify_release(published: Published) -> list[Finding]:
 def _fault(examine: Examination) -> str | None:
     try:
         return "; ".join(examine()) or None
-    except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
+    except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
         return _line(error)
 
 
@@ -135,10 +138,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
 
 
 def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVector]]) -> Iterator[str]:
-    """Yield one line for each level whose public measurements differ from the stored measurement file.
-
-    The ledger has the digests of the stored files, which are written once.
-    """
+    """Yield one line for each level whose public measurements differ from those that were drawn and stored."""
     kept = DurableMeasurements(published.measurements, published.ledger, published.key)
     for step, noisy in measured:
         if not np.array_equal(kept.read(step).values(), noisy.values()):
@@ -148,8 +148,8 @@ def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVect
 def _ledger(published: Published, public: PlannedRelease, stated: dict[str, Any]) -> Iterator[str]:
     """Yield one line for each contradiction between the ledger and the release.
 
-    The ledger's chain must be unbroken, and the ledger must record the charge, the noise, the plan and the publication
-    that the release states.
+    The ledger's chain of hashes must be unbroken, and the ledger must record the charge, the noise, the plan and the
+    publication that the release states.
 
     Raises:
         OdError: the chain is broken, or the ledger records another plan.

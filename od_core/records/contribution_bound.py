@@ -1,18 +1,18 @@
 """Confidential: limit the counted trips of each user to the contribution bound m.
 
-All trips of a user above the bound are dropped before anything is counted. To choose which trips of a user are counted,
-the trips of this user are sorted by an HMAC-SHA256, and the first m are counted. The HMAC covers the user id, the
-period, the counted fields, and a number that distinguishes trips of this user with equal fields. So the choice depends
-neither on the order of the records nor on the records of other users. The key is chosen without using the data. With
-the same key, the same trips are chosen when the release is run again. The rule is one SQL text, which serves records in
-files and in memory.
+All trips of a user above the bound are dropped before anything is counted. The trips of a user are sorted by an
+HMAC-SHA256, and the first m are counted. The HMAC covers the user id, the period, the counted fields, and a number that
+distinguishes trips of this user with equal fields. So the choice depends neither on the order of the records nor on the
+records of other users. The key is chosen without using the data. With the same key, the same trips are chosen when the
+release is run again. One SQL text applies the rule to records in files and in memory.
 
 See ``docs/explanation/privacy.md``.
 """
 
 from __future__ import annotations
 
-import duckdb
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -24,11 +24,11 @@ from od_core.files.duckdb_session import memory_database
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.faults import not_counted
 
-IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
-"""Regular expression for one visible character. A valid user id has at least one.
+if TYPE_CHECKING:
+    import duckdb
 
-RE2 (in DuckDB and Arrow) and Java both accept this expression.
-"""
+IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
+"""Regular expression, for RE2 and Java, for one visible character. A valid user id has at least one."""
 
 _BLOCK = 64
 """Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
@@ -54,8 +54,8 @@ def bounded(placed: str, max_trips: int) -> str:
 
     Args:
         placed: SQL of the records, with the columns person, origin, destination (text), faulty and rank. The rank is
-            the rank of the leaf pair to which the record counts, or -1 if the record was dropped earlier. Such a record
-            is not one of the m trips of its user.
+            the position, in tree order, of the record's leaf pair (origin zone, destination zone), or -1 if the record
+            was dropped earlier. A dropped record is not one of the m trips of its user.
         max_trips: the contribution bound m.
     """
     return f"""
@@ -72,11 +72,11 @@ def bounded(placed: str, max_trips: int) -> str:
 def secret_table(key: bytes, period: str) -> pa.Table:
     """Confidential: return the relation ``secret``, which has one row with the key and the period.
 
-    Because they are in a relation, they appear in no query text and no query plan. The key is stored as the two padded
-    keys of HMAC.
+    The SQL reads them from this relation, so they appear in no query text and no query plan. The key is stored as the
+    two padded keys of HMAC.
 
     Raises:
-        OdError: the key is shorter than 32 bytes, or longer than a block of 64.
+        OdError: the key is shorter than 32 bytes, or longer than 64.
     """
     if not 32 <= len(key) <= _BLOCK:
         raise OdError(
@@ -91,11 +91,7 @@ def secret_table(key: bytes, period: str) -> pa.Table:
 
 
 def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> None:
-    """Register the relation ``secret`` and the hash function that the SQL of :func:`bounded` needs.
-
-    Raises:
-        OdError: the key has a wrong length.
-    """
+    """Register the relation ``secret`` and the hash function that the SQL of :func:`bounded` needs."""
     connection.execute(_AS_SPARK_SAYS)
     connection.register("secret", secret_table(key, period))
 
@@ -106,7 +102,8 @@ def bounded_counts(
     """Count at most ``max_trips`` records of each user, and return the trips of every leaf pair that has any.
 
     Args:
-        records: table in memory, without faulty records; columns person, origin, destination (text) and rank.
+        records: table in memory, without faulty records; columns person, origin, destination (text) and rank, the
+            position of the record's leaf pair (origin zone, destination zone) in tree order.
         max_trips: the contribution bound m.
         key, period: as for :func:`secret_table`.
 
@@ -120,6 +117,8 @@ def bounded_counts(
         SELECT rank, count(*) AS trips FROM ({bounded("SELECT *, false AS faulty FROM records", max_trips)})
         WHERE rank >= 0 GROUP BY rank
     """  # noqa: S608  # a query of our own
+    import duckdb  # takes a third of a second, and only user units need it
+
     try:
         with memory_database() as connection:
             set_secret(connection, key, period)
@@ -188,7 +187,7 @@ def no_user_ids(what: str) -> OdError:
 
 
 def texts(column: pd.Series) -> pa.Array:
-    """Return the texts of a column. A value that is not text, or that UTF-8 cannot encode, becomes NULL."""
+    """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL."""
     return pa.array([value if _is_text(value) else None for value in column.astype(object)], pa.large_string())
 
 

@@ -1,8 +1,9 @@
 """Confidential: store true leaf counts in a folder of files that are sorted by rank and written once.
 
-A reader can take all counts, the counts of a range of ranks, or one piece after another. So a release may be larger
-than the memory. The files are written by one process that runs DuckDB, or by the tasks of a cluster. The result of a
-release does not depend on how the counts are cut into files. See ``docs/decisions/0013-parts-and-spark.md``.
+The rank of a leaf pair (origin zone, destination zone) is its position in tree order. A reader can take all counts, the
+counts of a range of ranks, or one row group after another. So a release may be larger than the memory. The files are
+written by one process that runs DuckDB, or by the tasks of a cluster. The result of a release does not depend on how
+the counts are cut into files. See ``docs/decisions/0013-parts-and-spark.md``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ PAIRS = 1 << 20
 """Number of leaf pairs per file. They are in memory while the file is written, and take a few megabytes on disk."""
 
 GROUP = 1 << 18
-"""Number of leaf pairs per row group. A reader of a few ranks decodes at least one row group."""
+"""Number of leaf pairs per row group. A reader of a few counts decodes at least one row group."""
 
 Ranked = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Ranks of leaf pairs, strictly ascending, and the trips of each pair, at least 1; shape (pairs,) each."""
+"""Ranks (positions in tree order) of leaf pairs, ascending, and the trips of each, at least 1; shape (pairs,) each."""
 
 _SCHEMA = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
 _MANIFEST = "counted.json"
@@ -42,7 +43,7 @@ class CountFile:
 
     Attributes:
         name: name in the store.
-        first, last: smallest and largest rank in the file.
+        first, last: smallest and largest rank in the file. A rank is the position of a leaf pair in tree order.
         pairs: number of leaf pairs in the file.
         trips: number of trips of these pairs.
     """
@@ -59,7 +60,7 @@ class CountFile:
 
 @dataclass(frozen=True, repr=False)
 class CountFiles:
-    """Confidential: the trips of every leaf pair that has any, in files.
+    """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in files.
 
     The object refers to the files and contains no counts until they are read. It can be sent to another process.
 
@@ -82,7 +83,7 @@ class CountFiles:
 
     @property
     def total(self) -> int:
-        """Number of trips, n."""
+        """Number of trips in all files."""
         return sum(file.trips for file in self.files)
 
     def whole(self) -> TripCounts:
@@ -95,12 +96,12 @@ class CountFiles:
         return _counts(self._pieces_between(first, end), most)
 
     def pieces(self) -> Iterator[Ranked]:
-        """Yield the ranks and their trips in consecutive pieces. Only one piece is in memory at a time."""
+        """Yield the ranks and their trips in consecutive arrays. Only one row group is in memory at a time."""
         for file in self.files:
             yield from self._pieces_of(file, file.first, file.last + 1)
 
     def column_pieces(self) -> Iterator[Ranked]:
-        """Yield the arrays ``rank`` and ``before`` of :class:`TripCounts` for all counts, in consecutive pieces."""
+        """Yield the arrays ``rank`` and ``before`` of :class:`TripCounts` for all counts, in consecutive blocks."""
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
         for rank, trips in self.pieces():
@@ -112,8 +113,7 @@ class CountFiles:
         """Return the trips of the nodes of a level, each stored under the rank of the node's first leaf pair.
 
         The result replaces the leaf counts at this level and above: :meth:`TripCounts.add_to` adds the same trips
-        there. It is computed from one piece of the files at a time. Memory is needed only for the nodes that have
-        trips.
+        there. Only one row group of the files and the nodes that have trips are in memory.
 
         Args:
             tree: the flow tree that the trips were counted in.
@@ -129,7 +129,7 @@ class CountFiles:
             return _counts([], 0)
         return TripCounts.from_ranks(
             tree, np.concatenate(firsts), np.concatenate(counts)
-        )  # the leaf pairs of a node may be in two pieces
+        )  # the leaf pairs of a node may be in two row groups
 
     def _pieces_between(self, first: int, end: int) -> Iterator[Ranked]:
         for file in self.files:
@@ -150,7 +150,7 @@ class CountFiles:
 def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> list[CountFile]:
     """Write consecutive counts into files, and return the descriptions of the files.
 
-    The files are not yet the counts of a folder: :func:`finish_count_files` makes them so.
+    Readers see the files only after :func:`finish_count_files` has listed them.
 
     Args:
         store: store to write to.
@@ -189,7 +189,7 @@ def finish_count_files(store: Store, folder: str, files: Sequence[CountFile]) ->
 
 
 def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
-    """Yield the same counts in pieces of ``PAIRS`` leaf pairs. The last piece has the rest."""
+    """Yield the same counts in arrays of ``PAIRS`` leaf pairs. The last array may be shorter."""
     waiting: list[Ranked] = []
     for batch in batches:
         waiting.append(batch)
@@ -204,7 +204,7 @@ def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
 
 
 def _parquet(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> pa.Buffer:
-    """Return a Parquet file. Ranks are stored as differences, and trips, which are often small, with a dictionary."""
+    """Return counts as a Parquet file: ranks as differences, and trips, which are often small, with a dictionary."""
     buffer = pa.BufferOutputStream()
     pq.write_table(
         pa.table([rank, trips], schema=_SCHEMA),

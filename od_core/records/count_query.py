@@ -1,13 +1,14 @@
 """Confidential: build the SQL that finds the rank of each record and counts the trips of each rank.
 
-The same SQL runs in DuckDB and in Spark. It reads these relations:
+A rank is the position of a leaf pair (origin zone, destination zone) in tree order. The same SQL runs in DuckDB and in
+Spark. It reads these relations:
 
 - ``records``, with the columns origin and destination (text), in_period and, if the unit or the file needs them, trips,
   weight, or person (the user id, NULL if it is not valid);
 - the public ``origin_zones`` and ``destination_zones`` of :func:`zone_tables`;
 - under a user unit, the ``secret`` of :func:`od_core.records.contribution_bound.secret_table`.
 
-The result for a record depends only on that record and on public facts. The only exception is the contribution bound,
+The result for a record depends only on that record and on public data. The only exception is the contribution bound,
 which also depends on the other records of the same user.
 """
 
@@ -30,12 +31,13 @@ from od_core.records.weights import counted_trips
 def zone_tables(tree: FlowTree) -> dict[str, pa.Table]:
     """Return the relations ``origin_zones`` and ``destination_zones``, by name.
 
-    Each has one row per zone, with its code and its factors term_1, term_2 and so on. The rank of a leaf pair is the
-    sum of the products of its origin's and its destination's factors; see :meth:`FlowTree.rank_terms`.
+    Each has one row per zone, with its code and its factors term_1, term_2 and so on. The rank (position in tree order)
+    of a leaf pair is the sum of the products of its origin's and its destination's factors; see
+    :meth:`FlowTree.rank_terms`.
     """
     return {
         f"{side}_zones": pa.table(
-            {"code": geography.code_array(geography.depth)}
+            {"code": geography.code_arrays[geography.depth]}
             | {f"term_{step}": np.ascontiguousarray(column) for step, column in enumerate(terms.T, start=1)}
         )
         for side, geography, terms in _sides(tree)
@@ -45,9 +47,9 @@ def zone_tables(tree: FlowTree) -> dict[str, pa.Table]:
 def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool) -> str:
     """Return SQL whose result has one row per record: its rank, whether it is faulty, and its trips.
 
-    The rank is that of the leaf pair to which the record counts, or -1 if the record is not counted. Unlisted zones are
-    treated as in :func:`od_core.records.trip_counts.count_trips`. The column trips exists only for flows and for
-    records with weights.
+    The rank is the position, in tree order, of the leaf pair to which the record counts, or -1 if the record is not
+    counted. Unlisted zones are treated as in :func:`od_core.records.trip_counts.count_trips`. The column trips exists
+    only for flows and for records with weights.
 
     Args:
         tree, unit: as in :func:`od_core.records.trip_counts.count_trips`.
@@ -89,7 +91,7 @@ class Tally:
 
     Attributes:
         counted: number of trips read so far; for records with weights, number of records.
-        faulty: number of faulty ones among them.
+        faulty: number of faulty trips or records among them.
     """
 
     def __init__(self) -> None:
@@ -106,10 +108,10 @@ class Tally:
 
 
 def lost_zeros(tree: FlowTree) -> str:
-    """Return SQL that tells whether most unlisted codes have probably lost their leading zeros.
+    """Return SQL that tells whether most unlisted zone codes have probably lost their leading zeros.
 
-    An unlisted code has probably lost them if it is listed when it is padded with zeros to the usual length of the
-    codes. The result is one row with the column ``lost``.
+    A code has probably lost them if it is listed after it is padded with zeros to the usual length of the codes. The
+    result is one row with the column ``lost``.
     """
     unlisted = " UNION ALL ".join(
         f"""
@@ -146,7 +148,7 @@ def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
 
 
 def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
-    """Return SQL for each factor of a record's zone in the record's rank.
+    """Return SQL for each factor of a record's zone in the record's rank (see :func:`zone_tables`).
 
     A factor that is equal for all zones is a number in the SQL. An unlisted zone has the factors of the ``unknown``
     zone. Without an ``unknown`` zone, its record has no rank.
@@ -163,6 +165,6 @@ def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
 
 
 def _sides(tree: FlowTree) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
-    """Return each side's name, geography, and factors of its zones; shape (zones, depth of the tree)."""
+    """Return name, geography and factors of origins, then of destinations; factors have shape (zones, depth)."""
     origins, destinations = tree.rank_terms(tree.depth)
     return ("origin", tree.origin, origins), ("destination", tree.destination, destinations)

@@ -1,8 +1,8 @@
 """Confidential: count the trips of every leaf pair from a file of loaded records, with DuckDB.
 
 The counts equal those of :func:`od_core.records.trip_counts.count_trips`, but the records need not fit in memory.
-DuckDB finds the rank of each record (:mod:`od_core.records.count_query`), counts the records of each rank and sorts the
-ranks. The results are written to files batch by batch.
+DuckDB finds the rank (position in tree order) of each record's leaf pair (:mod:`od_core.records.count_query`), counts
+the records of each rank and sorts the ranks. The results are written to files batch by batch.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def count_records(
     Args:
         records: Parquet file that ``load_records`` wrote. It has the columns origin and destination (text) and
             in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, and the columns weight (DOUBLE) and user
-            (text) if the unit needs them. DuckDB writes what does not fit in memory to a folder beside this file. The
-            folder is removed at the end.
+            (text) if the unit needs them. DuckDB writes data that do not fit in memory to a
+            temporary folder beside this file.
         tree: the public flow tree.
         store, folder: store and folder for the files of counts. After every exception, this function removes the
             folder.
@@ -116,7 +116,7 @@ def count_records(
 
 
 def trip_counts_of(records: Path, tree: FlowTree, **settings: Any) -> TripCounts:
-    """Return the result of :func:`count_records` in memory.
+    """Return the counts of :func:`count_records` in memory. ``settings`` are its keyword arguments.
 
     The files of counts are written beside the records, and removed before this function returns.
     """
@@ -132,7 +132,7 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
     firsts = ", ".join(f"min(file_row_number) FILTER (WHERE {fault})" for fault in _FAULTS.values())
     total = "coalesce(sum(TRY_CAST(trips AS BIGINT)), 0)"  # used only if every count is valid
     query = f"SELECT count(*), {firsts}, {total} FROM {source}"  # noqa: S608  # fixed parts, checked name
-    rows, *first_rows, trips = connection.sql(query).fetchall()[0]
+    rows, *first_rows, trips = connection.execute(query).fetchall()[0]
     for what, row in zip(_FAULTS, first_rows, strict=True):
         if row is not None:
             raise bad_count(what, row=row, rows=rows)
@@ -158,4 +158,4 @@ def _counted(
 
 
 def _has_lost_zeros(connection: duckdb.DuckDBPyConnection, tree: FlowTree) -> bool:
-    return bool(connection.sql(lost_zeros(tree)).fetchall()[0][0])
+    return bool(connection.execute(lost_zeros(tree)).fetchall()[0][0])

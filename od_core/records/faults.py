@@ -1,4 +1,4 @@
-"""Define the errors for faulty trips, which all ways to count trips share. No message contains a value of a record."""
+"""Define the errors for faulty trips, shared by all functions that count trips. No message quotes a record."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
 
     Args:
         column: SQL of the column.
-        codes: listed codes, whose usual length is taken.
+        codes: listed codes, whose most frequent length is the usual length.
     """
     length = usual_length(codes)
     return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
@@ -62,8 +62,8 @@ def refuse_too_many_faults(
     The message names no record.
 
     Args:
-        faulty: number of faulty trips.
-        trips: number of all trips.
+        faulty: number of faulty trips; of faulty records if records have weights.
+        trips: number of all trips or records.
         fault_threshold: the allowed share.
         lost_zeros: function that returns whether most unlisted codes have probably lost their leading zeros. It is
             called only if the error is raised.

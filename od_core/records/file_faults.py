@@ -1,4 +1,4 @@
-"""Define the errors for faulty files of records, which all readers share. No message contains a value of a record."""
+"""Define the errors for faulty files of records, shared by all readers. No message quotes a record."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import zlib
 from pathlib import Path
 from typing import IO, cast
 
-import duckdb
-
 from od_core.errors import OdError
 from od_core.records.format import RecordFormat
 
@@ -18,8 +16,12 @@ CORRECT = "correct the file of records, or the columns named in the configuratio
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 """Exceptions that a truncated or damaged gzip file raises."""
 
-READING_ERRORS = (duckdb.Error, UnicodeError, csv.Error, *GZIP_ERRORS)
-"""Exceptions that an unreadable file raises. Their messages may quote the file."""
+
+def reading_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that an unreadable file raises. Their messages may quote the file."""
+    import duckdb  # takes a third of a second, and a release in memory rarely needs it
+
+    return (duckdb.Error, UnicodeError, csv.Error, *GZIP_ERRORS)
 
 
 def file_fault(
@@ -45,10 +47,7 @@ def file_fault(
 
 
 def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
-    """Return the OdError for a file that cannot be read in its format.
-
-    The text of ``error`` goes into the confidential detail.
-    """
+    """Return the OdError for a file that cannot be read. The text of ``error`` becomes the confidential detail."""
     said = str(error)
     what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
     message = f"cannot be read as {what.get(form.container_of(source), f'CSV in {form.text_encoding.upper()}')}"
@@ -63,9 +62,8 @@ def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
     return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step, detail=said)
 
 
-# Kinds of files by their first bytes. They are used only to refuse a file of the wrong kind with a clear message. How a
-# file is read follows from its declaration or its name. If it followed from the content, one record could change how
-# others are read.
+# First bytes of kinds of files, which serve only to refuse a file of the wrong kind. The declaration or the name
+# decides how a file is read, because otherwise one record could change how others are read.
 
 
 _PARQUET, _DUCKDB, _GZIP = "a Parquet file", "a DuckDB file", "compressed with gzip"
@@ -89,11 +87,23 @@ def open_bytes(source: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(source)) if is_compressed(source) else source.open("rb")
 
 
+def read_to_end(source: Path) -> None:
+    """Decompress a file to its end, and discard the bytes.
+
+    Raises:
+        GZIP_ERRORS: the file is truncated or damaged.
+    """
+    with open_bytes(source) as file:
+        while file.read(1 << 20):
+            pass
+
+
 def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
     """Check by the first bytes that a file has the kind and the encoding of its format.
 
     Raises:
-        OdError: it has not, it cannot be opened, or its format has an option that does not apply to the file.
+        OdError: the kind or the encoding differs, the file cannot be opened, or its format has an option that does not
+            apply to the file.
         GZIP_ERRORS: the file is compressed and damaged.
     """
     form.refuse_options_of_text(source)
@@ -125,7 +135,7 @@ def _other_kind(source: Path, form: RecordFormat, found: str | None, wanted: str
 
 
 def _refuse_other_encoding(source: Path, form: RecordFormat, first: bytes) -> None:
-    """Raise OdError if the byte order mark of a text is that of another encoding.
+    """Raise OdError if the byte order mark of a text belongs to another encoding than that of its format.
 
     A file in UTF-16 must have a byte order mark, because DuckDB would find no records in big-endian text and report no
     error.

@@ -1,4 +1,4 @@
-"""Define how agencies write their records, and which rows are records of a release.
+"""Define the formats in which agencies write their records, and which rows are records of a release.
 
 This module reads no file.
 """
@@ -14,12 +14,12 @@ from od_core.errors import OdError, nearest_known
 from od_core.records.weights import trips_and_weights
 
 ColumnName = str | tuple[str, ...]
-"""Exact name of a column, or several published names. A file has one of these, in upper or lower case."""
+"""Exact name of a column, or several published names. A file has one of the published names, in upper or lower case."""
 
 
 @dataclass(frozen=True)
 class RecordColumns:
-    """The names of the columns of a file, by what they contain.
+    """The names of the columns of a file, by their content.
 
     Attributes:
         origin, destination: zone codes, text.
@@ -46,7 +46,7 @@ class RecordColumns:
             raise trips_and_weights()
 
     def facts(self) -> dict[str, str | list[str]]:
-        """Return the names of the columns that are given, JSON-ready. Several published names become a list."""
+        """Return the columns that are given, JSON-ready, by field. Several published names become a list."""
         stated = {name: column for name, column in asdict(self).items() if column}
         return {name: column if isinstance(column, str) else list(column) for name, column in stated.items()}
 
@@ -66,7 +66,7 @@ class RecordColumns:
 
     @property
     def row(self) -> str:
-        """Description of what a row is, in words."""
+        """Description of the meaning of a row, in words."""
         if self.counts_rows:
             return "one row per trip"
         if self.trips is None:
@@ -226,10 +226,10 @@ class RecordFormat:
         )
 
     def columns_with(self, **stated: str | None) -> RecordColumns:
-        """Return the format's columns, with those replaced that are stated.
+        """Return the columns of the format, with some of them replaced.
 
         Args:
-            stated: column names by field of :class:`RecordColumns`; None leaves a column unchanged.
+            stated: new column names, by field of :class:`RecordColumns`; None leaves a column unchanged.
 
         Raises:
             OdError: the column of trips contains estimates.
@@ -239,11 +239,7 @@ class RecordFormat:
         return columns
 
     def facts(self, time_zone: str | None) -> dict[str, Any]:
-        """Return the facts about the reading for a certificate, JSON-ready.
-
-        Args:
-            time_zone: time zone in which days begin, or None.
-        """
+        """Return the settings with which records are read, JSON-ready; days begin in ``time_zone``, if it is given."""
         return {
             "reader": self.name,
             "categories": {column: list(values) for column, values in self.categories},

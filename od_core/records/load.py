@@ -1,11 +1,9 @@
 """Confidential: copy trip records or flows from an agency's file into the confidential folder, with DuckDB.
 
-The file may be larger than the memory.
-
-The result is a Parquet file with the columns ``date``, ``origin``, ``destination`` (text codes), ``in_period`` and, if
-requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``, ``weight`` (unchanged, NULL if it is not a number)
-and ``user`` (text). Every record is read by fixed rules from its own fields alone: nothing is guessed from a sample of
-the file. No message quotes a record.
+The file may be larger than the memory. The result is a Parquet file with the columns ``date``, ``origin``,
+``destination`` (text codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``,
+``weight`` (unchanged, NULL if it is not a number) and ``user`` (text). Every record is read by fixed rules from its own
+fields alone: nothing is guessed from a sample of the file. No message quotes a record.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from od_core.files.duckdb_session import scratch_database, spill_folder
 from od_core.files.durable import absence, write_durably
 from od_core.geography.geography import Geography
 from od_core.periods import Period
-from od_core.records.file_faults import READING_ERRORS, unreadable
+from od_core.records.file_faults import is_compressed, read_to_end, reading_errors, unreadable
 from od_core.records.format import RecordColumns, RecordFormat
 from od_core.records.formats.table import TABLE
 from od_core.records.load_query import RecordQuery
@@ -39,7 +37,7 @@ def load_records(
 ) -> None:
     """Copy the records of a file into the confidential folder, and mark those of the period.
 
-    Rows with other values than the format's categories select are left out. So are records of another period, if
+    A row is left out if the format's categories do not select it, or if it belongs to another period and
     ``outside_period`` of the format is ``drop``. A row that is left out counts neither as a record nor as a fault.
 
     Args:
@@ -47,7 +45,7 @@ def load_records(
         columns: names of the columns in the file.
         period: text of a :class:`od_core.periods.Period`.
         target: Parquet file to write, durably and with mode 0600.
-        record_format: how records are written in the file; by default CSV or Parquet with any columns.
+        record_format: format of the file; by default CSV or Parquet with any columns.
         geography: geography of the zones. Codes in the format's ``nowhere`` are replaced by its ``unknown`` zone,
             unless they are zones. Without an ``unknown`` zone, they stay unchanged.
         destination_geography: geography of the destinations, if it differs from ``geography``.
@@ -69,6 +67,8 @@ def load_records(
         try:
             _check_time_zone(connection, time_zone)
             file = open_records(connection, source, form)
+            if is_compressed(source) and duckdb.__version__.startswith("1."):  # reads a file without its end as shorter
+                read_to_end(source)
             query = RecordQuery(file, columns, time_zone).text(
                 Period(period), geography, destination_geography or geography
             )
@@ -76,7 +76,7 @@ def load_records(
             written = spill_folder(target.parent) / target.name
             connection.sql(query).write_parquet(str(written))
             write_durably(target, written.replace)
-        except READING_ERRORS as error:
+        except reading_errors() as error:
             if isinstance(error, duckdb.IOException) and target.name in str(error):
                 raise OdError(
                     "OD-DISK-WRITE",

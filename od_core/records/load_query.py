@@ -24,18 +24,15 @@ _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS
 _ALL_MISSING = "NULL"
 _ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
 _LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
-"""Pattern of a date or time without a zone.
-
-Text with a zone is not a valid date, because a column could then contain times of several zones.
-"""
+"""Pattern of a date or time without a zone. With a zone, a column of text could mix times of several zones."""
 
 
 class RecordQuery:
-    """The query that reads an open file. The query names the file's relation ``records``.
+    """The query that reads the rows of an open file, which are the relation ``records`` in the query.
 
     Args:
-        file: the file.
-        columns: names of its columns.
+        file: the open file.
+        columns: names of the columns to read.
         time_zone: time zone in which times that have a zone are assigned to days. If None, such times are refused.
 
     Raises:
@@ -135,7 +132,7 @@ class RecordQuery:
         )
 
     def _count(self, name: ColumnName) -> str:
-        """Return SQL for the counts. They are not changed or checked, which ``count_records`` does."""
+        """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
         name, kind = self._named(name)
         if kind not in _COUNT_TYPES:
             raise self._fault("OD-TRIPS-COUNT", f"column {name!r} holds {kind}, not numbers of trips")
@@ -146,7 +143,7 @@ class RecordQuery:
         return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
 
     def _weight(self, name: str) -> str:
-        """Return SQL for the weights. They are not rounded or limited, which ``count_records`` does."""
+        """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
         kind = self._types[name]
         if kind not in _COUNT_TYPES:
             raise no_weights(f"{self._file.source.name}: column {name!r} holds {kind}")
@@ -166,13 +163,13 @@ class RecordQuery:
 
 
 def _placed(code: str, form: RecordFormat, geography: Geography | None) -> str:
-    """Return SQL that replaces codes of no place by the geography's ``unknown`` zone.
+    """Return SQL that replaces codes that name no place, such as abroad, by the geography's ``unknown`` zone.
 
     Codes that are zones of the geography stay unchanged, and so do all codes if there is no ``unknown`` zone.
 
     Args:
         code: SQL of the code.
-        form: format of the records, whose ``nowhere`` lists the codes of no place.
+        form: format of the records, whose ``nowhere`` lists the codes that name no place.
         geography: geography of the code, or None.
     """
     if geography is None or geography.unknown is None:

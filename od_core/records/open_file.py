@@ -8,14 +8,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
-
-import duckdb
+from typing import TYPE_CHECKING, NamedTuple
 
 from od_core.errors import OdError, nearest_known, nearest_only
 from od_core.files.duckdb_session import file_name, parquet_rows, quoted_name, quoted_text, scratch_database
-from od_core.records.file_faults import READING_ERRORS, file_fault, is_compressed, refuse_other_kinds, unreadable
+from od_core.records.file_faults import file_fault, is_compressed, reading_errors, refuse_other_kinds, unreadable
 from od_core.records.format import ColumnName, RecordFormat, column_in, shown
+
+if TYPE_CHECKING:
+    import duckdb
 
 _DIALECT = (
     "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true,"
@@ -32,13 +33,13 @@ also silently drops everything after a quote that is not closed. With several th
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
 
 _DELIMITERS = (",", ";", "\t", "|", ":")
-"""Delimiters to try, for the error message only, if no expected column is found with the stated one."""
+"""Delimiters to suggest in the error message if the file has none of the expected columns with the stated delimiter."""
 
 _NO_SUCH_SIGN = "\1"
 """Delimiter with which each line is read as one field. A file that contains this character is unreadable."""
 
 _SHOWN_COLUMNS = 10
-"""Largest number of columns that a message lists. It shows the first 40 characters of each."""
+"""Largest number of columns that a message lists, each with the first 40 characters of its name."""
 
 
 class OpenFile(NamedTuple):
@@ -46,7 +47,7 @@ class OpenFile(NamedTuple):
 
     Attributes:
         source: path of the file.
-        form: format of the records in it.
+        form: format of its records.
         relation: its rows, as a DuckDB relation.
     """
 
@@ -56,10 +57,7 @@ class OpenFile(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """DuckDB type of every column, by column name.
-
-        The types have no parameters, which could be the fields of a structure or the values of an enumeration.
-        """
+        """DuckDB type of every column by name, without parameters, which could be values of records."""
         kinds = zip(self.relation.columns, self.relation.types, strict=True)
         return {name: str(kind.id).upper() for name, kind in kinds}
 
@@ -100,7 +98,7 @@ def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
 
 
 def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> OpenFile:
-    """Open a file of records and return its columns.
+    """Open a file of records as a DuckDB relation. Its rows are read later.
 
     Args:
         connection: a connection that may read the paths of :func:`files_read`.
@@ -109,7 +107,7 @@ def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: Reco
 
     Raises:
         OdError: the file is of another kind; it has no header, or a column twice; or the DuckDB file lacks the table.
-        READING_ERRORS: the file cannot be read. They may also be raised later, while its rows are read.
+        Exception: one of :func:`reading_errors`; the file cannot be read. It may also be raised while rows are read.
     """
     refuse_other_kinds(source, form)
     match form.container_of(source):
@@ -137,9 +135,10 @@ def _first_line(source: Path, form: RecordFormat, delimiter: str) -> list[str]:
 
 
 def _csv_query(source: Path, form: RecordFormat) -> str:
-    """Return a query for the columns of a CSV file. It states every option of the dialect.
+    """Return a query for the columns of a CSV file. It states every option of the CSV dialect.
 
-    DuckDB would guess an option that is not stated from a sample. One record could then change how others are read.
+    DuckDB would guess an option that is not stated from a sample of the rows. One record could then change how others
+    are read.
     """
     names = _first_line(source, form, form.text_delimiter)
     if not names or len({name.lower() for name in names}) < len(names):  # DuckDB ignores case
@@ -202,5 +201,5 @@ def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
     try:
         with TemporaryDirectory() as empty, scratch_database(Path(empty), *files_read(source)) as connection:
             return open_records(connection, source, form).types
-    except READING_ERRORS as error:
+    except reading_errors() as error:
         raise unreadable(source, form, error) from None

@@ -1,9 +1,9 @@
-"""Find columns that may contain the number of trips of a row, if no declaration states what a row is.
+"""Find columns that may contain the number of trips of a row, if no declaration states whether a row is one trip.
 
-If a row stands for 100 trips and is counted as one trip, 99 are lost. An *unnamed* column is one that no declaration
-reads or selects rows by. A release checks unnamed columns by name and type alone, because the content of the records is
-confidential and must not decide whether a release is refused. Only commands that declare or check an input use the
-content (:func:`unclear_records`).
+If a row stands for 100 trips and is counted as one trip, 99 are lost. An *unnamed* column is a column that no
+declaration reads or selects rows by. A release checks unnamed columns by name and type alone, because the content of
+the records is confidential and must not decide whether a release is refused. Only commands that declare or check an
+input use the content (:func:`unclear_records`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from od_core.errors import OdError
 from od_core.files.duckdb_session import quoted_name, quoted_text, scratch_database
-from od_core.records.file_faults import READING_ERRORS, unreadable
+from od_core.records.file_faults import reading_errors, unreadable
 from od_core.records.format import RecordColumns, RecordFormat, column_in
 from od_core.records.open_file import OpenFile, files_read, open_records
 
@@ -83,16 +83,16 @@ def is_count_name(name: str) -> bool:
 
 
 def is_number_type(kind: str) -> bool:
-    """Return whether a DuckDB or Spark type, named without its parameters, is a number type."""
+    """Return whether a DuckDB or Spark type is a number type. The type is given without its parameters."""
     return kind.casefold() in _NUMBER_TYPES
 
 
 def unclear_columns(is_number: Mapping[str, bool], named: Iterable[str]) -> list[str]:
-    """Return the unnamed columns that may contain the trips of a row, those with a name of counts first.
+    """Return the columns that may contain the number of trips of a row, those with a name such as ``count`` first.
 
     Args:
-        is_number: for every column, whether its type is a number type.
-        named: columns that are read or by which rows are selected.
+        is_number: for every column of the file, whether its type is a number type.
+        named: columns that are read or by which rows are selected. They are left out of the result.
     """
     unnamed = [name for name in is_number if name not in set(named)]
     by_name = [name for name in unnamed if is_count_name(name)]
@@ -100,12 +100,12 @@ def unclear_columns(is_number: Mapping[str, bool], named: Iterable[str]) -> list
 
 
 def refuse_unclear_columns(columns: list[str], table: str, next_step: str) -> None:
-    """Raise OdError if there is a column that may contain the trips of a row.
+    """Raise OdError if a column may contain the number of trips of a row.
 
     Args:
         columns: the result of :func:`unclear_columns`.
         table: description of the table, with which the message begins.
-        next_step: next step of the error, which states how to declare what a row is.
+        next_step: next step of the error, which tells the user how to declare the meaning of a row.
     """
     if columns:
         more = f" (and {len(columns) - 1} more)" if len(columns) > 1 else ""
@@ -131,9 +131,10 @@ _NUMBER = r"\s*-?(0|[1-9]\d*|[1-9]\d{0,2}([ ,.'\x{00A0}]\d{3})+)([.,]\d+)?\s*"
 
 
 def unnamed_columns(types: Mapping[str, str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Return the unnamed columns that may contain the trips of a row, judged by their names and types.
+    """Return the columns that no declaration names and that may contain the number of trips of a row.
 
-    The list is empty if a column of trips or weights is named, or if the format states that a row is one trip.
+    They are found by name and type. The list is empty if a column of trips or weights is named, or if the format states
+    that a row is one trip.
 
     Args:
         types: type of every column, without its parameters.
@@ -146,7 +147,7 @@ def unnamed_columns(types: Mapping[str, str], columns: RecordColumns, form: Reco
 
 
 def refuse_unclear(columns: list[str], table: str) -> None:
-    """Raise OdError if a column may contain the trips of a row.
+    """Raise OdError if a column may contain the number of trips of a row.
 
     Args:
         columns: the result of :func:`unnamed_columns`.
@@ -158,12 +159,7 @@ def refuse_unclear(columns: list[str], table: str) -> None:
 
 
 def refuse_unclear_rows(file: OpenFile, columns: RecordColumns) -> None:
-    """Raise OdError if an unnamed column of an open file may contain the trips of a row.
-
-    Args:
-        file: the open file, which must have all named columns.
-        columns: the named columns.
-    """
+    """Raise OdError if a column that no declaration names may contain the number of trips of a row of a file."""
     refuse_unclear(unnamed_columns(file.types, columns, file.form), f"{file.source.name} (reader {file.form.name!r})")
 
 
@@ -176,9 +172,10 @@ def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) ->
         form: format of the records in the file.
 
     Returns:
-        First, the unnamed columns that may contain the trips of a row: by name, by type, or because all their texts are
-        numbers. Second, whether the file looks like a table of flows: it has many rows, and each has a different pair
-        of places. If the declaration states what a row is, or if a named column is missing, an empty list and False.
+        The unnamed columns that may contain the number of trips of a row, because of their names, their types or
+        because all their texts are numbers. And whether the file looks like a table of flows: it has at least 100 rows,
+        and each has a different pair of places. If the declaration states that a row is one trip or names a column of
+        trips or weights, or if a named column is missing, an empty list and False.
 
     Raises:
         OdError: the file cannot be read.
@@ -204,7 +201,7 @@ def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) ->
                 ),
             ]
             rows, pairs, *are_numbers = file.relation.limit(_FIRST_ROWS).aggregate(", ".join(wanted)).fetchall()[0]
-    except READING_ERRORS as error:
+    except reading_errors() as error:
         raise unreadable(source, form, error) from None
     numeric = dict(zip(texts, are_numbers, strict=True))
     judged = {name: is_number_type(kind) or numeric.get(name, False) for name, kind in types.items()}

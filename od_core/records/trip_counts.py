@@ -1,4 +1,4 @@
-"""Count trips by leaf pair in tree order.
+"""Count trips by leaf pair (origin zone, destination zone) in tree order.
 
 The counts stay confidential until ``measure`` in ``od_core.flows.estimation.top_down`` adds noise. They are not printed
 or put into messages, and they are stored only in memory or in the confidential folder.
@@ -43,10 +43,10 @@ FEW_PAIRS = 16
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TripCounts:
-    """Confidential: the trips of every leaf pair that has any, sorted by rank in the flow tree.
+    """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in tree order.
 
     Attributes:
-        rank: rank of each leaf pair; strictly ascending; shape (pairs,).
+        rank: position of each leaf pair in tree order; strictly ascending; shape (pairs,).
         before: number of trips of all earlier pairs, for each pair, then the number of all trips; strictly ascending;
             shape (pairs + 1,).
 
@@ -65,12 +65,12 @@ class TripCounts:
         return "TripCounts(confidential)"
 
     def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield ``rank`` and ``before`` once, as one piece."""
+        """Yield the arrays ``rank`` and ``before`` once, as one block."""
         yield self.rank, self.before
 
     @property
     def total(self) -> int:
-        """Number of trips, n."""
+        """Number of all trips."""
         return int(self.before[-1])
 
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
@@ -103,7 +103,7 @@ class TripCounts:
 
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts of leaf pairs given in any order. Equal pairs are summed, pairs without trips left out."""
+        """Count leaf pairs given by zone numbers and trips, shape (pairs,), in any order. Equal pairs are summed."""
         return cls.from_ranks(tree, tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
 
     @classmethod
@@ -126,22 +126,22 @@ def count_trips(
     fault_threshold: Fraction = FAULT_THRESHOLD,
     one_row_a_trip: bool = False,
 ) -> TripCounts:
-    """Assign each record to its zones, and count the trips of each leaf pair.
+    """Assign each record to its zones, and count the trips of each leaf pair (origin zone, destination zone).
 
     If the unit is a user, a record without a user id (missing or blank) is a fault and is dropped. Of the remaining
-    records of a user, at most m are counted. If the unit bounds weights, :mod:`od_core.records.weights` defines how
-    many trips a record counts.
+    records of a user, at most m (the contribution bound) are counted. If the unit bounds weights,
+    :mod:`od_core.records.weights` defines how many trips a record counts.
 
     Args:
         flows: as in :func:`place_trips`. If the unit is a user: one row per trip, with the unit's column of user ids
             (text or whole numbers). If the unit bounds weights: one row per record, with column ``weight``.
         tree, fault_threshold: as in :func:`place_trips`.
-        unit: what is protected.
+        unit: the privacy unit.
         key: secret of 32 to 64 bytes, chosen without using the data. It decides which trips of a user are counted. Not
             used for unit ``trip``.
         period: period of the records. Other trips of a user are chosen in another period.
         one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights,
-            unread columns of numbers, or with a name such as ``count``, are refused.
+            an unread column is refused if it contains numbers or has a name such as ``count``.
 
     Raises:
         OdError: :func:`place_trips` raised it; the unit is a user, and its column is missing or contains neither text
@@ -175,13 +175,14 @@ def place_trips(
 ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
     """Confidential: return origin zone, destination zone and trips of the valid records; shape (valid records,) each.
 
-    A record whose zone is not listed is assigned to the geography's ``unknown`` zone. If there is none, the record is
-    dropped. Neither depends on any other record (``docs/explanation/privacy.md``).
+    Zones are numbers of the geographies. A record whose zone is not listed is assigned to the geography's ``unknown``
+    zone. If there is no such zone, the record is dropped. The treatment of a record depends on no other record
+    (``docs/explanation/privacy.md``).
 
     Args:
-        flows: text columns ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip.
-            An optional column ``in_period`` (true or false) marks the records of the period. All others are faults and
-            are dropped.
+        flows: text columns ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip. An
+            optional column ``in_period`` (true or false) marks the records of the period. All others are faults and are
+            dropped.
         tree: the public flow tree.
         fault_threshold: largest share of the trips that may be faulty.
 
@@ -196,7 +197,7 @@ def place_trips(
 def _placed(
     flows: pd.DataFrame, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | None = None
 ) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return each record's origin zone, destination zone, trips and whether it counts; shape (records,) each.
+    """Return each record's origin zone, destination zone, trips and whether it is counted; shape (records,) each.
 
     ``is_whole`` is a mask of the records that have the user id or weight that the unit requires; None if all have.
     """
@@ -218,12 +219,7 @@ def _placed(
 def _lost_zeros(
     flows: pd.DataFrame, origins: tuple[Numbers, Geography], destinations: tuple[Numbers, Geography]
 ) -> bool:
-    """Return whether most unlisted codes are listed when padded with zeros to the usual length of the codes.
-
-    Args:
-        flows: the records.
-        origins, destinations: zone number of each record (-1 if unlisted), and the geography.
-    """
+    """Return whether most unlisted zone codes (number -1) are listed after padding with zeros to the usual length."""
     unlisted = listed = 0
     for column, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
         codes = pd.Series(texts(flows[column][numbers < 0]).drop_null().to_pylist(), dtype="str")
@@ -327,7 +323,7 @@ def _ascends(values: NDArray[np.int64]) -> bool:
 
 @kernel
 def _append_position(rank, bits):  # type: ignore[no-untyped-def]  # compiled
-    """Replace each rank by a word that consists of the rank and its position."""
+    """Replace each rank by a word that combines the rank and its position in the array."""
     for i in range(len(rank)):
         rank[i] = (rank[i] << bits) | i
 
@@ -342,7 +338,7 @@ def _gather_by_position(words, bits, trips, trips_out):  # type: ignore[no-untyp
 
 @kernel
 def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Sum the trips of equal ranks, and move the pairs with trips to the front, in place. Return how many there are."""
+    """Sum the trips of equal ranks, and move pairs with trips to the front, in place. Return the number of pairs."""
     pairs = 0
     for i in range(len(rank)):
         if trips[i] == 0:
@@ -357,7 +353,7 @@ def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
-    """Add the trips of each child to ``noisy``. ``first_zone`` and ``area_of`` are of the side that is refined."""
+    """Add each child's trips to ``noisy``. ``first_zone`` and ``area_of`` are of the geography that is refined."""
     start = 0
     for parent in range(len(first_rank)):
         base, width, child = first_rank[parent], whole_zones[parent], first_child[parent]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -26,19 +25,16 @@ from od_core.records.contribution_bound import texts
 from od_core.records.faults import not_counted
 
 WEIGHT = "weight"
-"""Name of the column of weights, in frames and in the confidential folder."""
+"""Name of the column of weights, in data frames and in loaded records."""
 
 IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), false)"
-"""SQL condition, for DuckDB and Spark, that a record has a valid weight.
-
-In both, NaN is greater than infinity, so the condition excludes it.
-"""
+"""SQL condition, for DuckDB and Spark, that a weight is valid. NaN is not, because it is greater than infinity."""
 
 
 def counted_trips(max_weight: int) -> str:
-    """Return SQL for the number of trips that a record counts. It is NULL if the weight is not valid.
+    """Return SQL for the number of trips that a record counts: its weight, rounded and limited to ``max_weight``.
 
-    The SQL reads the column ``weight``, which must have the type DOUBLE.
+    The SQL reads the column ``weight``, which must have the type DOUBLE. The result is NULL if the weight is not valid.
     """
     return f"CASE WHEN {IS_WEIGHT} THEN CAST(least(round({WEIGHT}), {max_weight:d}) AS BIGINT) END"
 
@@ -48,7 +44,7 @@ def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], ND
 
     Args:
         flows: frame with column ``weight``: numbers, or text as in a file of records.
-        max_weight: the bound W.
+        max_weight: the bound on weights.
 
     Raises:
         OdError: the column occurs twice, or contains neither numbers nor text.
@@ -72,6 +68,8 @@ def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], ND
         SELECT coalesce(trips, 0) AS trips, trips IS NOT NULL AS has_weight
         FROM (SELECT {counted_trips(max_weight)} AS trips FROM ({numbers}))
     """  # noqa: S608  # a number, and names of our own
+    import duckdb  # takes a third of a second, and only weights need it
+
     try:
         with memory_database() as connection:
             connection.register("weights", pa.table({"value": weights}))
@@ -85,7 +83,7 @@ def check_weight_column(unit: PrivacyUnit, names: Sequence[str]) -> None:
     """Raise OdError if records have weights without a declared bound, or no weights although a bound is declared.
 
     Args:
-        unit: what is protected.
+        unit: the privacy unit.
         names: columns that the records have.
     """
     if unit.max_weight is None:

@@ -35,7 +35,7 @@ class ZoneList:
         joined: columns, by level. The codes of such a level are joined from the codes in these columns.
         parents: columns of an area and of its parent, if the file lists all areas instead of the zones; else None.
         unknown: code of a listed zone for records from unlisted places, or None.
-        unknown_area: code of an area that is added at every level for such records, or None.
+        unknown_area: code of an area that is added at every level for records from unlisted places, or None.
         version: the publisher's name for this list, or None. It is published.
         coordinates: columns of latitude and longitude, or None. They are published.
     """
@@ -72,11 +72,7 @@ class ZoneList:
                 check_codes([getattr(self, name)], name)
 
     def geography(self, folder: Path) -> Geography:
-        """Read the file, and return the geography. The path of the file is relative to ``folder``.
-
-        Raises:
-            OdError: :func:`read_zones` or :func:`geography_from` raised it. The message names the file.
-        """
+        """Return the geography in the file, whose path is relative to ``folder``. Raises OdError if it is faulty."""
         path = folder / self.file
         return _geography(self, path, file_digest(path) if path.is_file() else None)
 
@@ -86,7 +82,7 @@ class ZoneList:
         return self.unknown is not None or self.unknown_area is not None
 
     def kept_as(self, file: str) -> ZoneList:
-        """Return the zone list that describes a file written from ``Geography.to_frame`` of this list's geography."""
+        """Return the zone list that reads this list's geography from a file written with ``Geography.to_frame``."""
         return ZoneList(
             file,
             self.levels,
@@ -171,10 +167,7 @@ def read_zones(path: Path) -> pd.DataFrame:
 
 
 def _refuse_other_text(path: Path) -> None:
-    """Raise OdError if a text is UTF-16, or if its first line has another delimiter and no comma.
-
-    Errors of opening and decoding the file pass through unchanged.
-    """
+    """Raise OdError if a text is UTF-16, or if its first line has another delimiter and no comma."""
     with open_bytes(path) as file:
         first = file.readline()
     if first.startswith(_UTF16):

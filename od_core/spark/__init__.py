@@ -1,1 +1,1 @@
-"""Count records, and run the parts of a release, on Spark. No other package imports PySpark."""
+"""Count records, and run the parts of a release, on Spark. No other package of this project imports PySpark."""

@@ -1,10 +1,10 @@
 """Confidential: count the trips of every leaf pair in Spark, for records that may not leave their data lake.
 
-The SQL that finds and counts ranks (:mod:`od_core.records.count_query`) and the files of counts are the same as with
-DuckDB. No value of a record is in a query plan or in the result of a task: plans contain no literals from the records,
-the key and the period are passed as a relation, and a task writes files, returns one word and catches all exceptions.
-
-See ``docs/how-to/parts-and-spark.md``.
+The SQL that counts the trips of each rank, the number of a leaf pair in tree order
+(:mod:`od_core.records.count_query`), and the files of counts are the same as with DuckDB. No value of a record is in a
+query plan or in the result of a task: plans contain no literals from the records, the secret key and the period are
+passed as a relation, and a task writes files, returns one word and catches all exceptions. See
+``docs/how-to/parts-and-spark.md``.
 """
 
 from __future__ import annotations
@@ -68,12 +68,10 @@ def count_in_spark(
 ) -> CountFiles:
     """Count the records of a period by leaf pair in Spark, and write the counts to files in tree order.
 
-    The counts equal those of :func:`od_core.records.count_records.count_records`.
-
-    The operator provides the session, which may be classic or Spark Connect. Its executors must have this package
-    installed and must reach the store. ``spark.sql.shuffle.partitions`` sets the number of parts into which the ranks
-    are cut. The logs, the event log and the user interface of the session may show true counts. They are therefore
-    confidential (``docs/how-to/parts-and-spark.md``).
+    The counts equal those of :func:`od_core.records.count_records.count_records`. The session may be classic or Spark
+    Connect. Its executors must have this package installed and must reach the store. ``spark.sql.shuffle.partitions``
+    sets the number of tasks that write counts. The logs, the event log and the user interface of the session may show
+    true counts, so they are confidential (``docs/how-to/parts-and-spark.md``).
 
     Args:
         session: the Spark session.
@@ -87,12 +85,9 @@ def count_in_spark(
         store: store for the files of counts. Details of failed tasks go to its folder ``errors``.
         folder: folder in the store. Each attempt needs a new folder. After every exception, this function removes it.
         unit, key, fault_threshold: as in :func:`od_core.records.count_records.count_records`.
-        record_format: format of which only the categories, the codes of no place, ``outside_period``, the columns of
-            estimates and ``one_row_a_trip`` are used.
+        record_format: format of the records, of which only ``categories``, ``nowhere`` (codes that name no place),
+            ``outside_period``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
-
-    Returns:
-        The files of counts.
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
@@ -129,9 +124,9 @@ def count_in_spark(
 
 
 class _Relations:
-    """The relations that the shared SQL reads, as temporary views with names that no other query uses.
+    """Temporary views of the relations that the SQL of :mod:`od_core.records.count_query` reads.
 
-    The views are dropped at the end of the context.
+    No other query uses the names of the views. The views are dropped at the end of the context.
     """
 
     def __init__(self, session: SparkSession, records: DataFrame, tree: FlowTree, secret: pa.Table | None) -> None:
@@ -144,7 +139,7 @@ class _Relations:
         self._views: list[str] = []
 
     def __enter__(self) -> _Relations:
-        common = [f"{name} AS (SELECT * FROM {self.named(name, frame)})" for name, frame in self._relations.items()]  # noqa: S608  # our own
+        common = [f"{name} AS (SELECT * FROM {self.named(name, frame)})" for name, frame in self._relations.items()]  # noqa: S608  # our own SQL
         self._with = f"WITH {', '.join(common)}"
         return self
 
@@ -161,16 +156,16 @@ class _Relations:
         return view
 
     def sql(self, text: str) -> DataFrame:
-        """Return the result of a query that reads the relations by the names in the shared SQL."""
+        """Return the result of a query that uses the relations' names in ``count_query``, such as ``records``."""
         return self._session.sql(f"{self._with} {text}")
 
 
 @dataclass(frozen=True, repr=False)
 class _WriteCounts:
-    """A task that writes the counts of one partition to files and returns one word: whether it succeeded.
+    """A task that writes the counts of one partition to files and returns one word, which states whether it succeeded.
 
-    The task writes a summary last, which lists its files. If a partition is processed twice, only the first summary is
-    stored, and only the files that it lists are used.
+    Last, the task writes a summary that lists its files. If a partition is processed twice, only the first summary is
+    stored, and only the files in this summary are used.
     """
 
     store: Store
@@ -199,7 +194,7 @@ class _WriteCounts:
 
 
 def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[CountFile], Tally]:
-    """Return the descriptions of the files that all tasks wrote, and the sum of their tallies.
+    """Return the descriptions of the files that all tasks wrote, and the total numbers of counted and faulty trips.
 
     Raises:
         OdError: a task failed or wrote no summary.
@@ -222,7 +217,7 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
 
 
 def _check_counts(records: DataFrame) -> None:
-    """Raise OdError if a count is invalid or their sum is too large. Spark returns only which faults occur."""
+    """Raise OdError if a count is invalid or the counts' sum is too large. Spark returns only the kinds of faults."""
     from pyspark.sql import functions as F  # noqa: N812
 
     trips = F.col("trips")
@@ -236,9 +231,9 @@ def _check_counts(records: DataFrame) -> None:
 
 @contextmanager
 def _spark_errors_stay_inside() -> Iterator[None]:
-    """Replace exceptions of Spark in this context by an OdError whose message contains no values.
+    """Replace exceptions of Spark in this context by an OdError that quotes Spark only in its confidential detail.
 
-    Messages of Spark may quote rows, so they go into the confidential detail.
+    Messages of Spark may quote rows.
     """
     try:
         yield

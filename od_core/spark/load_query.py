@@ -1,7 +1,7 @@
-"""Confidential: select records and their columns from a Spark table, with the same values as ``load_records``.
+"""Confidential: read records from a Spark table, with the same values as :func:`od_core.records.load.load_records`.
 
 Each record is read from its own fields alone. A value that cannot be converted becomes NULL, and its record becomes a
-fault. Query plans contain only names of columns and the content of the declaration.
+fault. Query plans contain only names of columns and the content of the release's declaration.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _CORRECT = "correct the table of records, or the columns named in the configurat
 
 
 class SparkQuery:
-    """The query that reads the records in a Spark data frame.
+    """A query that reads the records in a Spark data frame.
 
     Args:
-        frame: the table.
-        columns: names of its columns.
-        form: format of the records, as in :func:`od_core.spark.counting.count_in_spark`.
+        frame: the data frame, with one row per record.
+        columns: names of the columns of the data frame.
+        form: format of the records; see ``record_format`` of :func:`od_core.spark.counting.count_in_spark`.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
 
     Raises:
-        OdError: a column is missing, the column of trips contains estimates, or an unnamed column may contain the trips
-            of a row.
+        OdError: a column is missing, the column of trips contains estimates, or a column that ``columns`` does not name
+            may contain the trips of a row.
     """
 
     def __init__(self, frame: DataFrame, columns: RecordColumns, form: RecordFormat, time_zone: str | None) -> None:
@@ -58,10 +58,10 @@ class SparkQuery:
         refuse_unclear(unnamed_columns(kinds, columns, form), "the table of records")
 
     def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
-        """Return a data frame of the records, with the columns origin, destination and in_period.
+        """Return a data frame of the records, with the columns origin, destination and in_period (a Boolean).
 
-        If they are named, it also has the columns trips, weight and person. ``person`` is the user id as text, or NULL
-        if it is not valid.
+        It also has the columns trips, weight and person if the columns of the query name them. ``person`` is the user
+        id as text, or NULL if the id is not valid.
 
         Args:
             period: period of the records.
@@ -71,7 +71,7 @@ class SparkQuery:
         Raises:
             OdError: a column has the wrong type.
         """
-        from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+        from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
         columns, form = self._columns, self._form
         is_inside = F.lit(True) if columns.date is None else self._is_inside(columns.date, period)
@@ -94,7 +94,7 @@ class SparkQuery:
         return frame.select(*fields)
 
     def _column(self, name: ColumnName) -> tuple[Column, str, str]:
-        """Return a column, its name as the table writes it, and its type."""
+        """Return a column, its name in the data frame, and the name of its type."""
         from pyspark.sql import functions as F  # noqa: N812
 
         found = str(column_in(name, list(self._types)))
@@ -102,9 +102,9 @@ class SparkQuery:
         return F.col(f"`{quoted}`"), found, self._types[found]
 
     def _placed(self, name: ColumnName, geography: Geography) -> Column:
-        """Return the column of zone codes. Codes of no place are replaced by the geography's ``unknown`` zone, if any.
+        """Return a column of zone codes, in which codes that name no place become the geography's ``unknown`` zone.
 
-        Codes that are zones of the geography stay unchanged. Raises OdError if the column has the wrong type.
+        If there is no such zone, all codes are unchanged. Raises OdError if the column has the wrong type.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -120,12 +120,12 @@ class SparkQuery:
         return F.when(is_nowhere, F.lit(geography.unknown)).otherwise(code)
 
     def _is_inside(self, name: ColumnName, period: Period) -> Column:
-        """Return the column of whether a record is of the period. It is NULL for a record without a valid date."""
+        """Return a Boolean column that tells whether a record's date is in the period, or NULL without a valid date."""
         from pyspark.sql import functions as F  # noqa: N812
 
         column, found, kind = self._column(name)
         if kind == "timestamp" and self._time_zone is not None:
-            # The local time is treated as UTC, so that the time zone of the session has no effect.
+            # Local times are compared as if they were UTC, so that the time zone of the session has no effect.
             local = F.unix_micros(F.from_utc_timestamp(column, self._time_zone))
             first, end = ((day - _EPOCH).days * _MICROSECONDS for day in (period.first, period.end))
             return (local >= F.lit(first)) & (local < F.lit(end))

@@ -1,7 +1,7 @@
-"""Open Spark sessions that may run parts of a release, and check sessions that others opened.
+"""Open Spark sessions that may run parts of a release, and check sessions that were opened elsewhere.
 
-Such a session must not repeat tasks. A session opened here also writes nothing where other users can read it, as far as
-its settings control this.
+A session that runs parts must not repeat tasks. A session that is opened here also writes no file that other users can
+read, as far as Spark's settings control this.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from od_core.errors import OdError
+from od_core.extras import require
 from od_core.ledger.lock import LOCK_NAME, exclusive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NO_DUMPS = "-XX:-HeapDumpOnOutOfMemoryError -XX:-CreateCoredumpOnCrash -XX:+SuppressFatalErrorMessage"
-"""Options that keep a crashing Java virtual machine from writing its memory to disk."""
+"""Java options that prevent a crashing virtual machine from writing its memory to disk."""
 
 _REMOTE = {"spark.sql.session.timeZone": "UTC"}
 
@@ -42,15 +43,13 @@ _SAFE = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
     **_REMOTE,
 }
-"""Settings of a session opened here.
-
-The event log and the user interface would show true counts. Temporary files and logs would contain values.
-"""
+"""Spark settings of a session on a master. Without them, the event log and the user interface would show true counts,
+and temporary files and logs would contain values of records."""
 
 _SCRATCH = "spark-"
 
 _QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers with which PySpark writes error messages, including the values in them, to standard error."""
+"""Loggers with which PySpark writes error messages, which may quote records, to standard error."""
 
 
 @contextmanager
@@ -62,12 +61,11 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
             ``local[4]`` or ``spark://host:port``.
         folder: confidential folder. A classic session writes its files on this machine to a subfolder of mode 0700. The
             subfolder is removed at the end. If this process is killed, the next session removes it.
-        settings: Spark settings that add to or replace those of this module. Operators are responsible for everything
-            that these do not cover: the user interface, event log, encryption and logs of a server, and the logs of
-            executors on other machines.
+        settings: Spark settings that add to or replace those of this module. The user interface, event log, encryption
+            and logs of a server, and the logs of executors on other machines, are set by their operators.
 
     Yields:
-        The session. It is stopped at the end of the context.
+        The session, which is stopped at the end of the context.
 
     Raises:
         OdError: PySpark is not installed; the session cannot be opened; this process already has another session; or
@@ -89,8 +87,7 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
 def _scratch(folder: Path) -> Iterator[Path]:
     """Yield a new folder of mode 0700, which is removed at the end of the context.
 
-    Folders that killed processes left are also removed. They are recognised by their lock, which no process has any
-    more.
+    Folders of killed processes, whose locks are free, are also removed.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in folder.glob(f"{_SCRATCH}*"):
@@ -109,8 +106,8 @@ def _scratch(folder: Path) -> Iterator[Path]:
 def check_session(session: SparkSession) -> None:
     """Check that a session does not repeat tasks by itself, as far as its settings can be read.
 
-    If a task is repeated, the protocol of :mod:`od_core.flows.parts` prevents a second draw. But then the draw of the
-    part may be lost, and drawing it again costs budget (``docs/explanation/parts.md``).
+    If a task is repeated, :mod:`od_core.flows.parts` prevents a second draw of the noise. But the first draw of the
+    part may then be lost, and a new draw costs budget (``docs/explanation/parts.md``).
 
     Raises:
         OdError: the session starts a task twice (``OD-SPARK-SPECULATION``) or retries a failed task
@@ -121,11 +118,7 @@ def check_session(session: SparkSession) -> None:
 
 
 def quiet_spark() -> None:
-    """Suppress two kinds of PySpark messages on standard error.
-
-    These are error messages, which quote values, and the warning about the version of pandas, which our Spark jobs do
-    not use.
-    """
+    """Suppress PySpark's error messages on standard error, which quote values, and its irrelevant pandas warning."""
     from pyspark.logger import PySparkLogger
 
     for name in _QUOTING_LOGGERS:
@@ -134,17 +127,12 @@ def quiet_spark() -> None:
 
 
 def _require_spark() -> None:
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise OdError(
-            "OD-SPARK-ABSENT", "PySpark is not installed", next_step="pip install -e '.[spark]' in the project's folder"
-        ) from None
+    require("spark")
     quiet_spark()
 
 
 def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session, and return it. A classic session writes its temporary files to ``scratch``."""
+    """Start a session, and return it. A classic session writes its temporary files to the folder ``scratch``."""
     from pyspark.sql import SparkSession
 
     remote = address.startswith("sc://")
@@ -171,7 +159,7 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
 
 
 def _of_master(address: str) -> dict[str, str]:
-    """Return the settings for a master. With a ``local`` master, only connections from this machine are accepted."""
+    """Return the Spark settings for a master. A ``local`` master accepts connections from this machine only."""
     here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return {"spark.master": address} | (here if address.startswith("local") else {})
 
@@ -181,7 +169,7 @@ def _driver_options(scratch: Path) -> str:
 
 
 def _settings_of(session: SparkSession) -> Callable[[str], str | None]:
-    """Return a function that returns the value of a setting, or None if it has no value or cannot be read."""
+    """Return a function from the name of a Spark setting to its value, or None if it has none or cannot be read."""
     from pyspark.errors import PySparkException
 
     def setting(name: str) -> str | None:
@@ -210,7 +198,7 @@ def _refuse_repetition(setting: Callable[[str], str | None]) -> None:
 
 
 def _attempts(setting: Callable[[str], str | None]) -> int:
-    """Return the largest number of attempts per task.
+    """Return the largest number of times that Spark runs a task that fails.
 
     On a ``local`` master it is 1, or the second number in a master such as ``local[4, 2]``. On other masters it is
     ``spark.task.maxFailures``, whose default is 4. If the master cannot be read, the default is taken as 1.

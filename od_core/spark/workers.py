@@ -1,9 +1,8 @@
 """Run tasks on Spark executors. A task takes a short text, its descriptor, and returns a short text, its outcome.
 
-A data frame never contains noise. Spark computes a frame again if it is used twice, if an executor loses it, or if a
-task is retried, and the frame would then contain other noise (``docs/explanation/parts.md``). So every job consists of
-the relation of descriptors, one exchange and one function. The function stores its results in a
-:class:`od_core.ledger.object_store.Store`.
+No data frame contains noise: Spark computes a frame again if it is used twice, if an executor loses it, or if a task is
+retried, and the frame would then contain other noise (``docs/explanation/parts.md``). Every job therefore distributes
+the descriptors and calls one function, which stores its results in a :class:`od_core.ledger.object_store.Store`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_FAILED = "OD-TASK-FAILED"
-"""Outcome of a task that raised an exception, although a task must not raise. The exception is not passed on."""
+"""Outcome of a task that raised an exception, although tasks must not. The exception is discarded."""
 
 _Batches = Iterator[pa.RecordBatch]
 
@@ -35,7 +34,7 @@ class SparkWorkers:
     The executors must have this package installed.
 
     Attributes:
-        session: the session, which :func:`od_core.spark.session.check_session` must accept.
+        session: the session, which must not repeat tasks (:func:`od_core.spark.session.check_session`).
 
     Raises:
         OdError: the session repeats tasks by itself.
@@ -49,7 +48,7 @@ class SparkWorkers:
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
         """Run a task on every descriptor, and return the outcomes in the same order.
 
-        Each descriptor is one Spark task, which runs on one thread.
+        Each descriptor is processed by one Spark task on one thread.
 
         Raises:
             OdError: the job failed (``OD-SPARK-JOB``). Spark's own message may quote a value, so it is in the
@@ -63,7 +62,7 @@ class SparkWorkers:
         try:
             parts = self.session.createDataFrame(table, "part INT, descriptor STRING").repartitionById(count, "part")
             rows = parts.mapInArrow(_each(task), "part INT, outcome STRING").collect()
-        except Exception as error:  # noqa: BLE001  # whatever Spark raises, in either kind of session
+        except Exception as error:  # noqa: BLE001  # of classic Spark or Spark Connect
             raise _failed_job(f"{type(error).__name__}: {error}") from None
         outcomes = dict(sorted((row.part, row.outcome) for row in rows))
         if len(rows) != count or list(outcomes) != list(range(count)):
@@ -72,7 +71,7 @@ class SparkWorkers:
 
 
 def _each(task: Task) -> Callable[[_Batches], _Batches]:
-    """Return the function that executors run: it converts batches of descriptors to batches of outcomes."""
+    """Return the function that executors run, which converts batches of descriptors to batches of outcomes."""
 
     def outcomes(batches: _Batches) -> _Batches:
         for batch in batches:
@@ -83,9 +82,9 @@ def _each(task: Task) -> Callable[[_Batches], _Batches]:
 
 
 def _outcome(task: Task, descriptor: str) -> pa.Scalar:
-    """Return the outcome of a task, or ``TASK_FAILED`` if it raised an exception.
+    """Run a task, and return its outcome, or ``TASK_FAILED`` if the task raised an exception.
 
-    No exception passes through, because Spark would log it with the values that it quotes.
+    No exception is passed on, because Spark would log it with the values that it quotes.
     """
     try:
         with on_one_thread():

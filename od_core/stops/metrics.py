@@ -15,12 +15,12 @@ from od_core.stops.geometry.grid import Counts, Points
 from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals, checked_ranges
 
 HEADLINE_SHARE = 1000
-"""The number of trips divided by this is the headline floor, the first default floor of :func:`evaluate_stops`. With
-lower floors, the mean error mostly reflects queries of empty space."""
+"""Divisor of the number of trips that gives the first default floor (lower limit of the divisor of an error) of
+:func:`evaluate_stops`. With lower floors, the mean error mostly reflects queries of empty space."""
 
 
 class ReleasedBoxes(Protocol):
-    """A release with a table of boxes."""
+    """The interface of a release with a table of boxes."""
 
     @property
     def boxes(self) -> pd.DataFrame:
@@ -74,17 +74,14 @@ def evaluate_stops(
 
 
 def headline_floors(trips: int) -> tuple[float, float]:
-    """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips, and 1.
-
-    If there are no trips, the first floor is 1 / 1000.
-    """
+    """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips (at least 1), and 1."""
     return max(trips, 1) / HEADLINE_SHARE, 1.0
 
 
 def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
-    """Return the mean of |answered - true| / max(true, floor) over all queries.
+    """Return the mean of |answered - true| / max(true, floor) over one or more queries.
 
-    Both arrays have shape (queries,), with at least one query.
+    ``true`` has the true answers and ``answered`` the released answers, in trips; shape (queries,) each.
 
     Raises:
         OdError: The floor is not above 0.
@@ -95,7 +92,7 @@ def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
 
 
 def true_answers(points: Points, ranges: Ranges) -> Counts:
-    """Return the number of points in each range; shape (queries,). The result is confidential."""
+    """Return the number of trips, given as points, in each range; shape (queries,). The result is confidential."""
     if not len(points):
         return np.zeros(len(ranges), dtype=np.int64)
     inside: Counts = BoxIndex.of(points, points).answers(np.ones(len(points)), ranges).astype(np.int64)

@@ -39,10 +39,10 @@ class PlaceColumns:
 
 @dataclass(frozen=True, eq=False)
 class PlaceList:
-    """The public list of places, and the map that contains them.
+    """The public list of places, such as zones or stations, and the map that contains them.
 
     Attributes:
-        table: code, longitude and latitude of each place; one row per place, in the order of the list.
+        table: code, longitude and latitude of each place; one row per place.
         columns: names of the columns of ``table``.
         map: the map that contains all places.
         cells: cell of each place in longitude and latitude, in the order of the list; shape (places, 2).
@@ -105,7 +105,7 @@ class PlaceList:
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """Number of places, under the name ``places``."""
+        """A dictionary with the number of places under the key ``places``."""
         return {"places": len(self.table)}
 
     def to_frame(self) -> pd.DataFrame:
@@ -114,23 +114,20 @@ class PlaceList:
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Create an error with a confidential detail.
-
-    The detail quotes the list. If a path is wrong, the file that was read as the list may be the records.
-    """
+    """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
     next_step = "correct the list of places or the configuration"
     return OdError(code, message, next_step=next_step, confidential_detail=detail)
 
 
 def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = FAULT_THRESHOLD) -> Trajectories:
-    """Return the records of a Parquet file as trips on the map. The result is confidential.
+    """Return the records of a Parquet file as trips between the places of a list. The result is confidential.
 
-    A record is faulty if it has an unlisted place or is from another period. Faulty records are dropped. Whether a
-    record is faulty does not depend on other records.
+    A record is faulty if one of its places is not listed, or if its date is outside the period of the file. Faulty
+    records are dropped. Whether a record is faulty does not depend on other records.
 
     Args:
         records: Parquet file written by :func:`od_core.records.load.load_records`. Its records have an origin, a
-            destination, and one stop for each further place that the map names.
+            destination, and one stop for each further place of a trip.
         places: the public list of places.
         fault_threshold: largest accepted share of faulty records.
 
@@ -149,12 +146,12 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
             codes = pa.array(places.codes, pa.string())
             connection.register("places", pa.table({"code": codes, "number": np.arange(len(codes), dtype=np.int32)}))
             placed = f"SELECT in_period, {numbers} FROM {parquet_rows(records)} AS records {joins}"  # noqa: S608  # checked names
-            counted, faulty = connection.sql(
-                f"SELECT count(*), count(*) FILTER (WHERE NOT ({sound})) FROM ({placed})"  # noqa: S608  # our own
+            counted, faulty = connection.execute(
+                f"SELECT count(*), count(*) FILTER (WHERE NOT ({sound})) FROM ({placed})"  # noqa: S608  # our own SQL
             ).fetchall()[0]
             refuse_too_many_faults(faulty, counted, fault_threshold)
             table = connection.sql(
-                f"SELECT {', '.join(stages)} FROM ({placed}) WHERE {sound}"  # noqa: S608  # our own
+                f"SELECT {', '.join(stages)} FROM ({placed}) WHERE {sound}"  # noqa: S608  # our own SQL
             ).to_arrow_table()
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None

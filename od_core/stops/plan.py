@@ -1,4 +1,4 @@
-"""Plan what a release of trips with stops will measure and what it costs, from public facts alone."""
+"""Plan the measurement of a release of trips with stops and its cost, from public facts alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from od_core.stops.mechanisms.mechanism import StopsMechanism
 
 @dataclass(frozen=True)
 class StopsStep(Step):
-    """The only step of a release, which draws the whole tree of boxes and their noisy counts.
+    """The only step of a release of trips with stops, which draws the whole tree of boxes and their noisy counts.
 
     Every path from the root of the tree to a leaf costs epsilon. Each trip is on one path only, so the whole step costs
     epsilon.
@@ -42,23 +42,23 @@ class StopsStep(Step):
 
     @property
     def charge(self) -> Charge:
-        """See :attr:`od_core.privacy.plan.Step.charge`."""
+        """The charge that the ledger reserves for one draw: ``epsilon``."""
         return Charge(epsilon=self.epsilon)
 
     @property
     def largest_variance(self) -> Fraction:
-        """Upper bound of the variance of the noise in ``scales``."""
+        """Upper bound of the variance of the noise in ``scales``: 2 scale^2 for the largest scale."""
         return 2 * max(scale for _, scale in self.scales) ** 2
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
-        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
+        """Sensitivity and exact scales of the noise by name, ready for JSON."""
         return {"sensitivity": self.sensitivity} | {f"scale_of_{name}": str(scale) for name, scale in self.scales}
 
 
 @dataclass(frozen=True, eq=False)
 class StopsPlan(Plan):
-    """The single step of a release, with the public facts that determine it.
+    """The single step of a release of trips with stops, with the public facts that determine it.
 
     Attributes:
         grid, unit, budget, mechanism: see :func:`plan_stops`.
@@ -84,11 +84,11 @@ class StopsPlan(Plan):
 
     @property
     def step(self) -> StopsStep:
-        """The single step."""
+        """The single step, which measures all boxes."""
         return self.steps[0]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a table of ``step.scales``: noise_on (the purpose) and scale (rounded up); one row per purpose."""
+        """Return a table with one row per noise scale: noise_on (the purpose of the noise) and scale (rounded up)."""
         return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
 
     def _own_facts(self) -> dict[str, Any]:

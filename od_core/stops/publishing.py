@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS stops_boxes (
 
 
 class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
-    """The kind of releases of trips with stops.
+    """The functions that certify, write, store, read and verify releases of trips with stops.
 
     Whenever a bundle is read, the integer counts are computed again from the published noisy counts.
     """
@@ -59,7 +59,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     staging = StagedStops
 
     def facts(self, release: StopsRelease) -> dict[str, Any]:
-        """See :meth:`od_core.publication.kind.Kind.facts`."""
+        """Return the facts of a certificate that only trips with stops have, such as the numbers of boxes and trips."""
         step = release.plan.step
         return {
             "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
@@ -76,7 +76,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         }
 
     def guarantee(self, plan: StopsPlan, spent: Spent) -> dict[str, str]:
-        """See :meth:`od_core.publication.kind.Kind.guarantee`."""
+        """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
         return pure_sentences(plan.unit, spent, plan.acceptance, public="the grid", with_it=", with all its stops")
 
     def summary(self, release: StopsRelease) -> pd.DataFrame:
@@ -108,7 +108,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map))]
 
     def notes(self, release: StopsRelease, _certificate: dict[str, Any]) -> list[str]:
-        """See :meth:`od_core.publication.kind.Kind.notes`."""
+        """Return the codebook's note on the map; an empty list if the plan has no map."""
         if (on_map := release.plan.map) is None:
             return []
         return [
@@ -120,21 +120,21 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         ]
 
     def report(self, release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
-        """See :meth:`od_core.publication.kind.Kind.report`."""
+        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
         return stops_report(release, certificate, context)
 
     def pictures(self, release: StopsRelease, certificate: dict[str, Any]) -> Mapping[str, Markup]:
-        """See :meth:`od_core.publication.kind.Kind.pictures`."""
+        """Return the report's maps of trips, as SVG by title; none if the plan has no map."""
         return stops_pictures(release, certificate)
 
     def open(self, bundle: Path) -> StopsRelease:
-        """See :meth:`od_core.publication.kind.Kind.open`."""
+        """Return the release in a bundle's folder; see :func:`open_stops`."""
         return open_stops(bundle)
 
     def measure(
         self, plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements
     ) -> Sequence[tuple[Step, NoisyVector]]:
-        """See :meth:`od_core.publication.kind.TableKind.measure`."""
+        """Return the step of a plan with its noisy values; see :func:`od_core.stops.release.measure_plan`."""
         return measure_plan(plan, counted, noise, measurements)
 
     def estimate(
@@ -145,15 +145,15 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         spent: Spent,
         noise: str | None,
     ) -> StopsRelease:
-        """See :meth:`od_core.publication.kind.TableKind.estimate`."""
+        """Return the release of a plan with the given noisy values; see :func:`od_core.stops.release.estimated`."""
         return estimated(plan, measured, spent=spent, noise=noise)
 
     def measured(self, release: StopsRelease) -> list[tuple[Step, NoisyVector]]:
-        """See :meth:`od_core.publication.kind.Kind.measured`."""
+        """Return the step of a release with its noisy values."""
         return [(release.plan.step, flat_boxes(release.measured))]
 
     def invariants(self, release: StopsRelease) -> Iterator[str]:
-        """Yield a message for each of three rules that the release breaks.
+        """Yield a message for each of these three rules that the release breaks.
 
         The boxes cover every cell of the grid exactly once. No count is negative. The counts sum to the sum of the
         noisy counts, or to 0 if that sum is negative.
@@ -167,7 +167,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             yield "the counts do not sum to the noisy total"
 
     def row(self, release: StopsRelease) -> dict[str, Any]:
-        """See :meth:`od_core.publication.kind.Kind.row`."""
+        """Return the values for the columns ``trips`` and ``grid`` of the table ``stops_releases``."""
         return {"trips": int(release.counts.sum()), "grid": list(release.plan.grid.sizes)}
 
     def geographies(self, _release: StopsRelease) -> list[Geography]:
@@ -175,7 +175,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         return []
 
     def tables(self, release: StopsRelease, _certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
-        """See :meth:`od_core.publication.kind.Kind.tables`."""
+        """Return the rows for the table ``stops_boxes`` of the release database, without the column ``release``."""
         boxes = release.measured
         lists = {"lower": list(boxes.lower), "upper": list(boxes.upper)}
         columns = {name: pa.array(values, pa.list_(pa.int32())) for name, values in lists.items()}

@@ -88,7 +88,7 @@ class StopsRelease(PlannedRelease):
         Args:
             origin: first and last cell, both inclusive, in each dimension of the first place. A place on a map has two
                 dimensions: longitude and latitude.
-            destination: the same for the last place.
+            destination: first and last cell, both inclusive, in each dimension of the last place.
 
         Raises:
             OdError: A range is invalid, or the ranges do not match the dimensions of a place, as in
@@ -152,10 +152,9 @@ def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measureme
 def measure_plan(
     plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements
 ) -> list[tuple[StopsStep, NoisyVector]]:
-    """Return the step of a plan with its noisy values, in the layout of :func:`measure`.
+    """Return the step of a plan with its noisy values, in the layout of :func:`measure`. The result is public.
 
-    The values are drawn at most once: if ``measurements`` already contains them, they are read from there. The trips
-    are confidential. The result is public.
+    The values are drawn from the confidential trips, unless ``measurements`` already contains them.
     """
     return [(plan.step, measurements.once(plan.step, partial(measure, plan, trips, noise)))]
 
@@ -167,7 +166,7 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     (boxes * (2 * dimensions + 1),). The trips are confidential. The result is public.
 
     Raises:
-        OdError: A path did not spend exactly the budget, or the mechanism or the noise source raised it.
+        OdError: A path did not spend exactly the budget, or the mechanism or the noise source fails.
     """
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
@@ -176,7 +175,7 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
 
 
 def flat_boxes(boxes: Boxes) -> NoisyVector:
-    """Return the boxes in the form in which they are stored: one flat vector in the layout of :func:`measure`."""
+    """Return the boxes as they are stored: one flat vector in the layout of :func:`measure`."""
     return NoisyVector.in_memory([_flat(boxes)])
 
 
@@ -200,7 +199,13 @@ def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
 def estimated(
     plan: StopsPlan, measured: Sequence[tuple[StopsStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> StopsRelease:
-    """Return the release that follows from a plan and its noisy values. All of these are public.
+    """Compute the estimates from a plan and its noisy values, and return the release. All inputs are public.
+
+    Args:
+        plan: The plan.
+        measured: Each step and its noisy values.
+        spent: Budget that the release has spent.
+        noise: Name of the noise backend; None for another source.
 
     Raises:
         OdError: The noisy values do not describe boxes of the grid in the layout of :func:`measure`.
@@ -222,9 +227,6 @@ def _no_boxes() -> OdError:
         next_step="read it with the plan of its release",
         spent=STAYS_CHARGED,
     )
-
-
-# Post-processing of the noisy counts.
 
 
 _LIMIT = 1 << 62

@@ -36,7 +36,7 @@ _WIDTH, _PIECE = 480, 1 << 16
 
 
 def stops_report(release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
-    """Return the report as HTML; see ``Kind.report``."""
+    """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
     grid, on_map = release.plan.grid, release.plan.map
     sections = [
         ("What is protected", protected(certificate)),
@@ -56,7 +56,7 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], context: Re
 
 
 def stops_pictures(release: StopsRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
-    """Return one drawn map per place of a trip, by title, or none if the plan has no map; see ``Kind.pictures``."""
+    """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
     on_map = release.plan.map
     return {} if on_map is None else _drawn(on_map, _densities(release, on_map))
 
@@ -66,12 +66,12 @@ def _densities(release: StopsRelease, on_map: MapGrid) -> list[NDArray[np.float6
 
 
 def _scale(densities: Sequence[NDArray[np.float64]]) -> Scale:
-    """Return the scale of shades that all maps share."""
+    """Return the scale from numbers of trips to shades that the maps of all places share."""
     return Scale.up_to(max(float(density.max()) for density in densities))
 
 
 def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> dict[str, Markup]:
-    """Return the drawn map of each place by its title, in the order of the places."""
+    """Return the map of each place as SVG by title, in the order of the places."""
     middle = math.radians((on_map.south + on_map.north) / 2)
     shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
     scale = _scale(densities)
@@ -135,7 +135,7 @@ def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
 
 
 def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
-    """Return which share of each range of cells lies in each of ``pixels`` equal parts of a side.
+    """Return the share of each range of cells that lies in each of ``pixels`` equal parts of a side of the map.
 
     The shape is (ranges, pixels). The shares of a range sum to 1.
     """
@@ -147,7 +147,7 @@ def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.
 
 
 def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) -> Markup:
-    """Return a map as SVG. Adjacent fields of one shade in a row become one rectangle."""
+    """Draw the number of trips per field as an SVG map. Adjacent fields of one shade in a row become one rectangle."""
     pixels = len(density)
     shades = [[scale.shade(value) for value in row] for row in density.T[::-1].tolist()]
     wide, high = _WIDTH / pixels, height / pixels

@@ -28,5 +28,5 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
         return pa.table({f"cell_{i + 1}": counted.points[:, i] for i in range(counted.grid.dimensions)})
 
     def table_of(self, release: StopsRelease) -> pa.Table:
-        """Return the table of boxes and counts that will be published; see :meth:`StagedTable.table_of`."""
+        """Return the table of boxes and counts of a release; see :meth:`StagedTable.table_of`."""
         return pa.Table.from_pandas(release.boxes, preserve_index=False)

@@ -49,9 +49,9 @@ class Trajectories:
         return len(self.points)
 
     def column_pieces(self) -> Iterator[Sequence[Counts]]:
-        """Yield the sorted cell numbers of all trips as one piece, which does not depend on the order of the trips.
+        """Yield one list of arrays, the sorted cell numbers of all trips, which do not depend on the order of trips.
 
-        See :class:`od_core.ledger.identity.Counted`.
+        A cell number takes one or more arrays; see :func:`od_core.stops.geometry.grid.keys`.
         """
         words = keys(self.points, self.grid)
         if len(words) == 1:
@@ -62,7 +62,7 @@ class Trajectories:
 
     @classmethod
     def from_cells(cls, points: ArrayLike | pd.DataFrame, grid: Grid) -> Trajectories:
-        """Create the trips from cell numbers, with one row per trip and one column per dimension.
+        """Create the trips from cell numbers, ``points``, with one row per trip and one column per dimension.
 
         Raises:
             OdError: The number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid.

@@ -7,10 +7,9 @@ from collections import Counter
 import pandas as pd
 
 from od_core.files.durable import file_digest
-from od_core.ledger.ledger import Ledger
 from od_core.noise.opendp import OpenDPNoise
 from tests.faults.worker import LEVEL_RHO, R1, RHO, released, side_file, watched
-from tests.od_core.ledger.ledger_rows import assert_chain, charged, reservations, rows, states
+from tests.od_core.ledger.ledger_rows import assert_chain, charged, ledger_at, reservations, rows, states
 
 LEVELS = (1, 2, 3, 4)
 
@@ -48,7 +47,7 @@ def assert_resumed(folder, monkeypatch, *, lost: int, release_id=R1) -> None:
     """The release comes to its end, charged for the plan and the lost draws, and is the same ever after."""
     monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(folder, release_id)))
     before, kept, path = drawn(folder, release_id), measurement_files(folder, release_id), folder / "ledger.sqlite"
-    release = released(Ledger(path), release_id)
+    release = released(ledger_at(path), release_id)
     assert release.spent.rho == charged(path, release=release_id) == RHO + lost * LEVEL_RHO
     assert set(states(path, release_id).values()) == {"MEASURED"}
     assert measurement_files(folder, release_id).items() >= kept.items()
@@ -57,7 +56,7 @@ def assert_resumed(folder, monkeypatch, *, lost: int, release_id=R1) -> None:
         assert drawn(folder, release_id)[level] - before[level] == (0 if has_file else 1)
     assert_account(folder, release_id)
     draws, history = drawn(folder, release_id), rows(path)
-    again = released(Ledger(path), release_id)
+    again = released(ledger_at(path), release_id)
     pd.testing.assert_frame_equal(again.measurements, release.measurements)
     pd.testing.assert_frame_equal(again.flows, release.flows)
     assert (drawn(folder, release_id), rows(path)) == (draws, history)

@@ -11,7 +11,6 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 
-from od_assets.components import domain
 from tests.od_assets.canary import USER, ZONE, of_flows
 from tests.od_assets.conftest import ZONES, Project, failure_text
 
@@ -21,13 +20,12 @@ def run(root: Path, limit: int) -> None:
     for name in ("dagster", "temporary"):
         (root / name).mkdir()
     instance = dg.DagsterInstance.local_temp(str(root / "dagster"), overrides={"telemetry": {"enabled": False}})
-    project = Project(root, instance)
+    project = Project(root, lambda: instance)
     ZONES.to_csv(root / "zones.csv", index=False)
     codes = [f"{ZONE}-{k}" for k in np.random.default_rng(1).integers(10**9, size=300_000)]
     project.write_records(
         pd.DataFrame({"date": "2001-01-15", "origin": codes, "destination": codes, "trips": 1, "user": USER})
     )
-    domain.DOMAINS = root
     component = of_flows(project)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     print(failure_text(project.run(component)))

@@ -8,14 +8,13 @@ from pathlib import Path
 import pandas as pd
 
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle
 from od_core.publication import database as store
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.context import context_of
 from tests.faults.worker import R1, die, released
-from tests.od_core.ledger.ledger_rows import FLOWS
+from tests.od_core.ledger.ledger_rows import FLOWS, ledger_at
 
 KEY = ReleaseKey.parse(R1)
 POINTS = (
@@ -67,7 +66,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
     bundle.json_text, store._insert, bundle.sync = text_or_die, insert_or_die, sync_or_die
     bundle.write_zip, bundle._zip = zip_or_die, renamed_or_die
     try:
-        ledger = Ledger(folder / "ledger.sqlite")
+        ledger = ledger_at(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
         facts = certificate(
             FLOW_KIND,

@@ -9,11 +9,10 @@ from fractions import Fraction
 import pytest
 
 from od_core import open_release
-from od_core.ledger.ledger import Ledger
 from tests.faults.account import assert_account, drawn, measurement_files
 from tests.faults.publisher import KEY
 from tests.faults.worker import LEVEL_RHO, RHO, declare
-from tests.od_core.ledger.ledger_rows import charged, rows
+from tests.od_core.ledger.ledger_rows import charged, ledger_at, rows
 
 
 def ended(process) -> str:
@@ -26,6 +25,7 @@ def published_files(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "releases/r1").iterdir()}
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("days", [400, -400])
 def test_a_release_is_resumed_whatever_the_clock_says(tmp_path, started, days):
     """What is measured is kept, the lost draw is charged, and a replay on a third day gives the same bytes."""
@@ -49,4 +49,4 @@ def test_a_release_is_resumed_whatever_the_clock_says(tmp_path, started, days):
     public, entries, draws = published_files(tmp_path), rows(ledger.path), drawn(tmp_path)
     ended(started("another_day", -days, "publisher", tmp_path))
     assert (published_files(tmp_path), rows(ledger.path), drawn(tmp_path)) == (public, entries, draws)
-    assert Ledger(ledger.path).is_published(KEY)
+    assert ledger_at(ledger.path).is_published(KEY)

@@ -13,13 +13,13 @@ import pytest
 from od_core import OdError
 from od_core.files.durable import file_digest
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.lock import exclusive
 from tests.faults.full_disk import KEY, PLAN, begun
 from tests.faults.worker import R1, RHO, declare, released, side_file
-from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, reservations
+from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, ledger_at, reservations
 
 
+@pytest.mark.usefixtures("engine")
 def test_two_runs_of_one_release_draw_it_once(tmp_path, started):
     """One draws; the other waits and reads the same values, or is refused. No draw was lost, so none is charged."""
     ledger = declare(tmp_path, Fraction(3))
@@ -34,7 +34,7 @@ def test_two_runs_of_one_release_draw_it_once(tmp_path, started):
         assert draws[level] <= len(reservations(ledger.path, level=int(level)))
     assert_chain(ledger.path)
 
-    replayed = [str(value) for value in released(Ledger(ledger.path)).measurements["noisy"]]
+    replayed = [str(value) for value in released(ledger_at(ledger.path)).measurements["noisy"]]
     assert all(values == replayed for values in done)
     assert draws == {"1": 1, "2": 1, "3": 1, "4": 1}
     assert charged(ledger.path) == RHO
@@ -50,10 +50,11 @@ def test_a_run_that_does_not_end_is_waited_for_and_then_named(tmp_path):
         pass
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("first_to_end", ["older", "newer"])
 def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_to_end):
     """The ledger vouches for no file but that of the draw that it names; whatever ends first, one value stands."""
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = ledger_at(tmp_path / "ledger.sqlite")
     ledger.declare(domain(1))
     step, newer_draws, older_ends, newer_ends = PLAN.step(1), *(threading.Event() for _ in range(3))
 
@@ -72,7 +73,7 @@ def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_t
 
     def run_newer():
         with contextlib.suppress(OdError):
-            begun(tmp_path, Ledger(ledger.path)).once(step, newer_draw)
+            begun(tmp_path, ledger_at(ledger.path)).once(step, newer_draw)
         newer_ends.set()
 
     newer = threading.Thread(target=run_newer)
@@ -85,7 +86,7 @@ def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_t
     def not_wanted():
         raise AssertionError("a value was drawn")
 
-    values = begun(tmp_path, Ledger(ledger.path)).once(step, not_wanted).values().tolist()
+    values = begun(tmp_path, ledger_at(ledger.path)).once(step, not_wanted).values().tolist()
     assert values in ([1, 1], [2, 2])
     state = ledger.level_state(KEY, 1)
     path = tmp_path / "confidential" / R1 / f"noisy_measurement_1.draw_{state.draw}.parquet"

@@ -14,6 +14,7 @@ from tests.faults.worker import RHO, declare, side_file, watched
 from tests.od_core.ledger.ledger_rows import charged, rows
 
 
+@pytest.mark.usefixtures("engine")
 def test_a_cap_for_four_publishes_four_and_draws_for_no_other(tmp_path, monkeypatch):
     """Room for a little less than a fifth; the numbers are said, and six refusals leave no trace."""
     ledger, left = declare(tmp_path, 5 * RHO - Fraction(1, 100)), RHO - Fraction(1, 100)

@@ -5,7 +5,7 @@ Each fault meets a release that is stopped between two levels and one that is pu
 
 from __future__ import annotations
 
-import shutil
+import json
 import sqlite3
 import subprocess
 import sys
@@ -20,14 +20,15 @@ import pytest
 
 from od_core import OdError, open_release
 from od_core.flows.publishing import flow_database as database
-from od_core.ledger import chain
+from od_core.ledger import postgres_chain, sqlite_chain
 from od_core.noise.opendp import OpenDPNoise
 from od_core.publication import database as store
 from tests.faults.account import assert_account, drawn, measurement_files
 from tests.faults.publisher import publish
 from tests.faults.worker import LEVEL_RHO, R1, RHO, declare, side_file, watched
-from tests.od_core.ledger.ledger_rows import FLOWS, charged, rows
+from tests.od_core.ledger.ledger_rows import FLOWS, charged, put_back, rows
 from tests.od_core.publication import test_database
+from tests.postgres import server_of, session, without_guards
 
 Broken = Callable[[Path], object]
 
@@ -39,19 +40,26 @@ def changed_byte(path: Path, place: int) -> None:
 
 
 def edited_row(folder: Path) -> None:
-    """One digit of one entry, where it stands in the file."""
+    """One digit of one entry, where it stands in the file or in the table."""
     path = folder / "ledger.sqlite"
+    if server_of(path):
+        without_guards(path, "UPDATE entries SET rho = '1/8' WHERE kind = 'RESERVED' AND level = 2")
+        return
     changed_byte(path, path.read_bytes().index(str(LEVEL_RHO).encode()))
 
 
 def half_ledger(folder: Path) -> None:
     path = folder / "ledger.sqlite"
+    if server_of(path):
+        without_guards(path, "DELETE FROM entries WHERE number <= (SELECT max(number) / 2 FROM entries)")
+        return
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def older_ledger(folder: Path) -> None:
     """The backup of before the last level was measured."""
-    shutil.copy(folder / "older.sqlite", folder / "ledger.sqlite")
+    path, older = folder / "ledger.sqlite", folder / "older.ledger"
+    put_back(path, json.loads(older.read_text()) if server_of(path) else older.read_bytes())
 
 
 def first_measurement(folder: Path) -> Path:
@@ -59,7 +67,7 @@ def first_measurement(folder: Path) -> Path:
 
 
 LASTING: dict[str, tuple[Broken, str]] = {
-    "ledger missing": (lambda folder: (folder / "ledger.sqlite").unlink(), "OD-LEDGER-ROLLED-BACK"),
+    "ledger missing": (lambda folder: put_back(folder / "ledger.sqlite", None), "OD-LEDGER-ROLLED-BACK"),
     "ledger truncated": (half_ledger, "OD-LEDGER-BROKEN"),
     "ledger edited by a byte": (edited_row, "OD-LEDGER-BROKEN"),
     "ledger from a backup": (older_ledger, "OD-LEDGER-ROLLED-BACK"),
@@ -76,7 +84,13 @@ LASTING: dict[str, tuple[Broken, str]] = {
 
 @contextmanager
 def ledger_locked(folder: Path) -> Iterator[None]:
-    with closing(sqlite3.connect(folder / "ledger.sqlite", isolation_level=None)) as holder:
+    path = folder / "ledger.sqlite"
+    if server_of(path):
+        with session(path) as holder, holder.transaction():
+            holder.execute("SELECT pg_advisory_xact_lock(%s)", (postgres_chain._TRANSACTIONS,))
+            yield
+        return
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         yield
 
@@ -93,19 +107,25 @@ def database_read(folder: Path) -> Iterator[None]:
         reader.communicate()
 
 
+def keep_a_backup(folder: Path) -> None:
+    """What is in a SQLite file's log, too, is in the backup that SQLite makes."""
+    path, older = folder / "ledger.sqlite", folder / "older.ledger"
+    if server_of(path):
+        older.write_text(json.dumps(rows(path)))
+        return
+    with closing(sqlite3.connect(path)) as ledger, closing(sqlite3.connect(older)) as backup:
+        ledger.backup(backup)
+
+
 @pytest.fixture(params=["stopped", "published"])
-def begun(tmp_path, monkeypatch, request) -> Path:
+def begun(engine, tmp_path, monkeypatch, request) -> Path:
     """A release after its second level or published, and beside it a backup of the ledger from its last draw."""
     declare(tmp_path, Fraction(1))
 
     def keep_and_stop(noise, variance, level, first, size):
         if level == 3 and request.param == "stopped":
             raise KeyboardInterrupt
-        with (
-            closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger,
-            closing(sqlite3.connect(tmp_path / "older.sqlite")) as backup,
-        ):
-            ledger.backup(backup)
+        keep_a_backup(tmp_path)
         return real(noise, variance, level, first, size)
 
     real = watched(side_file(tmp_path))
@@ -116,7 +136,10 @@ def begun(tmp_path, monkeypatch, request) -> Path:
     else:
         publish(tmp_path)
     monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path)))
-    monkeypatch.setattr(chain, "_LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite_chain, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(
+        postgres_chain, "_BEGIN", postgres_chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.2s'")
+    )
     monkeypatch.setattr(store, "_LOCK_SECONDS", 0.2)
     return tmp_path
 
@@ -158,7 +181,7 @@ def assert_ends_well(folder: Path, measured: dict[str, str]) -> None:
 @pytest.mark.parametrize("fault", LASTING)
 def test_what_is_lost_or_damaged_is_refused_until_it_is_put_back(begun, fault):
     damage, code = LASTING[fault]
-    whole, measured = all_files(begun), measurement_files(begun)
+    whole, measured, history = all_files(begun), measurement_files(begun), rows(begun / "ledger.sqlite")
     damage(begun)
     damaged = {name: content for name, content in all_files(begun).items() if "confidential" in name}
     assert_refused(begun, code)
@@ -171,6 +194,8 @@ def test_what_is_lost_or_damaged_is_refused_until_it_is_put_back(begun, fault):
         Path(name).unlink()
     for name, content in whole.items():
         Path(name).write_bytes(content)
+    if server_of(begun / "ledger.sqlite"):
+        put_back(begun / "ledger.sqlite", history)
     assert_ends_well(begun, measured)
 
 

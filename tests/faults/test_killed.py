@@ -8,11 +8,12 @@ from fractions import Fraction
 import pytest
 
 from od_core import OdError
-from od_core.ledger.ledger import Ledger
 from od_core.noise.opendp import OpenDPNoise
 from tests.faults.account import LEVELS, assert_account, assert_resumed, drawn, measurement_files
 from tests.faults.worker import LEVEL_RHO, POINTS, R1, RHO, declare, released, side_file, watched
-from tests.od_core.ledger.ledger_rows import charged, rows, states
+from tests.od_core.ledger.ledger_rows import charged, ledger_at, rows, states
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 LOST = {"before the head": 0, "after DRAWING": 0, "during the draw": 1, "while writing": 1, "before the rename": 1}
 """Points at which a draw is lost, and whether bits were asked for by then."""
@@ -46,7 +47,7 @@ def test_a_lost_draw_that_the_cap_does_not_allow_again_stays_lost(tmp_path, star
     before, files, draws = rows(ledger.path), measurement_files(tmp_path), drawn(tmp_path)
     for _ in range(2):
         with pytest.raises(OdError, match="OD-LEDGER-CAP: drawing a lost level again") as refused:
-            released(Ledger(ledger.path))
+            released(ledger_at(ledger.path))
         assert "0 remains" in str(refused.value)
         assert (rows(ledger.path), measurement_files(tmp_path), drawn(tmp_path)) == (before, files, draws)
     declare(tmp_path, RHO + LEVEL_RHO, "one draw more after a power cut")

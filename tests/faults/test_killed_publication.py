@@ -24,6 +24,7 @@ def visible(folder):
     }
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_publication_is_ended_by_the_next_run(tmp_path, started, point):
     ledger = declare(tmp_path, Fraction(1))

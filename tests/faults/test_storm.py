@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pandas as pd
+import pytest
 
 from od_core import open_release
 from od_core.ledger.release_key import ReleaseKey
@@ -26,6 +27,7 @@ def assert_whole(folder, ledger, release_id) -> None:
         pd.testing.assert_frame_equal(back.measurements, expected.measurements)
 
 
+@pytest.mark.usefixtures("engine")
 def test_a_storm_of_kills_never_draws_for_nothing(tmp_path, started, monkeypatch):
     """No draw without its charge, no level measured twice, nothing measured lost, nothing half public."""
     ledger = declare(tmp_path, CAP)

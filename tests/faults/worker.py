@@ -14,14 +14,14 @@ import pandas as pd
 
 from od_core import Budget, OdError, Release, release_flows
 from od_core.files import durable as files
-from od_core.ledger import chain, confidential, measurements
+from od_core.ledger import confidential, head, measurements
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, ledger_at
 
 R1 = "commuters/2001-06/r1"
 RHO = Fraction(4, 7)
@@ -59,7 +59,7 @@ class DyingLedger(Ledger):
     def start_draw(self, key: ReleaseKey, level: int, *rest: object) -> int:
         self._die(level, "before DRAWING")
         if (level, self.point) == (self.level, "before the head"):
-            chain.Chain._renew_head = lambda *_: die()
+            head.Head.renew = lambda *_: die()
         draw = super().start_draw(key, level, *rest)
         self._die(level, "after DRAWING")
         return draw
@@ -86,7 +86,7 @@ def watched(side: Path, *, dies_at: int | None = None, seconds: float = 0.0) -> 
 
 
 def declare(folder: Path, cap: Fraction, reason: str = "a table and some lost draws") -> Ledger:
-    ledger = Ledger(folder / "ledger.sqlite")
+    ledger = ledger_at(folder / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", TRIP, Cap(rho=cap), reason))
     return ledger
 
@@ -123,7 +123,7 @@ def run_and_die(folder: Path, level: int, point: str) -> None:
 
             files.Path.replace = never
     OpenDPNoise.draw = watched(side_file(folder), dies_at=level if point == "during the draw" else None)
-    ledger = DyingLedger(folder / "ledger.sqlite")
+    ledger = ledger_at(folder / "ledger.sqlite", DyingLedger)
     ledger.point, ledger.level = point, level
     released(ledger)
 
@@ -154,7 +154,7 @@ def run_with_another(folder: Path, name: str) -> None:
     OpenDPNoise.draw = watched(side_file(folder), seconds=0.3)
     wait_for_another(folder, name)
     try:
-        release = released(Ledger(folder / "ledger.sqlite"))
+        release = released(ledger_at(folder / "ledger.sqlite"))
     except OdError as error:
         print(error.code)
     else:

@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from tests.od_assets.conftest import Project, make_project, project, projects_in
+from tests.wheels import build_wheel, install_wheel
 
 __all__ = ["make_project", "project"]
 
@@ -29,3 +30,17 @@ def released(project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult]
     """The project where that month is published, in a folder of the test."""
     shutil.copytree(first_run[0], project.var, dirs_exist_ok=True)
     return project
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages that has the wheel alone. Environments share it, and the cache of its kernels."""
+    packages = tmp_path_factory.mktemp("installed")
+    install_wheel(wheel, packages)
+    return packages

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_assets.components import OdRelease, domain
+from od_assets.components import OdRelease
 from od_assets.components.declarations import read_declaration
 from od_core import open_release
 from od_core.flows.staging import StagedRelease
@@ -157,7 +158,7 @@ def test_each_is_tried() -> None:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_from_its_file_to_a_published_release(name: str, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(domain, "DOMAINS", EXAMPLES / "domains")
+    shutil.copytree(EXAMPLES / "domains", project.defs / "domains", dirs_exist_ok=True)
     example, folder = WRITTEN[name], project.root / "data" / name
     folder.mkdir(parents=True)
     pairs = example.write(folder)

@@ -12,16 +12,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import od_assets.definitions
 from od_assets.cli import app as cli
-from od_assets.components import declarations, domain
-from od_assets.series import declared_names
+from od_assets.components import declarations
+from od_assets.runs import run_period
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
+from tests.projects import make_dg_project
 
 REGION, ZONE = "[/bold]", ":key:"
 """Names of levels: an end of markup that was never begun, and what is replaced by a picture."""
@@ -52,18 +52,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("OD_PROJECT", str(root))
     monkeypatch.setenv("OD_VAR", str(root / "var"))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))  # the command sets its own
-    monkeypatch.setattr(domain, "DOMAINS", root)
-    monkeypatch.setattr(declared_names, "DEFS", root / "defs")
-    (root / "defs" / "trips").mkdir(parents=True)
+    defs = make_dg_project(root)
+    (defs / "trips").mkdir()
     CODES.to_csv(root / "zones.csv", index=False)
     trips("2001-01").to_csv(root / "2001-01.csv", index=False)
     declared = ATTRIBUTES | {"geography": {"file": "zones.csv", "levels": [REGION, ZONE]}}
     text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": declared})
-    (root / "defs" / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
-    (root / "trips.yaml").write_text(yaml.dump(DOMAIN), encoding="utf-8")
+    (defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    (defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN), encoding="utf-8")
     with dg.DagsterInstance.ephemeral() as instance:
-        definitions = Project(root, instance).definitions(declarations.declaration("trips"))
-        monkeypatch.setattr(od_assets.definitions, "defs", lambda: definitions)
+        definitions = Project(root, lambda: instance).definitions(declarations.declaration("trips"))
+        monkeypatch.setattr(run_period, "load_definitions", lambda: definitions)
         yield root
 
 

@@ -15,10 +15,10 @@ import pytest
 
 import od_assets.assets.levels
 from od_assets.components import OdRelease
-from od_assets.defs.resources import resources
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ATTRIBUTES, SILENT, Project, failure_text, records
+from tests.projects import with_warehouse
 
 MONTHS = ("2001-01", "2001-02")
 
@@ -26,7 +26,7 @@ MONTHS = ("2001-01", "2001-02")
 def release_job() -> dg.JobDefinition:
     """The job, as another process would load it."""
     component = OdRelease.resolve_from_dict(copy.deepcopy(ATTRIBUTES))
-    return dg.Definitions.merge(component.build_defs(None), resources()).resolve_job_def("trips_release")
+    return with_warehouse(component.build_defs(None)).resolve_job_def("trips_release")
 
 
 def execute(project: Project, month: str, failed_run: str | None = None) -> dg.ExecuteJobResult:

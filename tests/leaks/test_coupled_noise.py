@@ -17,7 +17,6 @@ import pytest
 import od_assets.assets.levels
 import od_core.group_sizes.release
 import od_core.stops.release
-from od_assets.components import domain
 from od_assets.components.series import Series
 from od_core.group_sizes.groups import Frame, Query
 from od_core.group_sizes.release import cells
@@ -152,10 +151,9 @@ def traces_of(
         root.mkdir()
         monkeypatch.setenv("OD_PROJECT", str(root))
         monkeypatch.setenv("OD_VAR", str(root / "var"))
-        monkeypatch.setattr(domain, "DOMAINS", root)
         ZONES.to_csv(root / "zones.csv", index=False)
         with dg.DagsterInstance.ephemeral() as instance:
-            project = Project(root, instance)
+            project = Project(root, lambda instance=instance: instance)
             project.write_records(frame)
             assert project.run(release(project)).success
             traces.append(outside(project))

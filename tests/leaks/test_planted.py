@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
 import stat
 import tempfile
@@ -21,9 +22,12 @@ import od_assets.assets.loading
 import od_assets.components.od_release
 import od_assets.engines.steps
 from od_assets.cli.input_checks import inspected
+from od_assets.components.series import Series
 from od_assets.resources.notice_channels import Failed, Published
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
+from od_assets.sensors.lineage import lineage_events
+from od_core import data_contract
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records.load import load_records
@@ -32,6 +36,7 @@ from tests.od_assets.conftest import SILENT, ZONES, Project, failure_text
 from tests.od_assets.watch import Kept, Watch
 
 KEY = ReleaseKey("trips", "2001-01")
+EVENTS = "lineage.jsonl"
 
 
 @pytest.fixture
@@ -48,6 +53,31 @@ def kept_project(make_project: Callable[[], Project], tmp_path: Path, monkeypatc
     )
     project.write_records(planted())
     return project
+
+
+@pytest.fixture
+def lineage(kept_project: Project, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """The sensor that sends lineage, to a file that is searched; it has looked once, so it tells what follows."""
+    path = kept_project.root / "dagster" / EVENTS
+    for name, value in {"TYPE": "file", "LOG_FILE_PATH": str(path), "APPEND": "true"}.items():
+        monkeypatch.setenv(f"OPENLINEAGE__TRANSPORT__{name}", value)
+    watch = Watch(kept_project, lineage_events, component=of_flows(kept_project))
+    watch.look()
+    return watch
+
+
+def tell(lineage: Watch) -> str:
+    """Send the lineage of what has run, and return all of it."""
+    lineage.look()
+    return (lineage.project.root / "dagster" / EVENTS).read_text(encoding="utf-8")
+
+
+def show(project: Project, component: Series) -> None:
+    """Print what definitions say of their assets, and the contract of what is published."""
+    for spec in project.definitions(component).resolve_all_asset_specs():
+        print(spec.key, spec.description, spec.tags, *spec.metadata.items())
+    [bundle] = (project.var / "releases" / component.name).glob("*/r1")
+    print(data_contract(bundle))
 
 
 @pytest.fixture
@@ -73,7 +103,7 @@ def test_the_search_finds_what_is_planted_in_any_form(tmp_path: Path) -> None:
 
 
 def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted(
-    kept_project: Project, found: Callable[[], list[str]]
+    kept_project: Project, found: Callable[[], list[str]], lineage: Watch
 ) -> None:
     """Published; then its records changed; then a revision that the cap refuses; and notice given of all of it."""
     kept = Kept()
@@ -93,6 +123,11 @@ def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_plant
         watch.look()
     print(*kept.said)
     assert [type(notice) for notice in kept.said] == [Published, Failed, Failed]
+    told = [json.loads(line) for line in tell(lineage).splitlines()]
+    runs = [event["eventType"] for event in told if event["job"]["name"] == "trips_release"]
+    assert runs == ["START", "COMPLETE", "START", "FAIL", "START", "FAIL"]
+    assert [event["eventType"] for event in told if event["job"]["name"].endswith("__bundle")] == ["START", "COMPLETE"]
+    show(kept_project, of_flows(kept_project))
     assert found() == []
 
 
@@ -112,6 +147,7 @@ def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
         context.setattr("od_core.group_sizes.publishing.estimated", quoting)
         kept_project.write_records(planted().drop(columns="trips"))
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(kept_project.group_sizes()))
+    show(kept_project, kept_project.group_sizes())
     assert found() == []
 
 
@@ -128,6 +164,7 @@ def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(stops))
     assert found() == []
     assert kept_project.run(stops).success
+    show(kept_project, stops)
     assert found() == []
     kept_project.write_records(planted().drop(columns="trips").assign(origin=ZONE))
     assert not kept_project.run(stops).success
@@ -289,13 +326,16 @@ def test_an_unforeseen_error_holds_nothing_planted(
 
 
 def test_an_error_that_is_not_scrubbed_is_found(
-    kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+    kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, lineage: Watch
 ) -> None:
-    """The defect seeded: Dagster keeps the text of every exception that leaves a step."""
+    """The defect seeded: Dagster keeps the text of every exception that leaves a step. Lineage has none even so."""
     monkeypatch.setattr(od_assets.engines.steps, "count_records", quoting)
     monkeypatch.setattr(od_assets.assets.inputs, "failures_without_values", lambda _: nullcontext())
     assert not kept_project.run(of_flows(kept_project)).success
-    assert {"zone", "count as text"} <= {place.split(": ")[1] for place in found() if ".db" in place}
+    assert '"FAIL"' in tell(lineage)
+    places = found()
+    assert {"zone", "count as text"} <= {place.split(": ")[1] for place in places if ".db" in place}
+    assert not [place for place in places if EVENTS in place]
 
 
 def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, found: Callable[[], list[str]]) -> None:
@@ -309,15 +349,15 @@ def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, fo
     )
 
     @dg.asset(key=sound.key, partitions_def=partitions)
-    def raw_trips(context, warehouse: Warehouse):  # without a type of what it returns, as the defect needs
-        target = FlowWork(warehouse, settings, settings.key(context.partition_key)).staged.records
+    def raw_trips(context, od_warehouse: Warehouse):  # without a type of what it returns, as the defect needs
+        target = FlowWork(od_warehouse, settings, settings.key(context.partition_key)).staged.records
         load_records(settings.records_path("2001-01"), settings.columns, context.partition_key, target)
         return pd.read_parquet(target)
 
     storage = dg.FilesystemIOManager(base_dir=str(kept_project.root / "dagster" / "storage"))
     for asset in (sound, raw_trips):
         job = dg.Definitions(
-            assets=[asset], resources={"warehouse": Warehouse(), "io_manager": storage}
+            assets=[asset], resources={"od_warehouse": Warehouse(), "io_manager": storage}
         ).resolve_implicit_global_asset_job_def()
         assert job.execute_in_process(
             partition_key="2001-01", instance=kept_project.instance, run_config=SILENT

@@ -7,7 +7,8 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ import pytest
 import yaml
 
 from od_assets.cli import app as cli
-from od_assets.components import OdGroupSizes, OdRelease, OdStops, domain
+from od_assets.components import OdGroupSizes, OdRelease, OdStops
 from od_assets.components.series import Series
-from od_assets.defs.resources import resources
+from od_assets.project import CHECKOUT
+from tests.projects import make_dg_project, with_warehouse
 
 ZONES = pd.DataFrame(
     [(f"R{region}", f"Z{region}{zone}") for region in range(3) for zone in range(2)], columns=["region", "zone"]
@@ -84,11 +86,17 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 class Project:
     """A project folder, its Dagster instance, and what a test does with them."""
 
-    def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
+    def __init__(self, root: Path, make_instance: Callable[[], dg.DagsterInstance]) -> None:
         self.root = root
+        self.defs = make_dg_project(root)
         self.var = root / "var"
-        self.instance = instance
         self.mechanism = "inftda_refined"
+        self._make_instance = make_instance
+
+    @cached_property
+    def instance(self) -> dg.DagsterInstance:
+        """Made where a test first asks for it: that takes a tenth of a second, and half of the tests need none."""
+        return self._make_instance()
 
     def write_records(self, records: pd.DataFrame, period: str = "2001-01") -> None:
         records.to_csv(self.root / f"{period}.csv", index=False)
@@ -113,11 +121,11 @@ class Project:
             for parent in parents:
                 place = place[parent]
             place[last] = value
-        (self.root / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
+        (self.defs / "domains" / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
         return attributes
 
     def definitions(self, component: Series) -> dg.Definitions:
-        return dg.Definitions.merge(component.build_defs(None), resources())
+        return with_warehouse(component.build_defs(None))
 
     def run(self, component: Series | None = None, period: str = "2001-01") -> dg.ExecuteInProcessResult:
         component = component or self.component()
@@ -153,19 +161,24 @@ def records(number: int = 2000) -> pd.DataFrame:
     )
 
 
+@cache
+def as_csv(what: str) -> str:
+    """The text of a file that every project has."""
+    return (ZONES if what == "zones" else records()).to_csv(index=False)
+
+
 @contextmanager
 def projects_in(folder: Path) -> Iterator[Callable[[], Project]]:
     """Make the project in a folder, as long as it is the one that the environment names."""
-    with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as opened:
         patch.setenv("OD_PROJECT", str(folder))
         patch.setenv("OD_VAR", str(folder / "var"))
-        shutil.copy(domain.DOMAINS / "us_flights.yaml", folder)
-        patch.setattr(domain, "DOMAINS", folder)
 
         def make() -> Project:
-            project = Project(folder, instance)
-            ZONES.to_csv(folder / "zones.csv", index=False)
-            project.write_records(records())
+            project = Project(folder, lambda: opened.enter_context(dg.DagsterInstance.ephemeral()))
+            shutil.copy(CHECKOUT / "od_assets" / "defs" / "domains" / "us_flights.yaml", project.defs / "domains")
+            (folder / "zones.csv").write_text(as_csv("zones"), encoding="utf-8")
+            (folder / "2001-01.csv").write_text(as_csv("records"), encoding="utf-8")
             return project
 
         yield make

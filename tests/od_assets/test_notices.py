@@ -15,6 +15,7 @@ from dagster._core.events import StepMaterializationData
 
 from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.resources.notice_channels import Failed, Notices, Published
+from od_core.ledger.ledger import Ledger
 from od_core.publication.certificate import promise
 
 from .conftest import Project, records
@@ -186,3 +187,9 @@ def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream
     with dg.build_sensor_context(project.instance, repository_def=downstream.get_repository_def()) as context:
         assert names["newest_release"].evaluate_tick(context).skip_message == f"trips/2001-01/r3 is at {folder}"
     assert [project.instance.get_run_by_id(ran.run_id).tags.get(name) for name in TAGS] == ["trips", "2001-01", "3"]
+    balance, logged = (
+        Ledger(project.var / "ledger.sqlite").balance("trips", "2001-01"),
+        project.instance.all_logs(ran.run_id),
+    )
+    spent = f"It spent rho {float(balance.spent):.6g}. Of the cap, rho 0.1, {float(balance.left):.6g} remains."
+    assert f"Published trips/2001-01/r3 in {folder}. {spent}" in [entry.user_message for entry in logged]

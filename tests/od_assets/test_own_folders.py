@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from od_assets.project import var_folder
+from od_assets.project import current_project
 from tests.checkouts_own import VAR, refuse_what_was_touched
 
 LEDGER = VAR / "no such folder" / "ledger.sqlite"
@@ -40,8 +40,8 @@ def test_a_test_that_touches_what_the_checkout_has_released_fails(touch: Callabl
 
 
 def test_the_folder_of_what_is_written_is_the_tests_own(tmp_path: Path) -> None:
-    assert var_folder() == tmp_path / "var"
+    assert current_project().var == tmp_path / "var"
     assert os.environ["DAGSTER_HOME"] == str(tmp_path / "var" / "dagster")
-    var_folder().mkdir()
-    (var_folder() / "ledger.sqlite").touch()
+    current_project().var.mkdir()
+    (current_project().var / "ledger.sqlite").touch()
     refuse_what_was_touched()

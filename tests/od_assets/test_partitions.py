@@ -57,6 +57,16 @@ def test_a_day_ends_when_it_ends_in_its_time_zone():
     assert series("month", "2001-06", zone="America/Los_Angeles").ended_before(late) is None
 
 
+def test_a_day_whose_midnight_the_clock_skips_begins_for_dagster_when_it_begins():
+    """In Brazil, the clock went from midnight to one on 4 November 2018, which is three in the morning of UTC."""
+    periods = series("day", "2018-11-01", zone="America/Sao_Paulo")
+    for minutes in (-1, 0, 1):
+        now = datetime.datetime(2018, 11, 4, 3, tzinfo=datetime.UTC) + datetime.timedelta(minutes=minutes)
+        keys = periods.definition().get_partition_keys(current_time=now)
+        assert [period.text for period in periods.ended(now)] == keys
+        assert len(keys) == (2 if minutes < 0 else 3)
+
+
 def test_a_single_release_of_a_span():
     periods = series("single", "2018-01--2020-12")
     assert isinstance(periods.definition(), dg.StaticPartitionsDefinition)

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from od_assets.components.series import Series
 from od_assets.definitions import defs
 from od_assets.resources.notice_channels import Failed, Notices, Published
 
@@ -29,10 +30,17 @@ class Kept(Notices):
 class Watch:
     """A sensor of a project, with its cursor."""
 
-    def __init__(self, project: Project, sensor: str, notices: Notices) -> None:
-        self.instance, self.notices = project.instance, notices
-        self.repository = project.definitions(project.component()).get_repository_def()
-        self.sensor = defs().get_repository_def().get_sensor_def(sensor)
+    def __init__(
+        self,
+        project: Project,
+        sensor: str | dg.SensorDefinition,
+        notices: Notices | None = None,
+        component: Series | None = None,
+    ) -> None:
+        self.project, self.instance, self.notices = project, project.instance, notices
+        self.repository = project.definitions(component or project.component()).get_repository_def()
+        is_named = isinstance(sensor, str)
+        self.sensor = defs().get_repository_def().get_sensor_def(sensor) if is_named else sensor
         self.cursor: str | None = None
 
     def look(self) -> Any:
@@ -42,7 +50,7 @@ class Watch:
             cursor=self.cursor,
             repository_name=self.repository.name,
             repository_def=self.repository,
-            resources={"notices": self.notices},
+            resources={} if self.notices is None else {"od_notices": self.notices},
         ) as context:
             outcome = self.sensor.evaluate_tick(context)
         self.cursor = outcome.cursor

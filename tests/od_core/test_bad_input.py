@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from od_assets.components import OdRelease, domain
+from od_assets.components import OdRelease
 from od_assets.components.declarations import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.flows.release import Release, run_plan
@@ -30,6 +30,7 @@ from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.count_records import trip_counts_of
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.doubles import NoiseNotWanted, no_noise
+from tests.projects import make_dg_project
 
 CANARY = "QX-CANARY-7731"
 NUMBER = 7731
@@ -64,12 +65,14 @@ class Bad:
 
 def settings(folder: Path, in_domain: dict[str, Any] | None = None, **changed: Any) -> Any:
     """A declaration, as text in a file beside its privacy domain's, in the terms of the library."""
-    (folder / "trips.yaml").write_text(yaml.dump(DOMAIN | (in_domain or {}), allow_unicode=True), encoding="utf-8")
-    path = folder / "trips" / "defs.yaml"
+    defs = make_dg_project(folder)
+    domain = yaml.dump(DOMAIN | (in_domain or {}), allow_unicode=True)
+    (defs / "domains" / "trips.yaml").write_text(domain, encoding="utf-8")
+    path = defs / "trips" / "defs.yaml"
     path.parent.mkdir()
     path.write_text(yaml.dump({"attributes": DECLARED | changed}, allow_unicode=True), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(domain, "DOMAINS", folder)
+        patch.setenv("OD_PROJECT", str(folder))
         declared = read_declaration(path, OdRelease)
         declared.partitions()
         return declared.settings()

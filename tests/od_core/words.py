@@ -32,6 +32,20 @@ class ListedWords:
         return given
 
 
+class ListedArrays:
+    """Prepared arrays of words, one a call."""
+
+    def __init__(self, *arrays: NDArray[np.int64]) -> None:
+        self._arrays = iter(arrays)
+
+    def words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
+        array = next(self._arrays, None)
+        if array is None:
+            raise ExhaustedError
+        assert (len(array), bool(np.all(array >> bits == 0))) == (size, True)
+        return array.astype(_kind(bits))
+
+
 class NarrowWords:
     """Real words of which only the highest bits are used."""
 

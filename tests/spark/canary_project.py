@@ -15,7 +15,6 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 
-from od_assets.components import domain
 from tests.od_assets.canary import COUNT, ZONE, of_flows, planted
 from tests.od_assets.conftest import ZONES, Project, failure_text
 
@@ -64,10 +63,9 @@ def run(root: Path, scenario: str) -> None:
     if patch := {"a_task_that_quotes": QUOTES, "an_executor_that_dies": KILLS}.get(scenario):
         (root / "sitecustomize.py").write_text(patch, encoding="utf-8")
     instance = dg.DagsterInstance.local_temp(str(root / "dagster"), overrides={"telemetry": {"enabled": False}})
-    project = Project(root, instance)
+    project = Project(root, lambda: instance)
     ZONES.to_csv(root / "zones.csv", index=False)
     lake(scenario).to_parquet(root / "2001-01.parquet")
-    domain.DOMAINS = root
     settings = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file://{root / 'events'}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
@@ -75,7 +76,8 @@ def drawn_in_two_processes(source, method: str) -> list[np.ndarray]:
     """2,000 draws in each of two processes that start from this one; and as many here, before and after."""
     context = multiprocessing.get_context(method)
     before = source.draw(VARIANCE, 1, 0, 2000)
-    with context.Pool(1) as one, context.Pool(1) as other:
+    as_usual = signal.signal, (signal.SIGTERM, signal.SIG_DFL)  # a forked process has Dagster's handler, which may wait
+    with context.Pool(1, *as_usual) as one, context.Pool(1, *as_usual) as other:
         assert len({os.getpid(), one.apply(os.getpid), other.apply(os.getpid)}) == 3
         there = [pool.apply(source.draw, (VARIANCE, 1, 0, 2000)) for pool in (one, other)]
     return [before, *there, source.draw(VARIANCE, 1, 0, 2000)]

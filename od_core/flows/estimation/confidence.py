@@ -14,24 +14,24 @@ _DEVIATIONS = 1.6448536269514722
 deviations."""
 
 _TOLERANCE = 1e-9
-"""Largest relative error of an estimate from floating-point rounding; intervals are widened by it."""
+"""Largest relative error of an estimate from floating-point rounding, by which intervals are widened."""
 
 _MOST_TOLERANCE = 0.25
 """Largest widening, in trips, so that the interval of a number that is known exactly contains only that number."""
 
 
 def lower_bound(estimate: Reals, variance: Reals) -> Counts:
-    """Return the lower ends of the intervals of unbiased estimates with the given variances.
+    """Return the lower ends of the 90 % intervals of unbiased estimates with the given variances.
 
-    The ends are whole numbers of at least 0, in the shape of ``estimate``.
+    The ends are whole numbers of at least 0. All three arrays have the same shape.
     """
     return np.maximum(np.ceil(estimate - _half_width(estimate, variance)), 0).astype(np.int64)
 
 
 def upper_bound(estimate: Reals, variance: Reals) -> Counts:
-    """Return the upper ends of the intervals of unbiased estimates with the given variances.
+    """Return the upper ends of the 90 % intervals of unbiased estimates with the given variances.
 
-    The ends are whole numbers of at least 0, in the shape of ``estimate``.
+    The ends are whole numbers of at least 0. All three arrays have the same shape.
     """
     return np.maximum(np.floor(estimate + _half_width(estimate, variance)), 0).astype(np.int64)
 
@@ -39,8 +39,9 @@ def upper_bound(estimate: Reals, variance: Reals) -> Counts:
 def _half_width(estimate: Reals, variance: Reals) -> Reals:
     """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
 
-    The values of an estimate lie in steps of 1 or, if two areas have an exact sum, of 1/2. Adding a quarter to the
-    width puts the ends between two steps. The interval is at least 1 wide, so it contains a whole number.
+    An estimate is a multiple of 1 or, if the sum of two areas is known exactly, of 1/2. A quarter is added to the
+    half-width, so that the ends lie between two multiples. The interval is at least 1 wide, so it contains a whole
+    number.
     """
     width = _DEVIATIONS * np.sqrt(variance)
     rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)

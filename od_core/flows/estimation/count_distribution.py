@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,21 +24,21 @@ _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
 _STEPS = 8
-"""Smallest number of points of the grid per standard deviation. There are fewer only if the points are already 1 trip
-apart."""
+"""Smallest number of grid points per standard deviation of the noise, unless the points are already 1 trip apart."""
 
 _LOWEST, HIGHEST, _MOST = -8, 10, 12
-"""Limits of the grid, in standard deviations: the smallest x, the largest x and the largest n. A smaller x is treated
-as the smallest one. For a larger x, the posterior mean is x itself."""
+"""Limits of the grid, in standard deviations of the noise: smallest and largest noisy value x, and largest true count
+n. A smaller x is treated as the smallest x of the grid. For a larger x, the posterior mean is x itself."""
 
 _LEAST_CELLS = 400
-"""Smallest number of cells of a bin. Neighbouring octaves of prior means with fewer cells are merged into one bin."""
+"""Smallest number of cells of a bin. Neighbouring octaves (doublings) of prior means with fewer cells share a bin."""
 
 _POOLED_ITERATIONS, _BIN_ITERATIONS = 300, 150
-"""Numbers of iterations: on all cells together, whose result is the start for each bin, and then on each bin."""
+"""Numbers of iterations of expectation-maximisation: first on all cells together, then on each bin, from that
+result."""
 
 _NO_MASS = 2.0**-60
-"""Smaller probabilities are set to 0, since arithmetic on the smallest real numbers is slow."""
+"""Smaller probabilities are set to 0, because arithmetic on the smallest real numbers is slow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +58,13 @@ class GridNoise:
     likelihood: _Reals
 
     @classmethod
+    @lru_cache(maxsize=8)
     def of(cls, variance: Fraction) -> GridNoise:
-        """Return the grid for discrete Gaussian noise with the given variance."""
+        """Return the grid for discrete Gaussian noise with the given variance.
+
+        Every part of a release asks for the same grid. It takes milliseconds to compute, because each weight is an
+        exponential of 40 digits.
+        """
         sigma = math.sqrt(float(variance))
         step = max(1, int(sigma) // _STEPS)
         low = min(-1, math.floor(_LOWEST * sigma / step))
@@ -78,10 +84,10 @@ class GridNoise:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior means and standard deviations of n, given x and the bin of a cell, in trips.
+    """Posterior means and standard deviations, in trips, of a true count, given its noisy value x and its bin.
 
     Attributes:
-        bin_of: Number of the bin to which each octave of prior means belongs; shape (octaves,).
+        bin_of: Number of the bin to which each octave (doubling) of prior means belongs; shape (octaves,).
         mean: Posterior mean at each x of the grid; shape (bins, points of x).
         deviation: Posterior standard deviation at each x of the grid; shape (bins, points of x).
     """
@@ -92,14 +98,15 @@ class Posterior:
 
 
 def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
-    """Return the posterior moments of all bins.
+    """Return the posterior means and standard deviations of the true counts, for all bins.
 
-    The estimation of each bin's distribution starts from the distribution of all cells. The estimation of the latter
-    starts from a distribution that is 1/2 at 0 and uniform on the other points.
+    The distribution of true counts is first estimated for all cells together, from a start that is 1/2 at 0 and uniform
+    on the other points. The result is the start for each bin.
 
     Args:
         noise: The noise and its grid.
-        counts: Number of cells with a prior mean in each octave and x at each point; shape (octaves, points of x).
+        counts: Number of cells with a prior mean in each octave and a noisy value x at each point; shape (octaves,
+            points of x). An octave lies between two consecutive powers of two times sigma.
     """
     bin_of = _bins(counts.sum(axis=1))
     by_x = np.ascontiguousarray(noise.likelihood.T)
@@ -119,7 +126,7 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
 
 
 def _bins(cells: _Values) -> _Values:
-    """Return the index of the bin to which each octave belongs; shape (octaves,). Bins are numbered from 0.
+    """Return the bin to which each octave (doubling of the prior mean) belongs, numbered from 0; shape (octaves,).
 
     Consecutive octaves share a bin until it has at least ``_LEAST_CELLS`` cells. A new bin begins only if the remaining
     octaves also have that many. If all octaves together have fewer than ``2 * _LEAST_CELLS`` cells, there is one bin.
@@ -139,11 +146,11 @@ def _bins(cells: _Values) -> _Values:
 
 @kernel
 def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Return the distribution of n after iterations of expectation-maximisation from ``start``; shape (points of n,).
+    """Return the distribution of true counts n after iterations of expectation-maximisation; shape (points of n,).
 
-    Each iteration increases the likelihood of ``counts``, the number of cells at each point of x. ``by_x`` is the
-    transposed ``likelihood``. The inner loops run along rows, so that they compile to vector instructions without
-    changing the order of any sum.
+    Each iteration, the first of which begins with ``start``, increases the likelihood of ``counts``, the number of
+    cells at each point of noisy values x. ``by_x`` is the transposed ``likelihood``. The inner loops run along rows, so
+    that they compile to vector instructions without changing the order of any sum.
     """
     prior = start.copy()
     mass, points = likelihood.shape
@@ -174,7 +181,7 @@ def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-
 
 @kernel
 def _moments(by_x, prior, low, means, deviations):  # type: ignore[no-untyped-def]  # compiled
-    """Write the posterior mean and standard deviation at each x into ``means`` and ``deviations``, in steps.
+    """Write the mean and the standard deviation of the true count n, given each noisy value x, to two arrays, in steps.
 
     ``prior`` is the distribution of n, ``by_x`` is the likelihood with one row per point of x, and ``low`` is the
     smallest x.

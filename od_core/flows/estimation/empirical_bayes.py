@@ -54,8 +54,8 @@ OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
 consecutive powers of two times sigma. Smaller and larger prior means belong to the first and the last octave."""
 
 _LEAST_DEVIATION = 2.0**-10
-"""Smallest posterior deviation of a leaf, in sigmas. It allows an adjustment to the parent's trips even if all leaves
-of the parent have a posterior deviation near 0."""
+"""Smallest posterior deviation of a leaf, in standard deviations of the noise. It allows an adjustment to the parent's
+trips even if all leaves of the parent have a posterior deviation near 0."""
 
 _LIMIT = 1 << 44
 """Upper limit of noisy values and trips. Below it, the sum over a node's children has an error of much less than 1."""
@@ -65,8 +65,8 @@ _LIMIT = 1 << 44
 class Rows:
     """Sums over the rows of leaves, computed from all measured leaves or from some of them.
 
-    The module docstring defines a row. There is one row per area of the side, origin or destination, that the step to
-    the leaf level refines. On a destination tree, the areas are usually the origin zones.
+    A row is the set of all measured leaves with the same area on one side, origin or destination: the side that the
+    step to the leaf level refines. On a destination tree, these areas are usually the origin zones.
 
     Attributes:
         sums: Sum of the noisy values of the row's leaves, for each area; shape (areas,).
@@ -80,12 +80,7 @@ class Rows:
 
     @classmethod
     def joined(cls, areas: int, parts: Iterable[Rows]) -> Rows:
-        """Return the sum of rows over disjoint sets of leaves.
-
-        Args:
-            areas: Number of areas.
-            parts: Rows over each set of leaves.
-        """
+        """Return the sum of ``parts``, the rows over disjoint sets of leaves. ``areas`` is the number of areas."""
         sums, cells, largest = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64), 0
         for part in parts:
             sums += part.sums
@@ -94,11 +89,7 @@ class Rows:
         return cls(sums, cells, largest)
 
     def refuse_large(self) -> None:
-        """Refuse noisy values so large that a sum may not fit 64 bits, or that sums of real numbers may be inexact.
-
-        Raises:
-            OdError: If ``largest`` is too large.
-        """
+        """Raise OdError if ``largest`` is so large that a sum may exceed 64 bits or lose precision."""
         if self.largest >= min(_LIMIT, (1 << 62) // int(self.cells.max(initial=1))):
             raise _overflow()
 
@@ -107,7 +98,6 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Val
     """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
     Args:
-        plan: The plan of the release.
         leaf: The measurement of the leaves. Its ``parents`` must not be None.
         totals: Refined trips of the parents, whole numbers of at least 0; shape (parents,).
         u: The smallest number of trips that a small leaf receives, in standard deviations of the noise.
@@ -122,7 +112,7 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Val
 
 
 def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
-    """Return the rows of all areas, over the leaves of one measurement."""
+    """Return the row sums of all areas (:class:`Rows`), over the leaves of one measurement."""
     areas = row_areas(plan)
 
     def read(piece: tuple[Expansion, _Values]) -> Rows:
@@ -135,7 +125,7 @@ def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
 
 
 def row_areas(plan: ReleasePlan) -> int:
-    """Return the number of areas that have rows: the areas of the side that the leaves divide."""
+    """Return the number of areas, each with a row (:class:`Rows`), on the side that the step to the leaves refines."""
     leaf = plan.steps[-1]
     above = plan.level_above(leaf)
     level = plan.tree.depth if above is None else above + 1
@@ -146,12 +136,12 @@ def row_areas(plan: ReleasePlan) -> int:
 def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: Rows) -> _Values:
     """Count the leaves by the octave of their prior mean and the grid point of their noisy value x.
 
-    Leaves whose parent has no trips or no other leaf are not counted. Neither are leaves with x above the grid.
+    An octave lies between two consecutive powers of two times the standard deviation of the noise. Leaves whose parent
+    has no trips or no other leaf are not counted. Neither are leaves with x above the grid.
 
     Args:
-        plan: The plan of the release.
         leaf: The measurement of all or some of the leaves.
-        totals: See :func:`leaves_by_empirical_bayes`.
+        totals: Refined trips of the parents; shape (parents,).
         rows: The rows of all leaves.
 
     Returns:
@@ -177,11 +167,9 @@ def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: 
 
 
 def leaf_posterior(plan: ReleasePlan, histogram: _Values) -> Posterior:
-    """Return the posterior moments of the leaves.
+    """Return the posterior means and standard deviations of the true counts of leaves.
 
-    Args:
-        plan: The plan of the release.
-        histogram: The sum of :func:`leaf_histogram` over all leaves.
+    ``histogram`` is the sum of :func:`leaf_histogram` over all leaves; shape (octaves, points of x).
     """
     return posterior_of(GridNoise.of(plan.steps[-1].variance), histogram)
 
@@ -192,11 +180,10 @@ def posterior_leaves(
     """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
     Args:
-        plan: The plan of the release.
         leaf: The measurement of all or some of the leaves.
         totals, u: See :func:`leaves_by_empirical_bayes`.
         rows: The rows of all leaves.
-        posterior: The posterior moments, from all leaves.
+        posterior: The result of :func:`leaf_posterior`, from all leaves.
     """
     noise = GridNoise.of(leaf.step.variance)
     least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
@@ -228,7 +215,7 @@ def _overflow() -> OdError:
 
 @kernel
 def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-untyped-def]  # compiled
-    """Add the noisy values and the number of the children of every parent to ``sums`` and ``cells`` of their areas."""
+    """Add the children of every parent to the rows of their areas: noisy values to ``sums``, numbers to ``cells``."""
     for parent in range(len(first_child)):
         for i in range(offsets[parent], offsets[parent + 1]):
             area = first_child[parent] + i - offsets[parent]
@@ -240,7 +227,8 @@ def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-unty
 def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # type: ignore[no-untyped-def]  # compiled
     """Write the prior means of the children of one parent into ``mean[:size]``.
 
-    They divide ``total`` in proportion to the rows of the children, or equally if all rows are 0.
+    They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
+    themselves, or equally if all of these are 0.
     """
     whole = 0.0
     for i in range(size):
@@ -311,9 +299,9 @@ def _share_out(  # type: ignore[no-untyped-def]  # compiled
 def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
     """Replace w in place by the w' >= 0 with the sum ``total`` that minimises the sum of (w' - w)^2 / deviation.
 
-    All w are at least 0, and ``total`` is above 0. The solution is w' = max(w + shift * deviation, 0). Each iteration
-    computes the shift from the cells that are still above 0. The shift decreases until no further cell becomes 0
-    [michelot1986simplex].
+    All w, the posterior means of the leaves of one parent, are at least 0, and ``total``, the parent's trips, is above
+    0. The solution is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the leaves that are
+    still above 0. The shift decreases until no further leaf becomes 0 [michelot1986simplex].
     """
     positive, shift = len(w) + 1, np.inf
     while True:
@@ -333,10 +321,11 @@ def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _lump(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Write whole numbers of at least 0 with the sum ``total`` into ``trips``, by step 5 of the module docstring.
+    """Round ``w`` to whole numbers of at least 0 with the sum ``total``, and write them into ``trips``.
 
-    The real numbers ``w`` have about the same sum. ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1.
-    The remainder from rounding one cell is added to the next, so rounding changes the sum by at most half a trip.
+    This is step 5 of the module docstring: ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. The sum of
+    ``w`` is about ``total``. The remainder from rounding one cell is added to the next, so rounding changes the sum by
+    at most half a trip.
     """
     left, large, carry = total, 0, 0.0
     for i in range(len(w)):

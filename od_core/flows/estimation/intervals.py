@@ -55,10 +55,9 @@ class Bounds:
 
 
 class Intervals:
-    """The intervals of one release; each method computes those that it returns.
+    """The 90 % intervals of the flows of one release, computed on request.
 
     Args:
-        plan: The plan of the release.
         total: The sum of the released leaves. Used only if the total is an invariant.
         measured: The measurements of the release, top level first.
 
@@ -88,7 +87,7 @@ class Intervals:
 
         Returns:
             Origin, destination (area numbers), trips, lower bound and upper bound; shape (listed cells,) each. The
-            bounds include the released trips.
+            interval always contains the released trips.
         """
         width = self._tree.destination.size(destination_level)
         pairs = self._tree.origin.size(origin_level) * width
@@ -135,7 +134,7 @@ class Intervals:
         return lower, upper
 
     def at(self, origin_level: int, destination_level: int) -> Bounds:
-        """Return the intervals of all cells of a pair of levels.
+        """Return the intervals of all cells of a pair of levels, which are given by their numbers.
 
         A cell below a node that the top-down pass dropped is left out.
         """
@@ -155,7 +154,7 @@ class Intervals:
         return Bounds(origin, destination, *_bounds_of(sums, level.variance[level.divided]))
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
-        """Return the lower and upper bound of the trips from a set of zones to a set of zones.
+        """Return the lower and upper bound of the trips from one set of zones to another.
 
         Args:
             origins, destinations: Masks of the zones in each set; shape (zones,) each.
@@ -176,7 +175,8 @@ class Intervals:
         Args:
             k: Position of the level in ``_levels``.
             inside: See :meth:`_overlap`.
-            below: The sums over the children of each divided node of the level; None at the last level.
+            below: The sums over the children of each node of the level that has measured children; None at the last
+                level.
         """
         level = self._levels[k]
         whole, some = self._overlap(k, inside)
@@ -191,11 +191,11 @@ class Intervals:
         return sums.with_unseen(*(np.where(split, values, 0.0) for values in _unseen(level)))
 
     def _span(self, origin_level: int, destination_level: int) -> tuple[int, int]:
-        """Return the positions in ``_levels`` of two levels that enclose a pair of levels.
+        """Return the positions in ``_levels`` of two levels of the flow tree that enclose a pair of levels.
 
-        The first is the finest level of the flow tree whose nodes contain whole cells of the pair. The second is the
-        coarsest level whose nodes are contained in such cells. If one of them was not measured, the next measured level
-        below replaces it, because its nodes have the same trips.
+        The first is the finest level whose nodes contain whole cells of the pair. The second is the coarsest level
+        whose nodes are contained in such cells. If one of them was not measured, the next measured level below replaces
+        it, because its nodes have the same trips.
         """
         pairs = [self._tree.level_pair(level) for level in range(self._tree.depth + 1)]
         above = max(k for k, (o, d) in enumerate(pairs) if o <= origin_level and d <= destination_level)
@@ -204,13 +204,13 @@ class Intervals:
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
     def _sums(self, hub: int, finest: int, apart: int, apart_level: int) -> NodeSums:
-        """Return sums of the nodes of one level below each divided node of another level.
+        """Return sums of the nodes of level ``finest`` below each divided node of level ``hub``.
 
-        A divided node has one sum per area of ``apart_level`` on the side ``apart``. The last two levels are summed in
-        blocks of nodes, since they have many cells and give few sums.
+        A divided node (a node with measured nodes below it) has one sum per area of ``apart_level`` on the side
+        ``apart``. The last two levels are summed in blocks of nodes, since they have many cells and give few sums.
 
         Args:
-            hub, finest: Positions of the level of the divided nodes and of the level of the nodes that are summed.
+            hub, finest: Positions of the two levels in ``_levels``.
             apart: The side that is not summed over: 0 for origins, 1 for destinations.
             apart_level: Number of the level of the areas on that side.
         """
@@ -249,10 +249,11 @@ class Intervals:
         return sums
 
     def _single(self, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return sums of one node each, for all nodes of a level or only for those in the mask ``meant``.
+        """Return one sum per node of a level; 0 for nodes that are not in the mask ``meant``.
 
-        If the top-down pass dropped nodes, it selected the others by their noise, which makes their estimates biased.
-        The noisy values of a level are unbiased, because they were drawn after the nodes above had been selected.
+        A sum is the least-squares estimate of its node if no node was dropped. If nodes were dropped, the others were
+        selected by their noise, which biases their estimates. Then a sum is the noisy value of its node, which is
+        unbiased because it was drawn after the nodes above had been selected.
         """
         fitted = self._nothing_dropped or level.noise == 0
         return NodeSums.of_fitted(level, meant) if fitted else NodeSums.of_noisy(level, meant)
@@ -267,7 +268,7 @@ class Intervals:
         return np.searchsorted(geography.first_zone[apart_level], geography.first_zone[above])
 
     def _overlap(self, k: int, inside: Sequence[Positions]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return two masks of the nodes of a level: nodes with all zone pairs selected, and nodes with at least one.
+        """Return two masks of a level's nodes: nodes with all zone pairs selected, and nodes with at least one.
 
         Args:
             k: Position of the level in ``_levels``.
@@ -307,7 +308,6 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
     """Refuse a release that cannot have intervals.
 
     Args:
-        plan: The plan of the release.
         largest: Largest number of measured cells of a level.
 
     Raises:
@@ -329,10 +329,10 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
 
 
 def _unseen(level: FittedLevel) -> tuple[Reals, Reals, Reals]:
-    """Return what each node of a level adds to the trips of dropped nodes; three arrays of shape (nodes,).
+    """Return three values of each node that concern the trips of dropped nodes; shape (nodes,) each.
 
-    They are the upper bound of the node's trips, or 0 if the node was not dropped; and the contributions to the mean
-    and to its variance from :func:`od_core.flows.estimation.node_sums.dropped_trips`.
+    They are the upper bound of the node's trips, or 0 if the node was not dropped; and the contributions to the
+    estimate and to its variance from :func:`od_core.flows.estimation.node_sums.dropped_trips`.
     """
     most = upper_bound(level.estimate, level.variance).astype(np.float64)
     most[level.divided] = 0
@@ -340,7 +340,7 @@ def _unseen(level: FittedLevel) -> tuple[Reals, Reals, Reals]:
 
 
 def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
-    """Yield consecutive ranges (first, last) of the divided nodes above the first level.
+    """Yield consecutive ranges (first, last) of the nodes whose children are the nodes of the first level.
 
     Each range has about ``_BLOCK`` nodes of the last level below it. ``last`` is not included.
     """
@@ -358,9 +358,7 @@ def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
     upper bound is the smaller of two bounds: the upper bound of the sum without dropped nodes, plus the upper bound of
     each dropped node; and the upper bound of the sum plus the estimated trips of all dropped nodes together.
 
-    Args:
-        sums: Sums below nodes.
-        variance: Variance of the estimates of these nodes; shape (nodes,).
+    ``variance`` has the variance of the estimate of each node that has sums; shape (nodes,).
     """
     estimate, spread = sums.estimate, sums.variance(variance)
     most, unseen, doubt = sums.unseen

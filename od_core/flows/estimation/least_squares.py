@@ -1,13 +1,14 @@
 """Fit a measured flow tree by least squares: compute the best linear unbiased estimate of every node, and its variance.
 
-The way up computes, for each node, the best estimate z from the node and the levels below it, and the variance v of z.
-Let x be the noisy value of the node and s2 the variance of its noise. A node without measured children has z = x and
-v = s2. For any other node, let s and S be the sums of z and v over its measured children. Then
+The upward pass, from the leaves to the root, computes, for each node, the best estimate z from the node and the levels
+below it, and the variance v of z. Let x be the noisy value of the node and s2 the variance of its noise. A node without
+measured children has z = x and v = s2. For any other node, let s and S be the sums of z and v over its measured
+children. Then
 
     z = x + w (s - x),   w = s2 / (s2 + S),   v = 1 / (1/s2 + 1/S).
 
-The way down computes, for each node, the best estimate h from all levels, and the variance V of h. For child i of a
-node with the estimate h and the variance V,
+The downward pass computes, for each node, the best estimate h from all levels, and the variance V of h. For child i of
+a node with the estimate h and the variance V,
 
     h_i = z_i + (h - s) v_i / S,   V_i = v_i - v_i^2 / S + (v_i / S)^2 V.
 
@@ -16,8 +17,8 @@ depend on h is uncorrelated with h, with the estimates of all nodes above, and w
 variances of sums follow from this.
 
 :mod:`od_core.flows.estimation.refinement` computes the same z in whole numbers to make the released table. This module
-computes unrounded values, which may be negative, because the variances refer to them. It uses single operations of
-IEEE 754 and sums in tree order, so the result is the same, bit for bit, on every machine.
+computes unrounded values, which may be negative, because the variances refer to them. It uses single operations of IEEE
+754 and sums in tree order, so the result is the same, bit for bit, on every machine.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class FittedLevel(MeasuredLevel):
     variance: Reals
 
     def below(self, first: int, last: int) -> FittedLevel:
-        """Return a level that has only the children of the divided nodes number ``first:last`` of the level above."""
+        """Return a level that has only the children of the divided nodes ``first:last`` of the level above."""
         nodes = slice(self.offsets[first], self.offsets[last])
         divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
         return FittedLevel(
@@ -98,7 +99,7 @@ def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]
     """Return all measured levels with their estimates, top level first; an exact root is included.
 
     If only the leaves were measured, all levels are returned. Otherwise, unmeasured levels are left out. Each node of
-    such a level has one child with the same area numbers, so the next measured level has the same estimates.
+    an unmeasured level has one child with the same area numbers, so the next measured level has the same estimates.
 
     Args:
         plan: The plan of the release. It must not have a threshold, since then no tree is measured.
@@ -124,10 +125,11 @@ def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]
 
 
 def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
-    """Compute the way up. Return three lists with one entry per level, top first.
+    """Combine the levels from the bottom up, and return three lists with one entry per level, top first.
 
-    The entries are z and v of the nodes, shape (nodes,) each; and the pair (s, S), the sums of z and v over the
-    children of each divided node of the level above, shape (divided nodes above,) each.
+    The entries are the best estimate z of each node from itself and the levels below it, and its variance v, shape
+    (nodes,) each; and the sums of z and v over the children of each divided node of the level above, shape (divided
+    nodes above,) each.
     """
     z: list[Reals] = []
     v: list[Reals] = []

@@ -1,4 +1,4 @@
-"""Sum fitted nodes below each node of a level, and compute the variances of the sums, level by level up the tree.
+"""Sum estimates of nodes below each node of a level, and compute the variances of the sums, level by level up the tree.
 
 Consider a sum of estimates of nodes below a node with the estimate h. The sum equals c h plus a part that is
 uncorrelated with h. Here c is the factor of the sum, and the variance r of that part is its residual. If the sums below
@@ -6,8 +6,8 @@ the children i of the node have the factors c_i and the residuals r_i, the sum o
 
     r = sum (r_i + c_i^2 v_i) - (sum c_i v_i)^2 / S,   c = sum c_i v_i / S,
 
-with v and S of :mod:`od_core.flows.estimation.least_squares`. The variance of the sum is r + c^2 V, where V is the
-variance of h.
+where v_i is the variance of the estimate of child i from itself and the levels below it, and S is the sum of all v_i
+(:mod:`od_core.flows.estimation.least_squares`). The variance of the sum is r + c^2 V, where V is the variance of h.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ _FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
 
 @dataclass(frozen=True, eq=False)
 class NodeSums:
-    """Sums below each node of a list. A node has one sum for each of its areas on the side that is not summed over.
+    """Sums of estimates below each node of a list; a node has one sum for each of several areas on one side.
+
+    For example, the node from region A to state B may have one sum for each zone of B: the flow from A to that zone.
 
     Attributes:
         offsets: The sums of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas; shape (nodes +
             1,).
-        values: One row for each of these values: factor, residual and estimate of the sum; then, for the dropped nodes
-            that the sum overlaps, the sum of their upper bounds, the estimate of their trips together, and the variance
-            of this estimate. Shape (6, sums).
+        values: One row for each of these values: factor, residual (module docstring) and estimate of the sum; then, for
+            the dropped nodes that the sum overlaps, the sum of their upper bounds, the estimate of their trips
+            together, and the variance of this estimate. Shape (6, sums).
     """
 
     offsets: Positions
@@ -41,12 +43,12 @@ class NodeSums:
 
     @classmethod
     def of_fitted(cls, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return sums that are the estimate of one node each; 0 for nodes that are not in the mask ``meant``."""
+        """Return one sum per node, equal to the node's estimate; 0 for nodes that are not in the mask ``meant``."""
         return cls._single(level, meant, {_FACTOR: 1.0, _ESTIMATE: level.estimate})
 
     @classmethod
     def of_noisy(cls, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return sums that are the noisy value of one node each; 0 for nodes that are not in the mask ``meant``.
+        """Return one sum per node, equal to the node's noisy value; 0 for nodes that are not in the mask ``meant``.
 
         A noisy value is drawn after the nodes above have been selected, so it is unbiased, however they were selected.
         """
@@ -61,28 +63,27 @@ class NodeSums:
 
     @classmethod
     def nothing(cls, areas: Positions) -> NodeSums:
-        """Return sums that are all 0, one per area.
-
-        Args:
-            areas: Number of areas of each node; shape (nodes,).
-        """
+        """Return sums that are all 0, for nodes with the given numbers of sums; ``areas`` has shape (nodes,)."""
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((6, offsets[-1])))
 
     @classmethod
     def joined(cls, pieces: Iterable[NodeSums]) -> NodeSums:
-        """Return one object with the sums of all pieces, which belong to consecutive nodes."""
+        """Return one object with the sums of all pieces, whose nodes are consecutive."""
         parts = list(pieces)
         areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
         values = np.concatenate([np.zeros((6, 0)), *(part.values for part in parts)], axis=1)
         return cls(np.concatenate([[0], np.cumsum(areas)]), values)
 
     def with_unseen(self, most: Reals, unseen: Reals, doubt: Reals) -> NodeSums:
-        """Add values of dropped nodes to all sums of each node, in place, and return this object.
+        """Add the trips of dropped nodes, below which nothing was measured, to all sums of each node in place.
 
         Args:
             most: Upper bound of the trips of the dropped node; 0 if the node was not dropped. Shape (nodes,).
-            unseen, doubt: See :func:`dropped_trips`; shape (nodes,) each.
+            unseen, doubt: Results of :func:`dropped_trips`; shape (nodes,) each.
+
+        Returns:
+            This object.
         """
         areas = np.diff(self.offsets)
         for row, values in ((_MOST_UNSEEN, most), (_UNSEEN, unseen), (_DOUBT, doubt)):
@@ -90,11 +91,14 @@ class NodeSums:
         return self
 
     def with_divided(self, divided: Positions, theirs: NodeSums) -> NodeSums:
-        """Add the sums below divided nodes to the sums of these nodes, in place, and return this object.
+        """Add the sums below divided nodes (nodes with measured nodes below them) to the sums of these nodes in place.
 
         Args:
             divided: Positions of the divided nodes; shape (divided,).
-            theirs: The sums below them, with the same areas.
+            theirs: The sums below the divided nodes, for the same areas.
+
+        Returns:
+            This object.
         """
         steps = np.zeros(self.values.shape[1] + 1, dtype=np.int64)
         steps[self.offsets[divided]] += 1
@@ -103,10 +107,10 @@ class NodeSums:
         return self
 
     def carried(self, level: FittedLevel, area: Positions) -> NodeSums:
-        """Return sums over the children of each divided node of the level above, one per area.
+        """Return sums over the children of each node of the level above that has measured children, one per area.
 
         Args:
-            level: The level of the children, which this object has sums for.
+            level: The level of the children, which are the nodes of this object.
             area: Number of the first area that each child has a sum for; shape (children,).
         """
         first, last = level.offsets[:-1], level.offsets[1:] - 1
@@ -119,8 +123,7 @@ class NodeSums:
     def variance(self, of_nodes: Reals) -> Reals:
         """Return the variance of each sum; shape (sums,).
 
-        Args:
-            of_nodes: Variance of the estimates of the nodes that the sums are below; shape (nodes,).
+        ``of_nodes`` has the variance V of the estimate of each node of this object; shape (nodes,).
         """
         spread: Reals = self.values[_RESIDUAL] + self.values[_FACTOR] ** 2 * np.repeat(of_nodes, np.diff(self.offsets))
         return spread
@@ -165,25 +168,23 @@ def _carry(offsets, below, siblings, cells, start, values, own, above):  # type:
 def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     """Return each node's contributions to an estimate of the trips of dropped nodes, and to its variance.
 
-    The shape of both arrays is (nodes,). The sum of the contributions over many nodes, divided or not, estimates the
+    The shape of both arrays is (nodes,). The sum of the contributions over many nodes, dropped or not, estimates the
     trips of the dropped nodes among them. For many nodes, it is far below the sum of their upper bounds.
 
     A node is dropped because its noisy value x is small: at most a threshold m that its siblings determine. So the
     noisy values of dropped nodes are too small on average, and their sum is not an estimate of their trips. If the
-    noise N is normal with the variance s2, and p is the density of x, Stein's identity states that
+    noise N is normal with the variance s2, and p is the density of x, Stein's identity [stein1981mean, Lemma 1] states
+    that
 
         E[N 1(x <= m)] = -s2 p(m).
 
     So the expectation of x 1(x <= m) + s2 p(m) is that of the node's trips if it is dropped, and of 0 if it is not,
-    whatever these trips are. The noisy values give an estimate of p(m). If W(h) is the mean of
-    1(m - h < x <= m + h) / 2h, the estimate is (4 W(h) - W(2h)) / 3. This combination cancels the error from the
-    curvature of p, which is a multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that the
-    identity needs for noise in whole numbers.
+    whatever these trips are. The noisy values give an estimate of p(m). If W(h) is the mean of 1(m - h < x <= m + h) /
+    2h, the estimate is (4 W(h) - W(2h)) / 3. This combination cancels the error from the curvature of p, which is a
+    multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that the identity needs for noise in whole
+    numbers.
 
     The root has no siblings. If it is dropped, it contributes its noisy value and the variance of that value.
-
-    References:
-        C. M. Stein, "Estimation of the Mean of a Multivariate Normal Distribution", The Annals of Statistics 9 (1981).
     """
     kept = np.zeros(len(level.nodes), dtype=np.bool_)
     kept[level.divided] = True
@@ -196,10 +197,10 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
 
 @kernel
 def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-untyped-def]  # compiled
-    """Add to ``weight`` the weight of each node's noisy value in the estimate of the density at its threshold.
+    """Add to ``weight`` the weight of each node's noisy value in the estimated density of noisy values at a threshold.
 
     The threshold of siblings is the largest noisy value of those that were dropped. If none was dropped, it is the
-    smallest noisy value minus 1.
+    smallest noisy value minus 1. ``around`` is the width h of :func:`dropped_trips`.
     """
     for parent in range(len(offsets) - 1):
         threshold, least = -np.inf, np.inf

@@ -1,14 +1,14 @@
 """Refine a release: combine all measured levels by least squares, and then make consistent integers down the tree.
 
-The refinement depends on public values alone and costs no privacy. The way up computes, for each node, the best
-estimate z from the node and the levels below it, and the variance v of z. Let x be the noisy value of the node and s2
-the variance of its noise. A node without measured children has z = x and v = s2. For any other node, let s and sv be
-the sums of z and v over its measured children. Then
+The refinement depends on public values alone and costs no privacy. The upward pass, from the leaves to the root,
+computes, for each node, the best estimate z from the node and the levels below it, and the variance v of z. Let x be
+the noisy value of the node and s2 the variance of its noise. A node without measured children has z = x and v = s2. For
+any other node, let s and sv be the sums of z and v over its measured children. Then
 
     z = x + w (s - x),   w = s2 / (s2 + sv),   v = 1 / (1/s2 + 1/sv)
 
-([hay2010boosting], for trees of any shape). The way down computes integers. The children of a node with c trips have
-the refined trips ``IntOpt(round(z + (c - sum z) v / sum v), c)``, where the sums are over these children.
+([hay2010boosting, section 4], for trees of any shape). The downward pass computes integers. The children of a node with
+c trips have the refined trips ``IntOpt(round(z + (c - sum z) v / sum v), c)``, where the sums are over these children.
 
 The difference z - x is stored in fixed point. All operations on it are on integers, rounded down. The variances and
 weights come from single operations of IEEE 754, which give the same result on every machine. Variances are summed in
@@ -17,7 +17,7 @@ and any size of pieces.
 
 A node that the top-down pass dropped has no measured leaf below it. Its refined estimate is 0, but its noisy value
 contributes to the estimate of its parent. Every other node, called a kept node, has measured leaves below it, so no
-trips are lost on the way down.
+trips are lost in the downward pass.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _Reals = NDArray[np.float64]
 
 _MOST_FRACTION_BITS = 16
 _SCALE_BITS = 24
-"""Resolution of z - x: a multiple of 2^-16 or, if that is larger, of about 2^-24 of the largest standard deviation."""
+"""Resolution of the difference between best estimate and noisy value: a multiple of 2^-16 or, if that is larger, of
+about 2^-24 of the largest standard deviation."""
 
 _WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
 
@@ -58,12 +59,11 @@ _WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
 class ChildSums:
     """Sums over the measured children of each node of a level; each array has the shape (nodes,).
 
-    The module docstring defines x, z, v and sv.
-
     Attributes:
         noisy: Sum of the children's noisy values x.
-        difference: Sum of z - x over the children, where z is the best estimate of a child; in fixed point.
-        variance: Sum of the variances v of these estimates, called sv in the module docstring.
+        difference: Sum of z - x over the children, in fixed point; z is the best estimate of a child from itself and
+            the levels below it.
+        variance: Sum of the variances of these estimates z.
     """
 
     noisy: _Values
@@ -73,14 +73,15 @@ class ChildSums:
 
 @dataclass(frozen=True, eq=False)
 class RisenLevel:
-    """The kept nodes (not dropped by the top-down pass) of a measured level above the leaves, with their z and v.
+    """The nodes of a measured level above the leaves that the top-down pass kept, with their estimates.
 
     Attributes:
         nodes: The kept nodes.
         runs: The kept nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). None if the level is
             the root.
         noisy: Noisy value x of each node; shape (nodes,).
-        difference: z - x of each node, in fixed point; shape (nodes,).
+        difference: z - x of each node, in fixed point, where z is its best estimate from itself and the levels below;
+            shape (nodes,).
         variance: Variance v of each node's z; shape (nodes,).
     """
 
@@ -92,7 +93,7 @@ class RisenLevel:
 
     @property
     def largest_variance(self) -> float:
-        """Largest variance v of the nodes; 0 if there are no nodes."""
+        """Largest variance of the nodes' estimates; 0 if there are no nodes."""
         return float(self.variance.max(initial=0))
 
 
@@ -102,7 +103,6 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
 
     Args:
-        plan: The plan of the release.
         root: The root with its exact trips if the total is an invariant; otherwise None.
         measured: The measurements of all steps, top level first.
 
@@ -124,11 +124,12 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
 
 
 def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> tuple[list[Nodes], _Values]:
-    """Compute the way down from the root over whole levels, and return the refined nodes.
+    """Refine whole levels from the root down, and return the refined nodes.
 
     Args:
         plan, root: See :func:`refine`.
-        levels: The kept nodes of consecutive levels; the first is the root or the first measured level below it.
+        levels: The nodes of consecutive levels that the top-down pass kept; the first level is the root or the first
+            measured level below it.
 
     Returns:
         The refined nodes of the root and of each level, without nodes of 0 trips; and the trips of all kept nodes of
@@ -147,7 +148,7 @@ def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[Risen
 def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
     """Return the sums over the measured leaves below each node of the level above.
 
-    For a leaf, z is the noisy value, and v is the variance of the noise.
+    The estimate of a leaf is its noisy value, so its difference from the noisy value is 0.
     """
     none = np.empty(0, dtype=np.int32)
     noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(_nodes_above(leaf)) + 1, dtype=np.int64))
@@ -158,17 +159,16 @@ def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
 def rise(
     plan: ReleasePlan, measured: Sequence[Measurement], kept: Pairs, sums: ChildSums
 ) -> tuple[list[RisenLevel], ChildSums]:
-    """Compute the way up through consecutive levels above the leaves.
+    """Combine consecutive levels above the leaves by least squares, from the bottom up.
 
     Args:
-        plan: The plan of the release.
         measured: The measurements of these levels, top level first.
-        kept: The kept nodes of the last of these levels.
+        kept: The nodes of the last of these levels that the top-down pass did not drop.
         sums: Sums over the measured children of ``kept``.
 
     Returns:
-        The kept nodes of each level with their z and v, top level first; and the sums over the nodes of the first level
-        for each node of the level above it.
+        The kept nodes of each level with their estimates, top level first; and the sums over the nodes of the first
+        level for each node of the level above it.
 
     Raises:
         OdError: As in :func:`refine`.
@@ -183,12 +183,11 @@ def rise(
 
 
 def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
-    """Return the kept nodes of a level with their z and v, and sums over the level for each node above it.
+    """Return the kept nodes of a level with their estimates, and sums over the level for each node above it.
 
     Args:
-        plan: The plan of the release.
         measurement: Measurement of the level.
-        nodes: Kept nodes of the level.
+        nodes: Nodes of the level that the top-down pass kept.
         sums: Sums over the measured children of ``nodes``.
     """
     own_variance = float(measurement.step.variance)
@@ -219,12 +218,12 @@ def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: Chil
 def _read(
     plan: ReleasePlan, measurement: Measurement, divided: Numbers, runs: _Values
 ) -> tuple[_Values, _Values, _Values]:
-    """Read the noisy values of a level.
+    """Return the noisy values of a level, summed and selected.
 
     Args:
-        plan: The plan of the release.
         measurement: Measurement of the children.
-        divided: Area numbers of the kept children on the divided side; shape (kept children,).
+        divided: Area numbers of the kept children, on the side that the step to the level refines; shape (kept
+            children,).
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
 
     Returns:
@@ -255,8 +254,7 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_varia
     """Return the refined trips of the kept nodes of a level, from the refined trips of their parents.
 
     Args:
-        plan: The plan of the release.
-        level: The kept nodes, all or in part.
+        level: The nodes that the top-down pass did not drop, all or in part, with their estimates.
         totals: Refined trips of the parents, in tree order; shape (parents,). Not used at the root.
         largest_variance: Largest variance v of all kept nodes of the level. Weights are fractions of it.
 
@@ -287,7 +285,6 @@ def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals
     noisy leaves is added to each leaf before the projection.
 
     Args:
-        plan: The plan of the release.
         leaf: The measurement of the leaves.
         sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
         totals: Refined trips of these parents; shape (parents,).
@@ -304,11 +301,7 @@ def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals
 
 
 def _nodes_above(measurement: Measurement) -> Pairs:
-    """Return the parents of a measurement.
-
-    Raises:
-        OdError: If the measurement has no parents.
-    """
+    """Return the parents of a measurement. Raises OdError if it has none."""
     if measurement.parents is None:
         raise _disorder()
     return measurement.parents
@@ -323,11 +316,7 @@ def _disorder() -> OdError:
 
 
 def _refuse_large(values: _Values, limit: int) -> None:
-    """Refuse values for which sums may not fit 64 bits.
-
-    Raises:
-        OdError: If the magnitude of a value is ``limit`` or larger.
-    """
+    """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
     if len(values) and (values.max() >= limit or values.min() <= -limit):
         raise _overflow()
 
@@ -342,25 +331,20 @@ def _overflow() -> OdError:
 
 
 def _as_root(only: Pairs) -> Pairs:
-    """Return the root as a pair of areas, given the nodes of a level that has one node.
+    """Return the root as a pair of areas, given the only node of a level.
 
-    Nothing above that level is divided, so the areas of the node and of the root have the same number, 0.
+    If a level has a single node, both of its areas have the number 0, as the areas of the root do.
     """
     return Pairs(0, only.origin, only.destination)
 
 
 def with_trips(nodes: Pairs, trips: _Values) -> Nodes:
-    """Return ``nodes`` with their trips, without the nodes of 0 trips.
-
-    Args:
-        nodes: Nodes of one level.
-        trips: Trips of each node; shape (nodes,).
-    """
+    """Return ``nodes`` of one level with their trips, shape (nodes,), without the nodes of 0 trips."""
     kept = trips > 0
     return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
 
 
 def _fraction_bits(plan: ReleasePlan) -> int:
-    """Return the number of fractional bits with which z - x is stored."""
+    """Return the number of fractional bits of the difference between best estimate and noisy value."""
     widest = math.ceil(max(step.variance for step in plan.steps))
     return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))

@@ -1,4 +1,4 @@
-"""Compile the loops of the refinement over the children of each parent."""
+"""Compile the loops over the children of each parent that :mod:`od_core.flows.estimation.refinement` runs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import numpy as np
 from od_core.kernels import kernel
 
 WEIGHT_BITS = 20
-"""Weights are whole multiples of 2^-20."""
+"""Number of fractional bits of a weight, which is a whole multiple of 2^-20."""
 
 MOST_WEIGHT = 1 << (62 - WEIGHT_BITS)
 """Smallest sum of weights that is too large for 64-bit products."""
 
 LIMIT = 1 << 61
-"""Smallest sum of noisy values that is too large."""
+"""Smallest sum of noisy values that is too large for 64-bit arithmetic."""
 
 
 @kernel
 def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
-    """Write the sum of each parent's noisy children into ``sums`` and the kept children's noisy values into ``kept``.
+    """Write the sums of each parent's noisy children into ``sums``, and the kept children's noisy values into ``kept``.
 
-    Return False if a sum may overflow.
+    Kept children are those that the top-down pass did not drop: of parent ``p``, numbers ``runs[p]:runs[p + 1]``, with
+    the areas ``divided`` on the refined side. For ``offsets`` and ``first_child``, see
+    :class:`od_core.geography.flow_tree.Expansion`. Return False if a sum may overflow.
     """
     small = True
     for parent in range(len(sums)):
@@ -38,9 +40,10 @@ def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # t
 
 @kernel
 def shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
-    """Write the noisy value of each child plus an equal part of its parent's ``lacking`` into ``shifted``.
+    """Write the noisy value of each child, plus an equal part of its parent's ``lacking``, into ``shifted``.
 
-    The part is rounded to the nearest whole number.
+    The part is rounded to the nearest whole number. ``lacking`` is the parent's trips minus the sum of its noisy
+    children.
     """
     for parent in range(len(lacking)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -54,9 +57,10 @@ def shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untype
 def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
     """Write round(z + over * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
 
-    ``over`` and ``difference`` are in fixed point with ``bits`` fractional bits, and ``half`` is 1/2. ``variance`` has
-    whole weights in proportion to v. Return False if the weights of a parent's children sum to ``MOST_WEIGHT`` or
-    more.
+    For each child, z = ``noisy`` + ``difference`` is its estimate and v the variance of z; ``over`` is the parent's
+    trips minus the sum of z. ``over`` and ``difference`` are in fixed point with ``bits`` fractional bits, and ``half``
+    is 1/2. ``variance`` has whole weights in proportion to v. Return False if the weights of a parent's children sum to
+    ``MOST_WEIGHT`` or more.
     """
     for parent in range(len(over)):
         whole = np.int64(0)

@@ -1,8 +1,8 @@
 """Measure and estimate the flow tree from the top down [boninsegna2025inftda, Algorithm 1].
 
-``measure`` reads confidential counts and returns noisy values. ``estimate`` reads noisy values only. ``run_level``
-measures and estimates a level. All three process a level in pieces on all threads, and only the pieces in progress are
-in memory. The children of a node are always in the same piece.
+``measure`` reads confidential counts and returns noisy values. ``estimate`` reads noisy values only. ``run_level`` does
+both. All three process a level in pieces on all threads, and only the pieces in progress are in memory. The children of
+a node are always in the same piece.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Measurement:
         return self.parents is None or self.parents.level == self.step.level
 
     def pieces(self, plan: ReleasePlan) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
-        """Yield consecutive pieces of the level in tree order: the measured cells and their noisy values."""
+        """Yield the measured cells and their noisy values in tree order, in consecutive pieces."""
         if self._stands_alone:
             cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
             yield cells, self.noisy.values()
@@ -66,7 +66,7 @@ class Measurement:
             yield Pairs(self.step.level, children.origin, children.destination), noisy
 
     def expanded(self, plan: ReleasePlan) -> Iterator[tuple[Expansion, NDArray[np.int64]]]:
-        """Return an iterator of consecutive pieces: the expansion of some parents and their children's noisy values.
+        """Return an iterator of consecutive pieces: the expansion of some parents, and their children's noisy values.
 
         There are no pieces if the root was measured.
 
@@ -114,12 +114,9 @@ def run_levels(
     """Measure consecutive levels of the flow tree, each once, and estimate each level from the level above it.
 
     Args:
-        plan: The plan of the release.
         steps: Steps of the levels, top level first.
         parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
         trips: The true trips below these nodes.
-        noise: Source of the noise.
-        measurements: Store of the measurements.
         shared: Whether another process may measure the same levels and store its values first. If so, each estimate is
             computed from the stored values, not from the values drawn here.
 
@@ -159,12 +156,8 @@ def run_level(
     only after the noisy values have been stored.
 
     Args:
-        plan: The plan of the release.
-        step: Step of the level.
         parents: The estimated nodes of the level above; None if the level is the root.
         trips: The true trips below these nodes.
-        noise: Source of the noise.
-        measurements: Store of the measurements.
 
     Raises:
         OdError: As in :func:`measure`, :func:`estimate` and :meth:`od_core.ledger.measurements.Measurements.once`.
@@ -229,7 +222,6 @@ def estimate_pieces(
     public values and is the same at every call.
 
     Args:
-        plan: The plan of the release.
         step: The measured step of the level.
         parents: Estimated nodes of the level above. If None, the level is the root, and its estimate is the noisy value
             or 0, whichever is larger.
@@ -314,8 +306,7 @@ def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) ->
     """Return the released leaves and their measurement.
 
     Args:
-        plan: The plan of the release.
-        step: Its only step.
+        step: The only step of the plan.
         kept: The stored values of :func:`measure_present`: ranks and then noisy counts, as one vector.
     """
     ranks, noisy = kept.pieces([len(kept) // 2] * 2)

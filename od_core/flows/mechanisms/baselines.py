@@ -14,7 +14,7 @@ from od_core.flows.projection.euclidean import project_children_euclidean
 
 @dataclass(frozen=True)
 class TDAL2(PaperMechanism):
-    """A top-down pass that minimises the sum of squares and then rounds to whole numbers with the same sums.
+    """A top-down pass that changes the noisy counts by the least sum of squares, and then rounds with the same sums.
 
     The TopDown algorithm of the US census differs in two ways. It weights squares by inverse variance, which makes no
     difference if all children of a node have equal noise. It rounds by a second optimisation.
@@ -25,7 +25,10 @@ class TDAL2(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the integers nearest to each parent's noisy children in Euclidean distance that sum to its total."""
+        """Return the integers nearest to each parent's noisy children in Euclidean distance that sum to its total.
+
+        For arguments and shapes, see :meth:`od_core.flows.mechanisms.mechanism.Mechanism.project`.
+        """
         return project_children_euclidean(noisy, totals, offsets)
 
 
@@ -33,8 +36,8 @@ class TDAL2(PaperMechanism):
 class TDALinf(PaperMechanism):
     """A top-down pass that minimises the same distance as InfTDA, with a mixed-integer solver (HiGHS).
 
-    Several integer tables can be optimal. IntOpt defines which of them it returns; the solver returns any. A comparison
-    with InfTDA shows what IntOpt gains in accuracy and in speed.
+    Several integer tables can be optimal. IntOpt, the projection of InfTDA, defines which of them it returns; the
+    solver may return any. A comparison with InfTDA shows how much accuracy and speed IntOpt gains.
     """
 
     name: ClassVar[str] = "tda_linf"
@@ -43,7 +46,10 @@ class TDALinf(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return an optimal solution of one mixed-integer problem per parent."""
+        """Return the counts of the children that solve one mixed-integer problem per parent.
+
+        For arguments and shapes, see :meth:`od_core.flows.mechanisms.mechanism.Mechanism.project`.
+        """
         from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
 
         return project_children_mixed_integer(noisy, totals, offsets)
@@ -65,7 +71,7 @@ class VanillaGauss(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the noisy counts unchanged."""
+        """Return the noisy counts unchanged; see :meth:`od_core.flows.mechanisms.mechanism.Mechanism.project`."""
         return noisy
 
 
@@ -84,5 +90,5 @@ class StabilityHistogram(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the noisy counts unchanged; counts below the threshold have been dropped before."""
+        """Return the noisy counts unchanged. Counts below the threshold have been dropped before."""
         return noisy

@@ -17,7 +17,7 @@ from od_core.registry import refuse_unknown
 
 @dataclass(frozen=True)
 class InfTDA(PaperMechanism):
-    """InfTDA: a top-down pass that projects the children of each node with IntOpt.
+    """InfTDA: a top-down pass that projects the children of each node with IntOpt, which minimises the largest change.
 
     Attributes:
         order: the order in which IntOpt lowers counts that sum to more than their parent: ``ascending`` lowers the
@@ -34,13 +34,16 @@ class InfTDA(PaperMechanism):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"order": self.order}
 
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the children's counts after IntOpt has been applied to the children of each parent."""
+        """Return the counts that IntOpt gives the children of each parent.
+
+        For arguments and shapes, see :meth:`od_core.flows.mechanisms.mechanism.Mechanism.project`.
+        """
         return project_children(noisy, totals, offsets, self.order)
 
 
@@ -71,7 +74,7 @@ class InfTDARefined(InfTDA):
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.
         u: Used by ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
-            deviations of its noise; 1/10 to 100. A larger u causes fewer false discoveries and more false negatives.
+            deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
     """
 
     keep_all_cap: int = KEEP_ALL_CAP
@@ -99,13 +102,13 @@ class InfTDARefined(InfTDA):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text. ``leaves`` and ``u`` are included only for ``empirical_bayes``."""
+        """Options by name, as public text. ``leaves`` and ``u`` are included only for ``empirical_bayes``."""
         options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """See :attr:`od_core.flows.mechanisms.mechanism.Mechanism.leaf_dial`."""
+        """The option ``u`` if the leaves are estimated by empirical Bayes, otherwise None."""
         return self.u if self.leaves == "empirical_bayes" else None
 
 

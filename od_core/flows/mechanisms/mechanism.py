@@ -26,7 +26,7 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text, for the plan and the certificate."""
+        """Options by name, as public text, for the plan and the certificate."""
         ...
 
     @property
@@ -41,12 +41,12 @@ class Mechanism(Protocol):
 
     @property
     def default_conversion(self) -> str:
-        """Accounting method that converts epsilon to rho if the budget names none."""
+        """Accounting method that is used if the budget does not name one."""
         ...
 
     @property
     def default_shares(self) -> str:
-        """Rule that divides the budget among the measured levels if the budget names none."""
+        """Rule that divides the budget among the measured levels if the budget does not name one."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class Mechanism(Protocol):
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """The option u of leaves that are estimated by empirical Bayes; None if the leaves are projected.
+        """Option ``u`` of leaves that are estimated by empirical Bayes, in noise standard deviations; otherwise None.
 
         Only a mechanism that refines can have it. See :class:`od_core.flows.mechanisms.inftda.InfTDARefined`.
         """
@@ -90,10 +90,9 @@ class Mechanism(Protocol):
 
 
 class PaperMechanism:
-    """Defaults of the mechanisms from the paper: every level is measured, levels have equal shares, no refinement.
+    """Defaults of the mechanisms in [boninsegna2025inftda, section 5].
 
-    References:
-        [boninsegna2025inftda, section 5]
+    Every level is measured, the levels have equal shares of the budget, and estimates are not refined.
     """
 
     name: ClassVar[str]
@@ -115,5 +114,5 @@ class PaperMechanism:
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """None: the leaves are projected like every other level."""
+        """None, because the leaves are projected like every other level, not estimated by empirical Bayes."""
         return None

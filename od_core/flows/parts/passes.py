@@ -8,13 +8,13 @@ Tasks read and write files of these kinds, one per part:
 
 - ``frontier``: the released nodes of the level above the band that belong to the part.
 - ``passed``: the nodes of the part's levels after the top-down pass.
-- ``leaf_sums``, ``rows``, ``histogram``: the sums, rows and histogram of the part's leaves.
+- ``leaf_sums``, ``rows``, ``histogram``: the sums, row sums and histogram of the part's leaves.
 - ``below``: sums over the bands below, for the last level of the part.
-- ``risen``: the results of the way up for the part's nodes, and ``sums``: its sums for the nodes of ``frontier``.
+- ``risen``: the bottom-up estimates of the part's nodes, and ``sums``: their sums for the nodes of ``frontier``.
 - ``totals``: the refined trips of the nodes of ``frontier``, and ``refined``: those of the part's own nodes.
 - ``leaves``: the part's released leaves.
 
-All parts of a band read the same ``common`` (largest variances, and the rows of all leaves) and ``posterior``.
+All parts of a band read the same ``common`` (largest variances, and the row sums of all leaves) and ``posterior``.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def measure_part(work: Work, part: Part) -> None:
 
 
 def rise_part(work: Work, part: Part) -> None:
-    """Combine the nodes of a part with the sums over the bands below, and store ``risen`` and ``sums``."""
+    """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
     kept = work.load_nodes("passed", part["band"], part["part"])[-1]
     _rise(work, part, _measured(work, part), kept, sums_from(work.load("below", part["band"], part["part"])))
 
 
 def descend_part(work: Work, part: Part) -> None:
-    """Refine the nodes of a part, given the refined trips of the nodes above (``totals``), and store ``refined``.
+    """Refine the nodes of a part, from the refined trips of the nodes above (file ``totals``), and store ``refined``.
 
     In the last band, also store the refined leaves or, if they are estimated by empirical Bayes, their histogram.
     """
@@ -99,7 +99,7 @@ def descend_part(work: Work, part: Part) -> None:
 def leaves_part(work: Work, part: Part) -> None:
     """Estimate the leaves of a part by empirical Bayes, and store them.
 
-    The driver must have stored ``posterior``, which it computes from the histograms of all parts.
+    The driver must have stored the file ``posterior``, which it computes from the histograms of all parts.
 
     Raises:
         OdError: If the plan does not estimate leaves by empirical Bayes.
@@ -127,7 +127,7 @@ def _measured(work: Work, part: Part) -> list[Measurement]:
 
 
 def _rise(work: Work, part: Part, measured: list[Measurement], kept: Pairs, sums: ChildSums) -> None:
-    """Compute the way up through the levels of a part, and store ``risen`` and ``sums``.
+    """Combine the levels of a part from the bottom up, and store the files ``risen`` and ``sums``.
 
     Args:
         work, part: The attempt and the part.
@@ -154,12 +154,15 @@ def packed_sums(sums: ChildSums) -> Arrays:
 
 
 def sums_from(arrays: Arrays) -> ChildSums:
-    """Return the sums that :func:`packed_sums` packed. This is the inverse of that function."""
+    """Return the sums that :func:`packed_sums` packed."""
     return ChildSums(arrays["noisy"], arrays["difference"], arrays["variance"])
 
 
 def packed_rows(rows: Rows) -> Arrays:
-    """Return rows as arrays, for a file of the store, without the areas before the first and after the last leaf."""
+    """Return row sums (:class:`od_core.flows.estimation.empirical_bayes.Rows`) as arrays, for a file of the store.
+
+    The areas before the first and after the last area that has leaves are left out.
+    """
     there = np.flatnonzero(rows.cells)
     first, end = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
     bounds = np.array([first, rows.largest], dtype=np.int64)
@@ -167,7 +170,7 @@ def packed_rows(rows: Rows) -> Arrays:
 
 
 def rows_from(plan: ReleasePlan, arrays: Arrays) -> Rows:
-    """Return the rows that :func:`packed_rows` packed. This is the inverse of that function."""
+    """Return the row sums that :func:`packed_rows` packed."""
     first, largest = arrays["row_bounds"].tolist()
     whole = []
     for name in ("row_sums", "row_cells"):
@@ -188,7 +191,7 @@ def packed_posterior(posterior: Posterior) -> Arrays:
 
 
 def posterior_from(arrays: Arrays) -> Posterior:
-    """Return the posterior that :func:`packed_posterior` packed. This is the inverse of that function."""
+    """Return the posterior that :func:`packed_posterior` packed."""
     bins = int(arrays["bins"][0])
     return Posterior(arrays["bin_of"], *(arrays[name].reshape(bins, -1) for name in ("mean", "deviation")))
 
@@ -251,7 +254,7 @@ class PartMeasurements:
 
 
 def claimed_rounds(store: Store, level: int) -> dict[int, int]:
-    """Return a mapping from the number of each claimed part of a level to the last round in which it was claimed."""
+    """Return the last round in which each claimed part of a level was claimed, by number of the part."""
     rounds: dict[int, int] = {}
     for name in store.list(f"{_CLAIMS}{level}."):
         _, part, number = name.removeprefix(_CLAIMS).split(".")

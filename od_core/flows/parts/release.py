@@ -44,7 +44,8 @@ class Band:
 
     Attributes:
         number: Number of the band. The first band of the plan, which is measured as a whole, has number 0.
-        parts: For each part, the slice of the released nodes of the level above that belong to it.
+        parts: One slice per part: the range, among the released nodes of the level above the band, of those nodes
+            whose descendants the part contains.
     """
 
     number: int
@@ -52,18 +53,17 @@ class Band:
 
     @classmethod
     def below(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
-        """Return the band with the given number.
+        """Return a band below the first.
 
         Args:
-            plan: The plan of the release.
-            number: Number of the band.
+            number: Number of the band, at least 1.
             frontier: The released nodes of the last level above the band.
         """
         return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
 
     @property
     def tasks(self) -> list[Part]:
-        """Descriptors of one task per part."""
+        """One descriptor per part: the numbers of the band and of the part."""
         return [{"band": self.number, "part": part} for part in range(len(self.parts))]
 
 
@@ -74,7 +74,7 @@ class PartedRelease:
     Attributes:
         top: Released nodes of the root and of each level of the first band, top first.
         bands: The bands below the first.
-        work: The attempt whose files contain the parts of these bands.
+        work: The attempt whose folder has the files of these bands.
     """
 
     top: list[Nodes]
@@ -159,7 +159,7 @@ def measure_band(
         own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
         work.save_nodes("frontier", number, part, [own])
     on_all(workers, measure_part, work, [{**task, "rounds": rounds} for task in band.tasks])
-    record_measured(ledger, key, steps, work.store, rounds)
+    record_measured(ledger, key, steps, work.store, rounds, len(band.parts))
     return band
 
 
@@ -228,7 +228,7 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
 
 
 def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSums, Arrays]:
-    """Compute the way up through all bands below the first.
+    """Combine the measured levels from the bottom up, through all bands below the first.
 
     Returns:
         The sums over the first level of these bands for each node above it; and, by the name ``largest_<level>``, the
@@ -259,10 +259,10 @@ def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSum
 
 
 def _rows(plan: ReleasePlan, band: Band, work: Work) -> Arrays:
-    """Return the rows of all leaves, packed as arrays; no arrays if the leaves are not estimated by empirical Bayes.
+    """Return the row sums of all leaves, packed as arrays; see :class:`od_core.flows.estimation.empirical_bayes.Rows`.
 
-    Raises:
-        OdError: If the leaves are too large.
+    Return no arrays if the leaves are not estimated by empirical Bayes. Raises OdError if noisy values of leaves are
+    too large.
     """
     if plan.mechanism.leaf_dial is None:
         return {}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.parts.passes import claimed_rounds
-from od_core.ledger.chain import MEASURED, RESERVED
+from od_core.ledger.entries import MEASURED, RESERVED
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import Store, kept_digest, part_file, part_files
 from od_core.ledger.release_key import ReleaseKey
@@ -24,7 +24,7 @@ _MARK = "claims/begun"
 def granted_rounds(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
 ) -> dict[int, int]:
-    """Return a mapping from each level of a band to the number of rounds that it is charged for; 0 if it is measured.
+    """Return the number of rounds that each level of a band is charged for, by level; 0 for a measured level.
 
     Call this function before any task of the band starts. For each level that was never drawn, it starts the first
     round, which the reservation has charged. For each level with a part that was claimed in the newest round but is not
@@ -32,7 +32,6 @@ def granted_rounds(
 
     Args:
         ledger: The ledger, which has the reservation of the release.
-        key: The key of the release.
         steps: Steps of the band.
         store: Store of the claims and the measurements of parts.
         noise: Name of the noise backend.
@@ -59,13 +58,14 @@ def granted_rounds(
         if state.kind == MEASURED:
             rounds[level] = 0
             continue
-        is_lost = (part_file(level, part) not in kept for part, last in claimed.items() if last >= state.draw)
+        missing = {part_file(level, part) for part, last in claimed.items() if last >= state.draw} - kept
+        is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
         rounds[level] = ledger.start_draw(key, level, noise) if any(is_lost) else state.draw
     return rounds
 
 
 def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
-    """Mark the store of a release that has not begun, or check the mark.
+    """Mark the store of a release that has not begun, or check the mark if the release has ``begun``.
 
     The claims in one store do not prevent a draw into another store, so a release must use a single store.
 
@@ -88,17 +88,34 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
         )
 
 
+def _refuse_late_list(store: Store, level: int, parts: int) -> None:
+    """Raise OdError if the store has a part of a level that it does not list yet, which the digest would not cover."""
+    listed = {*part_files(store, level)}
+    unlisted = (name for part in range(parts) if (name := part_file(level, part)) not in listed)
+    late = [name for name in unlisted if store.has(name)]
+    if late:
+        raise OdError(
+            "OD-STORE-LISTING",
+            f"the store of parts does not list all files that it has: {late[0]} is one of {len(late)}",
+            next_step="run the release again after a while; nothing is drawn again",
+            spent=STAYS_CHARGED,
+        )
+
+
 def record_measured(
-    ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, rounds: Mapping[int, int]
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, rounds: Mapping[int, int], parts: int
 ) -> None:
     """Record in the ledger that each level of a band is measured, with a digest of its stored parts.
 
-    For a level that is already recorded as measured, check the digest instead.
+    For a level that is already recorded as measured, check the digest instead. ``rounds`` is the result of
+    :func:`granted_rounds`, and ``parts`` is the number of parts of the band.
 
     Raises:
-        OdError: If the stored parts of a measured level differ from those recorded.
+        OdError: If the stored parts of a measured level differ from those recorded, or if the store does not list all
+            files that it has.
     """
     for step in steps:
+        _refuse_late_list(store, step.level, parts)
         state, digest = ledger.level_state(key, step.level), kept_digest(store, step.level)
         if state is None or state.kind != MEASURED:
             ledger.finish_draw(key, step.level, rounds[step.level], digest)

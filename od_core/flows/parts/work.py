@@ -28,7 +28,7 @@ from od_core.noise.sources import NoiseSource
 from od_core.parallel import in_order
 
 Part = Mapping[str, Any]
-"""A parsed descriptor: the numbers ``band`` and ``part``, and further arguments of the task by name."""
+"""A parsed descriptor of a task: the numbers ``band`` and ``part``, and further arguments of the task by name."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ class Work:
             again, in a new folder.
         plan_digest: SHA-256 of the file of the plan.
         counts: Folder of the count files in the store.
-        noise: Source of the noise.
     """
 
     store: Store
@@ -52,7 +51,7 @@ class Work:
 
     @classmethod
     def begun(cls, plan: ReleasePlan, store: Store, counts: str, noise: NoiseSource) -> Work:
-        """Start a new attempt and return it.
+        """Start a new attempt and return it. The arguments are attributes of :class:`Work`.
 
         Store the plan, and remove the folders of older attempts. Stored measurements are not removed.
         """
@@ -64,7 +63,7 @@ class Work:
         return cls(store, f"attempts/{secrets.token_hex(8)}", digest, counts, noise)
 
     def facts(self) -> dict[str, str]:
-        """Return a JSON-ready dictionary of ``attempt``, ``plan_digest`` and ``counts``, for a later step."""
+        """Return ``attempt``, ``plan_digest`` and ``counts`` as a dictionary for JSON, for a later step."""
         return {"attempt": self.attempt, "plan_digest": self.plan_digest, "counts": self.counts}
 
     @property
@@ -78,19 +77,18 @@ class Work:
         return kept or _keep_plan(self.plan_digest, _read_plan(self.store, self.plan_digest))
 
     def save(self, kind: str, band: int, part: int, arrays: Arrays) -> None:
-        """Store arrays of a part under the given kind; arrays that are stored already stay unchanged."""
+        """Store arrays of a part, by name. If the file exists, it stays unchanged.
+
+        ``kind`` is the kind of file, listed in :mod:`od_core.flows.parts.passes`.
+        """
         save_arrays(self.store, self._name(kind, band, part), arrays)
 
     def load(self, kind: str, band: int, part: int) -> Arrays:
-        """Return the arrays that :meth:`save` stored, by name.
-
-        Raises:
-            OdError: If they are absent or incomplete.
-        """
+        """Return the arrays that :meth:`save` stored, by name. Raises OdError if the file is absent or incomplete."""
         return load_arrays(self.store, self._name(kind, band, part))
 
     def save_nodes(self, kind: str, band: int, part: int, levels: Sequence[Nodes]) -> None:
-        """Store the nodes of several levels of a part, with their trips, in one file."""
+        """Store the nodes of several levels of a part, with their trips, in one file; see :meth:`save`."""
         arrays = {"levels": np.array([nodes.level for nodes in levels], dtype=np.int64)}
         for nodes in levels:
             arrays |= {f"{name}_{nodes.level}": getattr(nodes, name) for name in ("origin", "destination", "trips")}
@@ -100,7 +98,7 @@ class Work:
         """Return the nodes that one call of :meth:`save_nodes` stored: one ``Nodes`` per level, in the order saved.
 
         Raises:
-            OdError: If they are absent or incomplete.
+            OdError: If the file is absent or incomplete.
         """
         arrays = self.load(kind, band, part)
         names = ("origin", "destination", "trips")
@@ -115,9 +113,9 @@ def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, par
 
     Args:
         workers: Engine that runs the tasks.
-        task: Function of the attempt and a part, which writes its result to the store.
-        work: The attempt.
-        parts: The parts.
+        task: Function that is called as ``task(work, part)`` and writes its result to the store.
+        work: What all tasks of the release share.
+        parts: One descriptor per part.
 
     Raises:
         OdError: If a task failed. The other tasks have run, and their stored results remain.
@@ -141,17 +139,17 @@ _DONE, _SAID = "done", 5
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A function from a descriptor to an outcome that never raises, around a task that may raise.
+    """A function from a descriptor to an outcome, which runs a task and never raises an error.
 
-    The outcome is ``done`` or the code of the error. The text of an error, which may be confidential, is written to the
-    store only.
+    The outcome is ``done`` or the code of the task's error. The text of an error, which may be confidential, is written
+    to the store only.
     """
 
     task: Callable[[Work, Part], None]
     work: Work
 
     def __call__(self, descriptor: str) -> str:
-        """Run the task, and return its outcome; see :data:`od_core.flows.parts.work.Task`."""
+        """Run the task on the part of the descriptor, and return the outcome."""
         try:
             self.task(self.work, json.loads(descriptor))
         except OdError as error:
@@ -196,7 +194,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def save_arrays(store: Store, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write one-dimensional arrays to a file of the store; do nothing if the file exists.
+    """Write one-dimensional arrays to the file ``name`` of the store; do nothing if the file exists.
 
     An existing file has the same content, because the arrays are functions of stored measurements.
     """
@@ -209,7 +207,7 @@ def save_arrays(store: Store, name: str, arrays: Mapping[str, NDArray[Any]]) -> 
 
 
 def load_arrays(store: Store, name: str) -> Arrays:
-    """Return the arrays of a file of the store, by name. The arrays are read-only.
+    """Return the arrays of the file ``name`` of the store, by name. The arrays are read-only.
 
     Raises:
         OdError: If the file is absent or incomplete.
@@ -227,7 +225,7 @@ def load_arrays(store: Store, name: str) -> Arrays:
 
 
 Task = Callable[[str], str]
-"""A function from a descriptor to an outcome. It must never raise, and it must be picklable."""
+"""A function from the descriptor of a task to its outcome, both short texts. It must be picklable and never raise."""
 
 
 class Workers(Protocol):

@@ -1,7 +1,7 @@
 """Project children with IntOpt: find integers y >= 0 with a given sum that minimise max |x - y|.
 
-This is the optimisation of [boninsegna2025inftda, section 4.2], without its sort. Here x are the noisy counts of the b
-children of one parent, and c is the parent's total, the sum that y must have.
+This is the optimisation of [boninsegna2025inftda, section 4.2], without its sort. In the following, x are the noisy
+counts of the b children of one parent, and c is the parent's total, the sum that y must have.
 
 Let z = y - x. The search starts at z_i = max(a, -x_i) with a = ceil((c - sum x) / b). The distance is then
 t = max |z_i|, and the excess is E = sum z - (c - sum x) >= 0. The search removes the excess by lowering z, for the
@@ -87,7 +87,7 @@ def project_children(
 
 @kernel
 def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write the projected children of every parent into ``projected``.
+    """Write the projected counts of the children of every parent into ``projected``.
 
     Nearly all the time is spent in loops over children. These loops compile to vector instructions, which are five
     times as fast, because they contain no branch and their positions are unsigned. For signed positions, Numba would
@@ -112,7 +112,7 @@ def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore
 
 @kernel
 def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write the projected children of one parent into ``projected``. The parent has at least two children.
+    """Write the projected counts of the children of one parent into ``projected``. It has at least two children.
 
     The children are ``noisy[first:last]``, with minimum ``low``, maximum ``high`` and sum ``noisy_sum``. The module
     docstring defines a, distance (t), excess (E) and total (c).

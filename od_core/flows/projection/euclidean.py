@@ -1,7 +1,7 @@
 """Project children onto integers y >= 0 with a given sum that minimise sum (x - y)^2.
 
-This is the projection of the mechanism ``tda_l2`` [boninsegna2025inftda, section 5]. Here x are the noisy counts of the
-children of one parent, and c is the parent's total, the sum that y must have.
+This is the projection of the mechanism ``tda_l2`` [boninsegna2025inftda, section 5]. In the following, x are the noisy
+counts of the children of one parent, and c is the parent's total, the sum that y must have.
 
 Over the reals, the optimum is the projection onto the simplex, y_i = max(x_i - theta, 0), where theta is the rational
 number for which the y_i sum to c. Since x is whole, all positive y_i have the same fractional part. Let k be theta
@@ -34,7 +34,7 @@ def project_children_euclidean(
 ) -> NDArray[np.int64]:
     """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
 
-    The nearest integers are those with the smallest Euclidean distance.
+    "Nearest" means the smallest Euclidean distance.
 
     Args:
         noisy: Integers of any sign: the children of all parents, one parent after the other; shape (children,).
@@ -58,7 +58,7 @@ def project_children_euclidean(
 
 @kernel
 def _project_all(noisy, totals, offsets, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write the projected children of every parent into ``projected``."""
+    """Write the projected counts of the children of every parent into ``projected``."""
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -79,10 +79,10 @@ def _project_all(noisy, totals, offsets, projected):  # type: ignore[no-untyped-
 
 @kernel
 def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Add the ``left`` missing units to the entries of ``projected`` with the largest x, one unit per entry.
+    """Add the ``left`` units that are missing from the parent's total to the children with the largest x, one each.
 
-    At least ``left`` children have x >= ``threshold``. During the bisection, at least ``left`` children have
-    x >= ``least``, and fewer than ``left`` have x >= ``beyond``.
+    At least ``left`` children have x >= ``threshold``. During the bisection, at least ``left`` children have x >=
+    ``least``, and fewer than ``left`` have x >= ``beyond``.
     """
     least, beyond = threshold, high + 1
     while beyond - least > 1:

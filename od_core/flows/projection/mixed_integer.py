@@ -3,7 +3,7 @@
 This is the projection of the mechanism ``tda_linf`` [boninsegna2025inftda, section 5]. For the noisy counts x of the b
 children of each parent, it finds integers y >= 0 and the smallest t such that |x_i - y_i| <= t for every child and the
 sum of y is the parent's total. IntOpt attains the same t. Several y can be optimal, and the solver returns any of them.
-The authors use GLPK. This module uses HiGHS, which takes some milliseconds per parent.
+The authors of the paper use GLPK. This module uses HiGHS, which takes some milliseconds per parent.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ def project_children_mixed_integer(
 ) -> NDArray[np.int64]:
     """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
 
-    The nearest integers are those with the smallest Chebyshev distance. There is one solver call per parent. A repeated
-    call returns the same integers. For arguments and shapes, see
-    :func:`od_core.flows.projection.euclidean.project_children_euclidean`.
+    "Nearest" means the smallest Chebyshev distance. There is one solver call per parent. A repeated call returns the
+    same integers. For arguments and shapes, see :func:`od_core.flows.projection.euclidean.project_children_euclidean`.
 
     Raises:
         OdError: If a parent has no children or a negative total, if values are too large for the solver, or if the
@@ -56,7 +55,7 @@ def project_children_mixed_integer(
 
 
 def _nearest(x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Return the projected children of one parent; shape of ``x``."""
+    """Return the projected counts of the children of one parent; shape of ``x``, their noisy counts."""
     if total == 0 or len(x) == 1:
         return np.full(len(x), total)
     unbounded = np.full(len(x), np.inf)
@@ -76,14 +75,15 @@ def _nearest(x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
 def _conditions(children: int) -> sparse.csc_array:
     """Return the matrix of the constraints for b children; shape (2b + 1, b + 1).
 
-    The columns are y and then t. The rows are y + t (to be at least x), y - t (at most x) and sum y (the total).
+    The columns are for the projected counts y and then the distance t. The rows are y + t (at least the noisy counts),
+    y - t (at most the noisy counts) and sum y (the parent's total).
     """
     each, one = sparse.eye_array(children), np.ones((children, 1))
     return sparse.block_array([[each, one], [each, -one], [one.T, None]], format="csc")
 
 
 def _verified(result: OptimizeResult, x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Return the solver's y, rounded to whole numbers.
+    """Return the solver's projected counts y, rounded to whole numbers.
 
     Raises:
         OdError: If the solver found no optimum, or if in whole numbers an entry is negative, the sum is not the total,

@@ -12,8 +12,8 @@ _LIMIT = 3.0 * 2**60
 """Upper limit of sum |x| + c + b, for b children with noisy counts x and total c. Twice a smaller sum fits 64 bits."""
 
 _NEAR = 1 << 40
-"""Magnitude of noisy counts that need no further check. Fewer than 2^20 counts below it, with a total below 2^60, are
-within ``_LIMIT``."""
+"""Noisy counts below this magnitude need no further check: fewer than 2^20 of them, with a total below 2^60, are within
+``_LIMIT``."""
 
 _EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
 

@@ -1,4 +1,4 @@
-"""Compute the changes of flows between two releases, with intervals computed from the intervals of both releases."""
+"""Compute the changes of flows between two releases, with 90 % intervals derived from those of both releases."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def changes(before: Release, after: Release, origin_level: str, destination_leve
         [c - sqrt((x' - l')^2 + (u - x)^2),  c + sqrt((u' - x')^2 + (x - l)^2)],
 
     rounded outwards [zou2008construction, section 2]. Suppose that both errors are normal around 0 with standard
-    deviations s and s', and that the intervals are x +- z s and x' +- z s'. The error of c is then normal with variance
-    s^2 + s'^2, since the noise of two releases is independent. The interval is c +- z sqrt(s^2 + s'^2), with the same
-    confidence as the two intervals, 90 %.
+    deviations s and s', and that the intervals are x +- z s and x' +- z s', where z is a quantile of the normal
+    distribution. The error of c is then normal with variance s^2 + s'^2, since the noise of two releases is
+    independent. The interval is c +- z sqrt(s^2 + s'^2), with the same confidence as the two intervals, 90 %.
 
     If an interval is cut at 0, x - l is smaller than z s. With the formula above, the interval of the change would then
     contain the true change in only 82 % of cases if one release has five times the noise of the other. So if l is 0,
@@ -105,14 +105,11 @@ def _root_of_squares(one: Reals, other: Reals) -> Reals:
 
 
 def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
-    """Refuse two geographies that differ.
+    """Raise OdError if two geographies differ. The message names the first level that differs.
 
     Args:
         side: ``origin`` or ``destination``, for the message.
         before, after: The geographies of the two releases on that side.
-
-    Raises:
-        OdError: If the geographies differ. The message names the first level that differs.
     """
     if before.digest == after.digest:
         return

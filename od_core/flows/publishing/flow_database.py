@@ -57,9 +57,10 @@ _INTERVALS = pa.schema(
 
 
 def stored_tables(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Table | pa.RecordBatchReader]:
-    """Return the tables ``flows``, ``measurements`` and, for a release with intervals, ``flow_intervals`` by name.
+    """Return the tables to store, by name: ``flows``, ``measurements`` and, with intervals, ``flow_intervals``.
 
-    ``flow_intervals`` covers the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
+    ``flow_intervals`` has only those pairs of an origin level and a destination level that have at most ``MOST_STORED``
+    public pairs of areas.
     """
     return {
         "flows": flows_table(release),
@@ -69,9 +70,9 @@ def stored_tables(release: Release, certificate: dict[str, Any]) -> dict[str, pa
 
 
 def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.RecordBatchReader]:
-    """Return ``flow_intervals`` by name; an empty dictionary if the release has no intervals.
+    """Return the table ``flow_intervals`` by name; an empty dictionary if the release has no intervals.
 
-    The table has every public pair of areas of the pairs of levels with at most ``MOST_STORED`` of them.
+    The table has every public pair of areas, for the pairs of levels with at most ``MOST_STORED`` such pairs.
     """
     if certificate.get("interval") is None:
         return {}
@@ -94,7 +95,7 @@ def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Re
 
 
 def expected_error_table(release: Release) -> pa.Table:
-    """Return a table with the expected error of each level of the flow tree, which is computed from the plan alone.
+    """Return a table with the expected error of each level of the flow tree, computed from the plan alone.
 
     Returns:
         Columns: level, origin_level, destination_level (names), root_mean_square_error (in trips).

@@ -1,4 +1,4 @@
-"""List the files of the bundle of a release of flows, with the functions that write them, and its notes."""
+"""List the files of the bundle of a release of flows, with the functions that write them, and the codebook's notes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from od_core.publication.tables import BundleFile, areas_files, areas_table
 
 
 def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile]:
-    """Return the bundle's files: the flows in every format, the noisy measurements, and the areas."""
+    """Return the files of the bundle: the flows in every format, the noisy measurements, and the areas."""
     tables, tree = FlowTables.of(release, certificate), release.plan.tree
     areas = areas_table(tree.origin)
     if tree.destination.digest != tree.origin.digest:
@@ -52,7 +52,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
 
 
 def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
-    """Return paragraphs, in Markdown, that a user of the files must know apart from the meaning of the columns."""
+    """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     interval = certificate["interval"] is not None
     large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
@@ -77,7 +77,7 @@ def _larger(release: Release, most: int) -> list[tuple[str, str]]:
 
 
 def _unlisted(release: Release) -> list[str]:
-    """Return one sentence per pair of levels with unlisted pairs of areas, with an upper bound of their trips.
+    """Return one sentence per pair of levels with unlisted pairs of areas: the upper bound of their trips.
 
     These are the pairs of levels with more than ``MOST_LISTED`` pairs of areas.
     """

@@ -37,13 +37,18 @@ class LevelPair:
     destination_level: int
     flows: pd.DataFrame
 
+    @cached_property
+    def columns(self) -> dict[str, pa.ChunkedArray]:
+        """The columns of ``flows`` in Arrow, by name, converted once. They share their memory with ``flows``."""
+        table = pa.Table.from_pandas(self.flows, preserve_index=False)
+        return dict(zip(table.column_names, table.columns, strict=True))
+
 
 @dataclass(frozen=True)
 class FlowTables:
-    """The flows of a release at every pair of levels, root first.
+    """The flows of a release at every pair of levels, in ascending order of the levels.
 
     Attributes:
-        release: The release.
         interval: Whether the tables have the interval of each flow.
     """
 
@@ -73,20 +78,22 @@ class FlowTables:
     def table(self) -> Table:
         """Description of the columns of the published table.
 
-        Trips have a minimum, except for mechanisms that release noisy leaves unchanged, since these may be negative.
+        Numbers have a minimum, except for a mechanism that measures all leaves and releases them as measured, because
+        its numbers may be negative.
         """
         table = FLOWS_WITH_INTERVALS if self.interval else FLOWS
         if self.release.plan.mechanism.measures != "all_leaves":
             return table
         return replace(table, columns=tuple(replace(column, minimum=None) for column in table.columns))
 
-    def frames(self) -> Iterator[pd.DataFrame]:
-        """Yield one frame per pair of levels: its flows, after two columns with the names of the levels."""
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield one table per pair of levels: two columns with the names of the levels, then those of its flows."""
         for pair in self.pairs:
-            frame = pair.flows.copy()
-            frame.insert(0, "origin_level", self.tree.origin.level_names[pair.origin_level])
-            frame.insert(1, "destination_level", self.tree.destination.level_names[pair.destination_level])
-            yield frame
+            origin = self.tree.origin.level_names[pair.origin_level]
+            destination = self.tree.destination.level_names[pair.destination_level]
+            levels = {"origin_level": origin, "destination_level": destination}
+            named = {name: repeated(level, len(pair.flows)) for name, level in levels.items()}
+            yield pa.table(named | pair.columns)
 
     def write_parquet(self, file: BinaryIO) -> None:
         """Write the flows at all pairs of levels as one Parquet table. Every call writes the same bytes.
@@ -95,13 +102,18 @@ class FlowTables:
         """
         schema = pa.schema([_FLOWS_SCHEMA.field(column.name) for column in self.table.columns])
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-            for frame in self.frames():
-                writer.write_table(pa.Table.from_pandas(frame, schema, preserve_index=False))
+            for table in self.tables():
+                writer.write_table(table.cast(schema))
 
     def write_csv(self, file: BinaryIO) -> None:
         """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8."""
-        for number, frame in enumerate(self.frames()):
-            write_rows(file, frame, header=number == 0)
+        for number, table in enumerate(self.tables()):
+            write_rows(file, table, header=number == 0)
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    """Return a column with the same text in every row."""
+    return pa.repeat(pa.scalar(text, pa.large_string()), rows)
 
 
 def flows_table(release: Release) -> pa.Table:

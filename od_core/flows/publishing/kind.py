@@ -48,7 +48,7 @@ class FlowKind(Kind[Release]):
     facts_table = "releases"
 
     def facts(self, release: Release) -> dict[str, Any]:
-        """See :meth:`od_core.publication.kind.Kind.facts`."""
+        """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
         plan = release.plan
         return {
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
@@ -80,7 +80,7 @@ class FlowKind(Kind[Release]):
         }
 
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
-        """Return the guarantee in sentences; if levels of a geography are repeated, also a sentence about them."""
+        """Return the guarantee in sentences, by name, with one about repeated levels if a geography has any."""
         public = plan.neighbours.public() if plan.publishes_total else []
         repetition = repetition_sentence(plan.tree)
         levels = {} if repetition is None else {"levels": repetition}
@@ -110,33 +110,34 @@ class FlowKind(Kind[Release]):
         return pd.DataFrame(rows)
 
     def files(self, release: Release, certificate: dict[str, Any]) -> Sequence[BundleFile]:
-        """See :meth:`od_core.publication.kind.Kind.files`."""
+        """Return the files of the bundle of a release: its tables in every format, and the noisy measurements."""
         return flow_files(release, certificate)
 
     def notes(self, release: Release, certificate: dict[str, Any]) -> Sequence[str]:
-        """See :meth:`od_core.publication.kind.Kind.notes`."""
+        """Return further paragraphs of the codebook that users of the files must read."""
         return flow_notes(release, certificate)
 
     def report(self, release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
-        """See :meth:`od_core.publication.kind.Kind.report`."""
+        """Return the HTML text of the page that presents a release to its readers."""
         return flows_report(release, certificate, context)
 
     def pictures(self, release: Release, certificate: dict[str, Any]) -> Mapping[str, Markup]:
-        """See :meth:`od_core.publication.kind.Kind.pictures`."""
+        """Return the map of the largest flows as SVG, by title; empty if no flow can be drawn."""
         return flow_pictures(release, certificate)
 
     def open(self, bundle: Path) -> Release:
-        """See :meth:`od_core.publication.kind.Kind.open`."""
+        """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
         return open_flows(bundle)
 
     def measured(self, release: Release) -> list[tuple[Step, NoisyVector]]:
-        """See :meth:`od_core.publication.kind.Kind.measured`."""
+        """Return each step of a release with its noisy values, top level first."""
         return [(measurement.step, measurement.noisy) for measurement in release.measured]
 
     def recomputed(self, release: Release, certificate: dict[str, Any]) -> tuple[Release, Mapping[str, Examination]]:
-        """Estimate all levels again from the measurements, and return the release with these leaves.
+        """Return the release with leaves estimated again from the measurements, and the examinations to make, by name.
 
-        Also return the examinations ``flows`` and ``invariants``; see :meth:`od_core.publication.kind.Kind.recomputed`.
+        The examination ``flows`` compares the leaves with the published ones, and ``invariants`` checks guaranteed
+        properties.
         """
         levels = _levels(release, certificate)
         rebuilt = replace(release, leaves=levels[-1])
@@ -152,7 +153,7 @@ class FlowKind(Kind[Release]):
             yield "a flow is below 1"
 
     def row(self, release: Release) -> dict[str, Any]:
-        """See :meth:`od_core.publication.kind.Kind.row`."""
+        """Return the values of the columns that only the database table ``releases`` has, by column."""
         tree = release.plan.tree
         return {
             "rho": float_above(release.spent.rho),
@@ -163,15 +164,15 @@ class FlowKind(Kind[Release]):
         }
 
     def geographies(self, release: Release) -> list[Geography]:
-        """See :meth:`od_core.publication.kind.Kind.geographies`."""
+        """Return the geographies of the origins and of the destinations."""
         return [release.plan.tree.origin, release.plan.tree.destination]
 
     def tables(self, release: Release, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
-        """See :meth:`od_core.publication.kind.Kind.tables`."""
+        """Return the flows, measurements and intervals of a release, by table of the release database."""
         return stored_tables(release, certificate)
 
     def derived(self, release: Release) -> Mapping[str, pa.Table]:
-        """See :meth:`od_core.publication.kind.Kind.derived`."""
+        """Return the expected error of each level as the table ``expected_error``."""
         return {"expected_error": expected_error_table(release)}
 
 
@@ -191,10 +192,7 @@ def _interval(release: Release) -> str | None:
 
 
 def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
-    """Recompute the estimates of all measured levels from the published measurements, and return them, top first.
-
-    An exact root is included.
-    """
+    """Return the estimates of an exact root and of all measured levels, top first, recomputed from the measurements."""
     plan = public.plan
     nodes = root_of(plan, stated["contents"]["trips"]) if plan.publishes_total else None
     if plan.mechanism.refines:
@@ -214,7 +212,7 @@ def _differing_columns(public: Release, rebuilt: Release) -> Iterator[str]:
 
 
 def _sums(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:
-    """Yield a message for each level that does not sum to the level above it, from the published leaves upwards."""
+    """Yield a message for each level that does not sum to the level above. The last level is the published leaves."""
     tree = public.plan.tree
     for above, below in pairwise([*levels[:-1], public.leaves]):
         if not tree.sums_agree(above, below):

@@ -11,12 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.extras import require
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import MOST_LISTED
 
 MOST_CELLS = MOST_LISTED
-"""Largest number of cells of a matrix that is written. For at most this number, every cell has an interval."""
+"""Largest number of cells of a matrix that is written. Up to this number, every cell has an interval."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """Pattern of level names that are valid in a file name on every operating system."""
@@ -70,6 +71,7 @@ def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
             f" {tree.destination.level_names[pair.destination_level]} has more than {MOST_CELLS:,} cells",
             next_step="read the flows of this pair of levels from flows.parquet",
         )
+    require("bundle")
     import openmatrix  # the import takes a fifth of a second
 
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])

@@ -26,29 +26,30 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE
 from od_core.publication.bundle_integrity import CERTIFICATE
-from od_core.publication.database import CLOSED, named_releases
-from od_core.publication.read_back import absent, changed, refuse_other_plan, stated_spent
+from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
+from od_core.publication.read_back import absent, changed, refuse_incomplete, refuse_other_plan, stated_spent
 from od_core.publication.tables import published_geography
 
 
 def open_flows(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
 ) -> Release:
-    """Return a published release of flows, from a bundle folder or from ``release.duckdb``.
+    """Return a published release of flows, read from a bundle folder or from a release database (``release.duckdb``).
 
     For arguments and errors, see :func:`od_core.published.opening.open_release`.
     """
     place, asked = Path(path), Asked.of(release, period, revision)
-    if place.is_dir():
-        return _release(*_from_bundle(place, asked))
-    if place.is_file():
-        return _release(*_from_database(place, asked))
+    with refuse_incomplete(place.name):
+        if place.is_dir():
+            return _release(*_from_bundle(place, asked))
+        if place.is_file():
+            return _release(*_from_database(place, asked))
     raise absent(f"{place.name} is not a bundle or database")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for a published release, by series name, period and revision. None means any value."""
+    """A request for a published release, by series name, period and revision. None matches any value."""
 
     release: str | None
     period: str | None
@@ -56,10 +57,10 @@ class Asked:
 
     @classmethod
     def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
-        """Return a request.
+        """Return a request for a release.
 
         Args:
-            release: Name of a series, or a whole key such as ``us_flights/2001-06/r1``.
+            release: Name of a series, or a whole key such as ``us_flights/2001-06/r1``; None for any series.
             period, revision: Period and revision; ignored if ``release`` is a whole key.
         """
         if release is None or "/" not in release:
@@ -119,12 +120,14 @@ def _from_bundle(folder: Path, asked: Asked) -> _Contents:
 def _from_database(file: Path, asked: Asked) -> _Contents:
     try:
         with duckdb.connect(str(file), read_only=True, config=CLOSED) as connection:
+            refuse_newer(connection, file.name)
             key = str(_newest_flows(connection, asked))
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
             areas = connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()
             flows = connection.execute("SELECT * EXCLUDE release FROM flows WHERE release = ?", [key]).df()
             measured = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
-    except duckdb.Error:
+    except duckdb.Error as error:
+        refuse_newer_duckdb(error, file.name)
         raise absent(
             f"{file.name} is not a release database, or is open elsewhere for writing or with different settings"
         ) from None
@@ -132,11 +135,7 @@ def _from_database(file: Path, asked: Asked) -> _Contents:
 
 
 def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:
-    """Return the key of the newest release of flows that matches the request.
-
-    Raises:
-        OdError: If no release of flows matches.
-    """
+    """Return the key of the newest release of flows that matches the request. Raises OdError if none matches."""
     flows = named_releases(connection, ("releases",))
     others = [key for key in named_releases(connection) if asked.matches(key) and key not in flows]
     if others and not any(map(asked.matches, flows)):
@@ -224,7 +223,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
             conversion=facts["conversion"],
             shares=shares,
         ),
-        mechanism=MECHANISMS[facts["mechanism"]](**facts["mechanism_options"]),
+        mechanism=MECHANISMS.make(facts["mechanism"], **facts["mechanism_options"]),
         tree=facts["tree"],
         bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
         acceptance=Acceptance.from_facts(facts["acceptance"]),

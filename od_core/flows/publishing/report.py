@@ -40,7 +40,7 @@ _MOST_HEATED, _MOST_COMPARED = 12, 64
 
 
 def flows_report(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
-    """Return the report as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+    """Return the HTML text of the report of a release of flows; see :meth:`od_core.publication.kind.Kind.report`."""
     tree = release.plan.tree
     interval = confidence(certificate)
     leaves = _leaf_flows(release, certificate)
@@ -88,9 +88,9 @@ def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame
 
 
 def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Markup]:
-    """Return the map of the largest flows as SVG, by title; see :meth:`od_core.publication.kind.Kind.pictures`.
+    """Return the map of the largest flows as SVG, by title.
 
-    The dictionary is empty if no flow has coordinates for both zones.
+    The dictionary is empty if :func:`~od_core.flows.publishing.report_map.drawn_flows` finds no flow to draw.
     """
     flows = drawn_flows(release.plan.tree, _leaf_flows(release, certificate))
     if flows is None:
@@ -152,7 +152,7 @@ def _level_up_to(geography: Geography, most: int) -> int:
 
 
 def _heat(release: Release) -> Markup:
-    """Return a table of trips between large areas, with cells shaded by their trips."""
+    """Return a table of the trips between large areas, in which a darker cell means more trips."""
     tree = release.plan.tree
     levels = (_level_up_to(tree.origin, _MOST_HEATED), _level_up_to(tree.destination, _MOST_HEATED))
     origin, destination, trips = tree.sums_at(release.leaves, *levels)
@@ -225,7 +225,7 @@ def _map(release: Release, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
 
 
 def _sizes(release: Release) -> Markup:
-    """Return a table with one row per size of flow: its number of pairs of zones, its trips, and its share of trips."""
+    """Return a table with one row per class of flow sizes: number of pairs of zones, trips, and share of all trips."""
     tree, trips = release.plan.tree, release.leaves.trips
     total, most = int(trips.sum()), int(trips.max(initial=0))
     rows = []

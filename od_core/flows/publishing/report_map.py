@@ -51,10 +51,8 @@ class _Frame:
     def around(cls, degrees: Degrees) -> _Frame:
         """Return the frame that fits the given places.
 
-        The left and right edges lie in the widest gap between the longitudes of the places.
-
-        Args:
-            degrees: Latitude and longitude of each place; shape (places, 2).
+        The left and right edges lie in the widest gap between the longitudes of the places. ``degrees`` has the
+        latitude and longitude of each place; shape (places, 2).
         """
         latitudes, longitudes = degrees[:, 0], np.sort(degrees[:, 1] % 360)
         gaps = np.append(np.diff(longitudes), longitudes[0] + 360 - longitudes[-1])
@@ -77,9 +75,10 @@ class _Frame:
 
 
 def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the flows to draw: the ``MOST_LINES`` largest flows, largest first; None if there are none.
+    """Return the flows to draw, largest first, or None if there are none.
 
-    Only flows between two zones with different coordinates count.
+    They are the flows between two zones with different coordinates, at most ``MOST_LINES``, among the 2 ``MOST_LINES``
+    largest flows with trips and coordinates.
 
     Args:
         tree: The flow tree, whose zones may have coordinates.
@@ -100,7 +99,6 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
     """Return the map as SVG.
 
     Args:
-        tree: The flow tree.
         largest: The flows to draw, from :func:`drawn_flows`.
         title: Title of the picture.
     """
@@ -177,7 +175,7 @@ def _line(
 
 
 def _labels(frame: _Frame, busiest: list[tuple[float, float]], names: dict[tuple[float, float], str]) -> list[Markup]:
-    """Return labels with the codes of the busiest zones, without labels that would overlap."""
+    """Return labels with the codes of the busiest zones, at most ``_LABELS``, without labels that would overlap."""
     taken: list[tuple[float, float, float, float]] = []
     labels = []
     for place in busiest:

@@ -13,8 +13,11 @@ import re
 from datetime import datetime
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
+from od_core.extras import require
 from od_core.files.csv_text import write_rows
-from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.flow_tables import FlowTables, repeated
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
@@ -38,11 +41,9 @@ IDENTIFIERS = {
 
 
 def area_identifier(level: int, code: str) -> str:
-    """Return the SDMX identifier of an area of a geography. Different areas have different identifiers.
+    """Return the SDMX identifier of an area, from the number of its level and its code.
 
-    Args:
-        level: Number of the area's level.
-        code: Code of the area.
+    Different areas of a geography have different identifiers.
     """
     return f"L{level}_" + _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], code.encode()).decode()
 
@@ -55,7 +56,7 @@ def dataflow_identifier(key: ReleaseKey) -> str:
 def time_period(period: Period) -> str:
     """Return a period as an SDMX time period.
 
-    The text is the same, except for a span of days, which is written as its first day and its duration.
+    The text of the period is unchanged, except for a span of days, which becomes its first day and its duration.
     """
     return f"{period.first}/P{period.days}D" if period.length is None else period.text
 
@@ -64,14 +65,24 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
     """Write the flows at all pairs of levels to ``file`` as one SDMX-CSV 2.0 table."""
     identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
     for number, pair in enumerate(tables.pairs):
-        frame = pair.flows.rename(columns=IDENTIFIERS)
-        frame["ORIGIN"] = pair.flows["origin"].map(identifiers[0][pair.origin_level])
-        frame["DESTINATION"] = pair.flows["destination"].map(identifiers[1][pair.destination_level])
-        frame.insert(2, "TIME_PERIOD", time_period(Period(key.period)))
-        frame.insert(0, "STRUCTURE", "dataflow")
-        frame.insert(1, "STRUCTURE_ID", f"{AGENCY}:{dataflow_identifier(key)}({VERSION})")
-        frame.insert(2, "ACTION", "R")
-        write_rows(file, frame, header=number == 0)
+        flows, rows = pair.columns, len(pair.flows)
+        columns = {
+            "STRUCTURE": repeated("dataflow", rows),
+            "STRUCTURE_ID": repeated(f"{AGENCY}:{dataflow_identifier(key)}({VERSION})", rows),
+            "ACTION": repeated("R", rows),
+            "ORIGIN": _identified(flows["origin"], identifiers[0][pair.origin_level]),
+            "DESTINATION": _identified(flows["destination"], identifiers[1][pair.destination_level]),
+            "TIME_PERIOD": repeated(time_period(Period(key.period)), rows),
+        }
+        columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
+        write_rows(file, pa.table(columns), header=number == 0)
+
+
+def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
+    """Return the identifier of each code. Each distinct code is looked up once."""
+    encoded = codes.combine_chunks().dictionary_encode()
+    named = pa.array([identifiers[code] for code in encoded.dictionary.to_pylist()], pa.large_string())
+    return named.take(encoded.indices)
 
 
 def write_structure(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
@@ -79,6 +90,7 @@ def write_structure(tables: FlowTables, certificate: dict[str, Any], file: Binar
 
     The message is dated with the time of the measurement.
     """
+    require("bundle")
     from pysdmx.io import write_sdmx  # the import takes a tenth of a second
     from pysdmx.io.format import Format
     from pysdmx.model import Agency
@@ -141,7 +153,7 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
 
 
 def _maintained(place: str, identifier: str) -> dict[str, Any]:
-    """Return the arguments ``id``, ``agency``, ``version`` and ``urn`` of an object of the structure.
+    """Return the arguments ``id``, ``agency``, ``version`` and ``urn``, which identify an object of the structure.
 
     Args:
         place: Package and class of the object in the SDMX information model, such as ``codelist.Codelist``.

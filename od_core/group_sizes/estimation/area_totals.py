@@ -8,10 +8,10 @@ its own, cannot be used. The problem is a flow with convex costs: G_r groups flo
 solution is then rounded to integers. The result has the number of groups of every area and is near the optimum.
 
 On small trees, integer programming then makes the result exact. It repeatedly applies the best change of at most one
-unit per cell while such a change reduces the cost. When no such change is left, the result is optimal. The reason is
-that the difference of two flows is a sum of cycles, where each cycle changes a cell by at most one unit, and all cycles
-change a given cell in the same direction. Since the costs are convex, the cost change of all cycles together is at
-least the sum of the cost changes of the single cycles.
+unit (group) per cell, until no change reduces the cost. The result is then optimal. The reason is that the difference
+of two flows is a sum of cycles, where each cycle changes a cell by at most one unit, and all cycles change a given cell
+in the same direction. Since the costs are convex, the cost change of all cycles together is at least the sum of the
+cost changes of the single cycles.
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ point. The solver's tolerance of 1e-7, added over all cells, is smaller than 1, 
 
 
 def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
-    """Return consistent histograms of all levels, near the noisy ones, with the number of groups of every area.
+    """Return histograms in which children sum to their parent and every area has its public number of groups.
 
-    They are the nearest such histograms on small trees, and almost the nearest on large trees.
+    On small trees, the result is nearest to the noisy histograms; on large trees, almost nearest.
 
     Args:
         frame: the areas and their numbers of groups.
         noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
 
     Returns:
-        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each. Every histogram is the
-        sum of the children's.
+        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
 
     Raises:
         OdError: A value is 2^40 or more, or the solver fails on a small tree.
@@ -90,11 +89,14 @@ class WithAreaTotals:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         return {"area_totals": str(self.area_totals).lower()}
 
     def nearest(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return consistent histograms of all levels near the noisy ones, under the constraints of ``area_totals``.
+        """Return histograms of all levels with a small total absolute difference from the noisy histograms.
+
+        The histogram of each area is the sum of the histograms of its children. If ``area_totals`` is true, each
+        histogram also sums to the public number of groups of its area.
 
         Args:
             frame: the areas and their numbers of groups.
@@ -111,7 +113,7 @@ class WithAreaTotals:
 
 
 def _truth_value(option: object) -> bool:
-    """Return the option ``area_totals`` as a bool, from a bool or its text. Raises OdError for any other value."""
+    """Convert the option ``area_totals`` from a bool or its text to a bool. Raises OdError for any other value."""
     values: dict[object, bool] = {True: True, False: False, "true": True, "false": False}
     if not isinstance(option, bool | str) or option not in values:
         raise OdError(
@@ -124,20 +126,21 @@ def _truth_value(option: object) -> bool:
 
 
 _STEPS = 1024
-"""Number of buckets per unit when :func:`_give` sorts cells by their distance from the real solution y."""
+"""Number of buckets per group when :func:`_give` sorts cells by their distance from the real solution y."""
 
 
 def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
-    """Round the solution over the reals to consistent integer histograms with the number of groups of every area.
+    """Round the solution over the reals to integer histograms with the number of groups of every area.
 
     Args:
         frame: the areas and their numbers of groups.
         noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
-        prices: prices of the relaxation for these noisy histograms. With other prices, the result is further from the
-            noisy histograms, but still meets all constraints.
+        prices: the Lagrange multipliers that :func:`relaxed_prices` returns for these noisy histograms. With other
+            prices, the result is further from the noisy histograms, but still meets all constraints.
 
     Returns:
-        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
+        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each. Every histogram is the
+        sum of the children's.
     """
     everywhere = slice(0, len(noisy[0]))
     tops = reals(frame, noisy, prices, 0, everywhere)
@@ -148,7 +151,7 @@ def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[C
 
 
 def _shared_among_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, above: Counts) -> Counts:
-    """Divide the histograms of level k, ``above``, among the children, and return the histograms of level k + 1."""
+    """Divide ``above``, the histograms of level k, among the children, and return the histograms of level k + 1."""
     first_child, totals, below = frame.geography.first_child[k], frame.totals(k + 1), np.empty_like(noisy[k])
 
     def work(area: int) -> None:
@@ -162,7 +165,7 @@ def _shared_among_children(frame: Frame, noisy: Sequence[Counts], prices: Prices
 
 
 def largest_remainders(y: Reals, total: int) -> Counts:
-    """Return integers of at least 0 that are near y and have the sum ``total``, which is at least 0."""
+    """Round real numbers y to integers of at least 0, in the shape of y, that sum to ``total``, which is at least 0."""
     shared: Counts = np.maximum(np.floor(y), 0).astype(np.int64)
     while missing := total - int(shared.sum()):
         step = max(1, abs(missing) // len(y))  # more than 1 only if y is far from the sum
@@ -220,7 +223,7 @@ def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compile
 
 @kernel
 def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
-    """Add units to ``shared`` until all row and column sums are met. ``rows`` and ``columns`` have the missing units.
+    """Add units to ``shared`` until no unit is missing. ``rows`` and ``columns`` have the missing units of each sum.
 
     Each round visits the cells whose row and column both lack units, those furthest below y first. The first two rounds
     add at most one unit per cell. From the third round on, a cell gets as many units as its row and column both lack,
@@ -261,8 +264,5 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _bucket(distance):  # type: ignore[no-untyped-def]  # compiled
-    """Return the bucket of a cell with the given distance, y minus the cell.
-
-    Bucket 0 is for cells at least 1 below y, and the last bucket for cells at least 3 above y.
-    """
+    """Return the bucket of a cell by its distance, y minus the cell: 0 for 1 or more, the last for -3 or less."""
     return np.int64(min(max((1.0 - distance) * _STEPS, 0.0), 4.0 * _STEPS - 1.0))

@@ -1,4 +1,4 @@
-"""Find the nearest consistent histograms with the number of groups of every top area, exactly.
+"""Find the nearest histograms in which children sum to their parent and top areas have their numbers of groups.
 
 For every top area with G groups, minimise the sum of (x_rj - noisy_rj)^2 over the areas r of its tree and the sizes j.
 The constraints are integers x >= 0, x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G for the top area.
@@ -48,14 +48,14 @@ _LIMIT = 1 << 40
 
 
 def first_cut(scale: Fraction) -> int:
-    """Return the initial number of stored values on either side of a table's minimum, at least 1."""
+    """Return the number of values first stored on either side of a cost table's minimum: 16 scales, at least 1."""
     return max(1, -(-CUT_IN_SCALES * scale.numerator // scale.denominator))
 
 
 def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
-    """Return the nearest consistent histograms of all levels in which the top areas have their numbers of groups.
+    """Return the nearest histograms in which children sum to their parent and top areas have their numbers of groups.
 
-    Other areas may have other numbers of groups.
+    Areas below the top may have other numbers of groups.
 
     Args:
         frame: the areas and their numbers of groups.
@@ -107,7 +107,7 @@ class Tree(NamedTuple):
 
 
 def tree_below(frame: Frame, top: int) -> Tree:
-    """Return the tree of the top area with the number ``top``."""
+    """Return the tree whose root is the top area with the number ``top``."""
     rows, first_child, nodes = [slice(top, top + 1)], [], 1
     for level in frame.levels[:-1]:
         first = frame.geography.first_child[level][rows[-1].start : rows[-1].stop + 1].astype(np.int64)
@@ -143,7 +143,10 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
 
 
 def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
-    """Solve the problem of one top area, and return the histograms of its leaf areas; shape (leaf areas, sizes)."""
+    """Return the optimal histograms of the leaf areas of a top area with ``total`` groups; shape (leaf areas, sizes).
+
+    ``columns`` and ``which`` are those of :func:`distinct_columns`, and ``cut`` that of :func:`nearest_histograms`.
+    """
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
@@ -170,10 +173,9 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
 def _by_cut(
     first_child: NDArray[np.int64], columns: Counts, cuts: Counts, wanted: NDArray[np.int64], total: int
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Counts, list[Counts]]]]:
-    """Yield the root tables of the wanted columns, in pieces of columns with the same cut.
+    """Yield the cost tables of the root for the wanted columns, in pieces of columns with the same cut.
 
-    Each item has the column numbers of a piece, and their root tables: the values at which they begin, and their
-    slopes.
+    Each item has the column numbers of a piece, the values at which their tables begin, and the slopes of the tables.
     """
     pieces = [
         same[first : first + _PIECE]
@@ -197,10 +199,10 @@ def _solve_at(
     total: int,
     solved: dict[tuple[int, int], Counts],
 ) -> list[tuple[int, int]]:
-    """Write the leaf values for each pair (column, root value) into ``solved``.
+    """Compute the leaf values for each pair (column, root value) in ``asked``, and write them into ``solved``.
 
     Returns:
-        The pairs in whose solution a value lies on a cut end.
+        The pairs in whose solution a value lies at a cut end of a cost table, so that this table is too narrow.
     """
     asked = sorted(asked, key=lambda pair: (cuts[pair[0]], pair))
     steps = np.flatnonzero(np.diff([cuts[column] for column, _ in asked])) + 1
@@ -225,11 +227,11 @@ def _solve_at(
 def share_out(
     lows: Counts, tables: list[Counts], which: NDArray[np.int64], total: int
 ) -> tuple[Counts | None, list[int]]:
-    """Divide the total among the roots of all sizes at least cost.
+    """Choose the values of the root (the top area's histogram) that sum to ``total`` at the least cost.
 
     Args:
-        lows: value at which the root table of each distinct column begins; shape (columns,).
-        tables: slopes of the root table of each distinct column.
+        lows: value at which the root's cost table begins for each distinct column; shape (columns,).
+        tables: slopes of the root's cost table for each distinct column.
         which: column number of every size; shape (sizes,).
         total: G, the sum of the root values of all sizes.
 
@@ -255,10 +257,9 @@ def share_out(
 
 @kernel
 def _below(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
-    """Return two arrays of shape (columns,) for a price.
+    """Return the root value of each column if it takes all slopes up to ``price``; shape (columns,).
 
-    The first has the root value of each column if it takes all slopes up to the price. The second marks the columns
-    whose next slope is price + 1.
+    A second array of this shape marks the columns whose next slope is ``price`` + 1.
     """
     counts, tied = np.empty_like(lows), np.zeros(len(lows), dtype=np.bool_)
     for column in range(len(lows)):
@@ -271,9 +272,9 @@ def _below(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # com
 
 @kernel
 def _price(lows, slopes, offsets, often, total):  # type: ignore[no-untyped-def]  # compiled
-    """Return the largest price at which the root values of all sizes sum to at most the total.
+    """Return the largest price (limit of the slopes that are taken) at which all root values sum to at most ``total``.
 
-    A column takes all slopes up to the price. ``often`` is the number of sizes with this column.
+    ``often`` has the number of sizes that share each column.
     """
     low, high = np.int64(-1), np.int64(1)
     for slope in slopes:

@@ -1,4 +1,4 @@
-"""Find the nearest consistent histograms with the number of groups of every area by integer programming."""
+"""Find by integer programming the nearest histograms that add up over areas and have the numbers of groups."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from od_core.group_sizes.groups import Counts, Frame
 
 
 def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
-    """Return the nearest consistent histograms of all levels with the number of groups of every area.
+    """Return the nearest histograms in which children sum to their parent and every area has its number of groups.
 
-    The best change of at most one unit per cell is applied repeatedly, until no such change reduces the cost. For why
-    the result is optimal, see :mod:`od_core.group_sizes.estimation.area_totals`.
+    The best change of at most one group per entry is applied repeatedly, until no change reduces the sum of squared
+    distances. :mod:`od_core.group_sizes.estimation.area_totals` proves that the result is optimal.
 
     Args:
         frame: the areas and their numbers of groups.
         noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
-        histograms: consistent histograms with the number of groups of every area, from which to start; same shapes.
+        histograms: histograms that meet these constraints, from which to start; same shapes.
 
     Returns:
         Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
@@ -63,11 +63,10 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
 
 
 def _conditions(frame: Frame) -> sparse.csc_array:
-    """Return the constraint matrix of changes.
+    """Return the constraint matrix of changes, which are vectors of the units added to, then removed from each cell.
 
-    A change is a vector with the units added to each cell, then the units removed from each cell. Its product with the
-    matrix is 0 exactly if, after the change, children still sum to their parents and leaf areas have their numbers of
-    groups.
+    The product of the matrix and a change is 0 if and only if, after the change, children still sum to their parents
+    and leaf areas keep their numbers of groups.
     """
     sizes = frame.top_code + 1
     blocks = []

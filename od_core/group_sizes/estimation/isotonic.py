@@ -1,4 +1,4 @@
-"""Fit non-decreasing values to noisy ones (isotonic regression), for many rows at once, in integer arithmetic.
+"""Fit non-decreasing values to noisy values (isotonic regression), for many rows at once, in integer arithmetic.
 
 The best values within bounds are the best values without bounds, clipped to the bounds. The reason is that the
 positions with a value above a threshold can be found for each threshold independently, and a bound only removes the
@@ -34,7 +34,7 @@ class Steps:
 
 
 def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> Steps:
-    """Return the non-decreasing values within bounds with the least sum of squared distances from the noisy ones.
+    """Return the non-decreasing values within bounds with the least sum of squared distances from the noisy values.
 
     The values are exact fractions. The method is pool adjacent violators. Its time is linear in the number of values.
 
@@ -53,7 +53,7 @@ def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) 
 
 
 def least_absolute(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts]:
-    """Return non-decreasing values within bounds with the least sum of absolute distances from the noisy ones.
+    """Return non-decreasing values within bounds with the least sum of absolute distances from the noisy values.
 
     Several solutions may be optimal. All of them lie between the least and the greatest one, and the midpoint of these
     two is optimal too. A row of n values takes O(n log n) time, with a heap.

@@ -45,7 +45,7 @@ def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
         levels: sizes that were estimated from each level alone, top first. Every area has its public number of groups.
 
     Raises:
-        OdError: An area does not have its public number of groups. The matching would not end.
+        OdError: An area does not have its public number of groups, so that the matching would not end.
     """
     for level, runs in zip(frame.levels, levels, strict=True):
         groups = np.zeros(len(runs.first) - 1, dtype=np.int64)
@@ -154,7 +154,7 @@ def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequen
 
     Args:
         frame: the public facts of the table.
-        query: what was measured.
+        query: the measured query.
         levels: the measured levels, top first.
         noisy: noisy values of each measured level.
 

@@ -24,7 +24,7 @@ _ROUNDS = ((4, 64), (3, 256))
 evenly spaced in tree order."""
 
 _PIECE = 1 << 16
-"""Number of curve values that a thread works on at a time. Sums over areas are added piece by piece, so their
+"""Number of cumulative counts that a thread works on at a time. Sums over areas are added piece by piece, so their
 floating-point errors depend on this number."""
 
 
@@ -62,7 +62,7 @@ class NoisyAreas:
         return histograms
 
     def fitted_chain(self) -> Reals:
-        """Return the fitted probabilities of the chain for every class of sizes; shape (classes, 4).
+        """Return the fitted probabilities of the Markov chain for every class of sizes; shape (classes, 4).
 
         In each round, a probability becomes the ratio of expected events to expected chances under the previous
         probabilities (see :class:`Smoothed`). One chance is added to the chances, and the initial probability is added
@@ -80,7 +80,12 @@ class NoisyAreas:
         return chain
 
     def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
-        """Yield the posterior of the given areas under the given probabilities, in consecutive pieces of areas."""
+        """Yield the posterior of the cumulative histograms of some areas, in consecutive pieces of areas.
+
+        Args:
+            areas: numbers of the areas; shape (selected areas,).
+            chain: probabilities of the Markov chain by class of sizes; shape (classes, 4).
+        """
         decay, classes = powers(self.scale, int(self.totals.max(initial=0))), classes_of_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
 
@@ -95,7 +100,7 @@ class NoisyAreas:
 
 
 def _rounded(means: Reals, totals: Counts) -> Counts:
-    """Return the histograms of curves whose values are rounded half up; shape (areas, K + 1).
+    """Round posterior mean cumulative counts half up, and return their differences, histograms of shape (areas, K + 1).
 
     Posterior means ascend, except for errors of floating-point sums. A running maximum removes these errors.
     """
@@ -104,7 +109,7 @@ def _rounded(means: Reals, totals: Counts) -> Counts:
 
 
 def classes_of_sizes(top_code: int) -> Counts:
-    """Return the class number of every size 0 to K; shape (K + 1,).
+    """Return the number of the class of sizes to which each size 0 to K belongs; shape (K + 1,).
 
     The classes begin at the sizes 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
     """
@@ -116,9 +121,10 @@ def classes_of_sizes(top_code: int) -> Counts:
 
 
 def first_chain(classes: Counts) -> Reals:
-    """Return the initial probabilities of the chain; shape (classes, 4).
+    """Return the initial probabilities ``wake``, ``rest``, ``jump`` and ``more`` of the chain; shape (classes, 4).
 
-    With them, a *busy* size is about equally likely in all classes: ``wake`` is divided by the width of the class.
+    The chain is that of :mod:`od_core.group_sizes.estimation.smoothing`. ``wake``, the probability that the chain turns
+    from quiet to busy, is divided by the number of sizes in the class, so that all classes are equally often busy.
     """
     widths = np.bincount(classes)
     return np.column_stack([0.3 / widths, *(np.full(len(widths), chance) for chance in (0.1, 0.5, 0.5))])

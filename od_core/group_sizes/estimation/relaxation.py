@@ -1,4 +1,4 @@
-"""Find the nearest consistent histograms with the number of groups of every area, over the reals.
+"""Find the nearest real histograms in which children sum to their parent and every area has its number of groups.
 
 Minimise the sum of (x_rj - noisy_rj)^2 over areas r and sizes j, subject to x >= 0, x_rj = sum of x_cj over the
 children c of r, and sum_j x_rj = G_r, the number of groups of r. The price of a constraint is its Lagrange multiplier.
@@ -37,10 +37,10 @@ MOST_SWEEPS = 40
 """Largest number of sweeps over all prices."""
 
 _TOLERANCE = 0.02
-"""The sweeps end when the sum of every area deviates from its number of groups by less than this number of groups."""
+"""Largest deviation, in groups, of an area's sum from its number of groups at which the sweeps end."""
 
 _NEWTON = 1e-4
-"""Newton's method for a price ends when the sum deviates from its goal by less than this number of groups."""
+"""Largest deviation, in groups, of a constrained sum at which Newton's method for its price ends."""
 
 _CELLS = 1 << 21
 """Number of cells that one thread works on at a time."""
@@ -48,12 +48,12 @@ _CELLS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """The halved prices m and t of the constraints, in one array per level, top first.
+    """Half the Lagrange multipliers (prices) of the constraints, in one array per level, top first.
 
     Attributes:
-        totals: m of each area; shape (areas,).
-        children: t of each area and size; shape (areas, K + 1). The array of the leaf level has zeros and the shape
-            (1, K + 1).
+        totals: m, for the number of groups of each area; shape (areas,).
+        children: t, for the sum of the children of each area and size; shape (areas, K + 1). The array of the leaf
+            level has zeros and the shape (1, K + 1).
     """
 
     totals: list[Reals]
@@ -61,7 +61,7 @@ class Prices:
 
 
 def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
-    """Return the nearly optimal prices after at most ``MOST_SWEEPS`` sweeps over all blocks.
+    """Return nearly optimal prices, the Lagrange multipliers of all constraints, after at most ``MOST_SWEEPS`` sweeps.
 
     Args:
         frame: the areas and their numbers of groups.
@@ -82,7 +82,10 @@ def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
 
 
 def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: slice) -> Reals:
-    """Return the values y, which may be negative, of the given areas of level k + 1; shape (areas, K + 1)."""
+    """Return the real numbers y of some areas of level k + 1, with the solution max(y, 0); shape (areas, K + 1).
+
+    ``noisy`` has the noisy histograms of every level, top first, and ``prices`` the result of :func:`relaxed_prices`.
+    """
     y = noisy[k][areas] + prices.totals[k][areas, None]
     if k > 0:
         y += prices.children[k - 1][frame.geography.parents[k + 1][areas]]
@@ -92,10 +95,10 @@ def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: 
 
 
 def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
-    """Set m of every area of level k + 1 in ``prices``, so that the area's values sum to its number of groups.
+    """Set m, half the Lagrange multiplier of an area's number of groups, for level k + 1, so that areas have this sum.
 
     Returns:
-        The largest deviation of such a sum before this step.
+        The largest deviation of an area's sum from its number of groups before this step.
     """
     parents = frame.geography.parents[k + 1]
     above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
@@ -117,7 +120,7 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
-    """Set t of every area of level k and every size in ``prices``, so that the children sum to the area's value."""
+    """Set t, half the Lagrange multiplier of a sum of children, for level k, so that the children sum to the area."""
     first_child = frame.geography.first_child[k]
     leaves = k + 1 == len(noisy)
     above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
@@ -154,9 +157,10 @@ def _pieces(areas: int, cells: int) -> Iterator[slice]:
 
 @kernel
 def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
-    """Write m of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
+    """Write m (see :class:`Prices`) of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
 
-    Here, z_j is y without m, and G is the entry of ``totals``. Returns the largest deviation of the sum from G before.
+    z_j is the y of :func:`reals` for size j without m, and G the area's entry of ``totals``. Returns the largest
+    deviation of the sum from G before this step.
     """
     sizes, most_off = noisy.shape[1], 0.0
     z = np.empty(sizes)
@@ -186,9 +190,10 @@ def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ig
 
 @kernel
 def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
-    """Write t of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
+    """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
-    The sum is over the children c of the area. z_c is the y of a child without t, and ``own`` - t is the y of the area.
+    The sum is over the children c of the area. z_c is the y of :func:`reals` of a child without t, and ``own`` - t is
+    the y of the area.
     """
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)

@@ -13,7 +13,7 @@ from od_core.group_sizes.groups import Counts, Frame
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """The groups of every area of a level in ascending order of size. A run is groups of equal size and weight.
+    """The groups of every area of a level as runs (groups of equal size and weight), in ascending order of size.
 
     A size is a fraction, ``totals / weights``. The weight of a size is the number of groups that it was estimated from,
     summed over merged estimates. It is proportional to the inverse variance. At epsilon eps, the variance is taken as
@@ -35,7 +35,7 @@ class Runs:
 
     @classmethod
     def of_pieces(cls, areas: int, area: Counts, groups: Counts, totals: Counts, weights: Counts) -> Runs:
-        """Create the runs from pieces in any order: sort the pieces by area, size and weight, and join equal ones.
+        """Sort pieces of runs by area, size and weight, and join pieces that differ only in the number of groups.
 
         Args:
             areas: number of areas.
@@ -52,14 +52,14 @@ class Runs:
 
     @classmethod
     def of_histograms(cls, histograms: Counts) -> Runs:
-        """Create the runs from integer histograms with one row per area. A size's weight is its number of groups."""
+        """Create the runs from integer histograms, shape (areas, sizes). A size's weight is its number of groups."""
         area, size = np.nonzero(histograms)
         groups = histograms[area, size]
         return cls(_first(area, len(histograms)), groups, size * groups, groups)
 
     @classmethod
     def joined(cls, parts: Sequence[Runs]) -> Runs:
-        """Create the runs of the areas of all parts, one part after the other."""
+        """Concatenate parts, each of which has the runs of some consecutive areas."""
         first = np.cumsum(np.concatenate([[0], *(np.diff(part.first) for part in parts)]))
         return cls(
             first,
@@ -70,23 +70,24 @@ class Runs:
 
     @property
     def areas(self) -> Counts:
-        """Area of every run; shape (runs,)."""
+        """Number of the area of every run; shape (runs,)."""
         return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
 
 def size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Counts]:
-    """Return two sort keys of sizes: the fractional part as a correctly rounded float, and the integer part.
+    """Return two sort keys of the sizes ``totals / weights``: their rounded fractional parts, and integer parts.
 
-    The order is that of ``numpy.lexsort``: the last key, the integer part, is the primary key. Equal sizes have equal
-    keys, and a larger size never has smaller keys. If all weights are below 2^26, different sizes have different keys.
-    With larger weights, sizes less than 2^-52 apart may count as equal. They then do so on every machine.
+    Pass them to ``numpy.lexsort`` in this order: the last key, the integer part, is the primary one. Equal sizes have
+    equal keys, and a larger size is never sorted before a smaller one. If all weights are below 2^26, different sizes
+    have different keys. With larger weights, sizes less than 2^-52 apart can have equal keys. The keys are the same on
+    every machine.
     """
     whole = totals // weights
     return (totals - whole * weights) / weights, whole
 
 
 def tables(frame: Frame, leaves: Runs) -> list[Counts]:
-    """Round the sizes at the leaf areas half up, and return the histograms of all levels.
+    """Round ``leaves``, the sizes of the groups of the leaf areas, half up, and return the histograms of all levels.
 
     Returns:
         Histograms of levels 1 to L, top first; shape (areas, K + 1) each. Those above the leaf level are sums of the

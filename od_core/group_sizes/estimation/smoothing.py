@@ -45,13 +45,13 @@ WAKE, REST, JUMP, MORE = range(4)
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """The posterior of the curves of some areas, given their noisy values and the chain's probabilities.
+    """The posterior of the cumulative histograms of some areas, given their noisy values and the chain's probabilities.
 
-    A chance is an occasion on which an event of the chain may occur. The four kinds of events are: a quiet size turns
-    busy, a busy size turns quiet, a busy size jumps, and a short jump gets a further group.
+    A chance is an occasion on which an event of the chain may occur. The four kinds of events (see the module) are: a
+    quiet size turns busy, a busy size turns quiet, a busy size jumps, and a short jump gets a further group.
 
     Attributes:
-        means: posterior mean of C_j for j = 0 to K - 1, ascending, between 0 and G; shape (areas, K).
+        means: posterior mean of the number of groups of size j or less, for j = 0 to K - 1; shape (areas, K).
         chances: expected number of chances per class of sizes and kind of event, summed over the areas; shape (classes,
             4).
         events: expected number of events, likewise; shape (classes, 4).
@@ -63,10 +63,7 @@ class Smoothed:
 
 
 def powers(scale: Fraction, most: int) -> Reals:
-    """Return exp(-k / scale) for k = 0, 1, ..., ``most``. Powers of at most 1e-300 are left out.
-
-    The powers are computed by repeated multiplication.
-    """
+    """Return the powers exp(-k / scale) that exceed 1e-300, for k = 0, 1, ... up to ``most``; shape (powers,)."""
     ratio = Decimal(-scale.denominator) / Decimal(scale.numerator)
     first = float(Context(prec=40).exp(ratio))  # correctly rounded on every machine
     values = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), first)]))
@@ -82,7 +79,7 @@ def smooth(
     classes: Counts,
     chain: Reals,
 ) -> Smoothed:
-    """Return the posterior means of the curves of some areas, and the expected chances and events.
+    """Return the posterior means of the cumulative counts of some areas, and the expected chances and events.
 
     Args:
         noisy: noisy values of one area after the other; shape (values,).
@@ -104,10 +101,7 @@ def smooth(
 
 @kernel
 def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Write the posterior means of every area into ``means``, and add to ``chances`` and ``events``.
-
-    For an area without groups, nothing is written, and its curve is 0.
-    """
+    """Write the posterior means of every area with groups into ``means``, and add to ``chances`` and ``events``."""
     for area in range(len(totals)):
         if totals[area] > 0:
             own = noisy[offsets[area] : offsets[area + 1]]
@@ -118,13 +112,12 @@ def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, 
 
 @kernel
 def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ignore[no-untyped-def]  # compiled
-    """Return the probabilities of every size, count and state, given the noisy values up to that size.
+    """Return the probability of each cumulative count and state at every size, given the noisy values up to this size.
 
     Returns:
         Three arrays: bands, shape (sizes, 3), and the probabilities of the states busy and quiet. The band of a size is
         the lowest and the highest count with stored probabilities, and the position of the lowest in the other two
-        arrays. There are bands for all sizes before the first one, at most K, at which all G groups are certainly
-        counted.
+        arrays. The bands end before the first size at which the count is certainly G, or at size K - 1.
     """
     sizes = len(classes) - 1
     expected = _expected(guess, total, of_sizes, sizes)
@@ -176,9 +169,9 @@ def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ign
 
 @kernel
 def _expected(guess, total, of_sizes, sizes):  # type: ignore[no-untyped-def]  # compiled
-    """Return the count that the noisy values suggest at every size, between 0 and G; shape (sizes,).
+    """Return a cumulative count from 0 to G at every size, guessed from the noisy values; shape (sizes,).
 
-    :func:`_step` does not drop counts up to this one.
+    :func:`_step` keeps the probabilities of all counts up to the guess.
     """
     expected = np.zeros(sizes, dtype=np.int64)
     if not of_sizes:
@@ -198,7 +191,7 @@ def _step(values, low, high, expected, total, chances, before, now):  # type: ig
     """Write the probabilities at a size, before its noisy value is used, into the two arrays of ``now``.
 
     They follow from ``before``, the probabilities at the previous size, which has the counts ``low`` to ``high``.
-    Returns the highest count that matters at this size.
+    Returns the highest count whose probability is not negligible.
     """
     (noisy, size, of_sizes, decay), (before_busy, before_quiet), (busy, quiet) = values, before, now
     wake, rest, jump, more = chances[WAKE], chances[REST], chances[JUMP], chances[MORE]
@@ -307,7 +300,7 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
 
 @kernel
 def _count_events(total, chain, size, band, whole, kept_busy, kept_quiet, values, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Add the expected chances and events of the step from the previous size to this size."""
+    """Add the expected chances and events of the chain's step from the previous size to this size."""
     stays, onward, jumps, at_rest, awake, busy, quiet = values
     low, high, start, top = band
     wake, rest, jump, more = chain[WAKE], chain[REST], chain[JUMP], chain[MORE]

@@ -29,10 +29,7 @@ def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: 
 
 @kernel
 def _least(at_least, below, above, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Return the least price above ``below`` at which the children's values sum to ``at_least`` or more.
-
-    At the price ``above``, they do.
-    """
+    """Return the least price in (``below``, ``above``] at which the children's values sum to ``at_least`` or more."""
     while above - below > 1:
         price = below + (above - below) // 2
         if _taken(price, node, first_child, noisy, total, low, size, slopes) >= at_least:
@@ -44,7 +41,7 @@ def _least(at_least, below, above, node, first_child, noisy, total, low, size, s
 
 @kernel
 def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
-    """Write the cost table of a node into ``low``, ``size`` and ``slopes``. The tables of its children must be there.
+    """Compute a node's cost table from its children's, and write it into ``low``, ``size`` and ``slopes``.
 
     The node's own term has the noisy value ``noisy[node]``. ``merged`` is scratch space.
     """
@@ -139,7 +136,7 @@ def _above(at_least, price, node, first_child, noisy, total, low, size, slopes):
 
 @kernel
 def _fill_all(first_child, noisy, cut, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
-    """Write the cost tables of all nodes of one column's tree, from the leaves up."""
+    """Write the cost tables of all inner nodes for one column (the noisy values of one size), from the leaves up."""
     for node in range(max(len(first_child) - 2, 0), -1, -1):
         _fill(node, first_child, noisy, cut, total, low, size, slopes, merged)
 
@@ -151,9 +148,15 @@ def _width(cut, total):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
-    """Return the root table of each column in three arrays: its first value, its number of slopes, and its slopes.
+    """Return the root's cost table for each column: its first value, its number of slopes, and its slopes.
 
     The shapes are (columns,), (columns,) and (columns, largest number of slopes).
+
+    Args:
+        first_child: children of each node, as in :class:`od_core.group_sizes.estimation.cost_tables.Tree`.
+        columns: noisy values of all nodes for one size each; shape (columns, nodes).
+        cut: largest number of stored values on either side of a table's minimum.
+        total: number of groups of the top area, the largest value of a node.
     """
     inner, nodes, width = max(len(first_child) - 1, 1), columns.shape[1], _width(cut, total)
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
@@ -169,9 +172,9 @@ def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-de
 
 @kernel
 def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-untyped-def]  # compiled
-    """Return the leaf values of each column at the given root value, and mark columns with a value on a cut end.
+    """Return the leaf values of each column at its root value in ``roots``, and mark columns with a value on a cut end.
 
-    The shapes are (columns, leaves) and (columns,).
+    The shapes are (columns, leaves) and (columns,). The other arguments are those of :func:`root_tables`.
     """
     inner, nodes, width = len(first_child) - 1, columns.shape[1], _width(cut, total)
     tables = max(inner, 1)
@@ -201,7 +204,7 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
 
 @kernel
 def _share(values, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Divide a node's value among its children at least cost, and write the children's values into ``values``.
+    """Divide a node's value among its children at the least cost, and write the children's values into ``values``.
 
     The smallest slopes are taken first, and equal slopes in the order of the children.
     """

@@ -31,28 +31,27 @@ MECHANISMS: Registry[GroupSizeMechanism] = Registry(
 )
 
 BIASED = 150
-"""Least value of s m / L^2 at which the biases of the leaf areas outweigh the extra noise of measuring further levels;
-see :func:`chosen`."""
+"""Least s m / L^2 at which the biases of leaf areas outweigh the extra noise of measuring further levels.
+
+s is the noise scale, m the number of leaf areas per top area, and L the number of levels; see :func:`chosen`."""
 
 SHARED = 200
-"""Least number of groups per size in a top area at which the noise averages out there, if the sizes of the groups take
-sqrt(K) different values."""
+"""Least ratio of a top area's number of groups to sqrt(K), for a top code K, at which the noise averages out there."""
 
 DENSE = 30
-"""Least number of groups per size in a top area at which cumulative counts have smaller errors than sorted sizes, if
-the sizes of the groups take K different values."""
+"""Least ratio of a top area's number of groups to the top code at which cumulative counts have smaller errors than
+sorted sizes."""
 
 VISIBLE = 2
-"""Largest ratio of noise scale to step height at which a step in the cumulative counts of a leaf area stands out from
-the noise."""
+"""Largest ratio of noise scale to step height at which a step in the cumulative counts of a leaf area is distinguished
+from the noise."""
 
 
 def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanism:
     """Return the mechanism that a rule selects for a table from public numbers alone.
 
-    These numbers are the top code K, the numbers of groups, the levels, epsilon and the privacy unit. Let s be the
-    scale of the noise if only the leaf areas are measured. Nothing but K is known about the sizes, so the rule assumes
-    that they take about sqrt(K) different values, the geometric mean of 1 and K.
+    Let K be the top code, and s the scale of the noise if only the leaf areas are measured. Nothing but K is known
+    about the sizes, so the rule assumes that they take about sqrt(K) different values, the geometric mean of 1 and K.
 
     - The levels above the leaf areas are measured only if two conditions hold. First, s m / L^2 is at least ``BIASED``,
       where m is the number of leaf areas per top area and L the number of levels. Strong noise makes the estimate of a
@@ -60,21 +59,21 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
       no such bias, but if L levels are measured, each level has L times the noise. Second, at least ``SHARED`` groups
       of a top area have the same size on average, so that their noise averages out.
     - If these levels are measured, there is noise on each of K cumulative counts, or on each of G sorted sizes, in an
-      area with G groups. ``cumulative`` is chosen if a top area has at least ``DENSE`` K groups, else
+      area with G groups. ``cumulative`` is chosen if a top area has on average at least ``DENSE`` times K groups, else
       ``sizes_posterior``.
     - If only the leaf areas are measured, h groups of one size in a leaf area form a step of height h in its cumulative
-      counts. Cumulative counts are measured if such a step stands out from the noise (``VISIBLE``), else sorted sizes.
+      counts. Cumulative counts are measured if s is at most ``VISIBLE`` times this height, else sorted sizes.
     - For the leaf areas and for sorted sizes, the mechanism with posterior means is chosen, because its errors are
       smaller than those of the other mechanism with the same measurements.
 
     The four constants are fitted to flights and to synthetic groups. ``docs/explanation/group-sizes.md`` has the errors
-    of the mechanisms, and describes where the choice is wrong: public numbers do not distinguish large groups that are
-    few for their top code from small groups.
+    of the mechanisms, and describes for which data the choice is wrong, because public numbers do not contain the sizes
+    of the groups.
 
     Args:
         frame: the public facts of the table.
         unit: the privacy unit. Bounded neighbours double the scale of the noise.
-        budget: a pure epsilon.
+        budget: a pure epsilon (delta is 0).
 
     Raises:
         OdError: The budget has no epsilon.

@@ -23,11 +23,11 @@ from od_core.group_sizes.groups import Counts, Frame, Query
 class Naive(MergedLevels):
     """A baseline that measures the histogram of every area of every level.
 
-    Each noisy histogram is projected onto the histograms with the area's number of groups. The levels are then merged
-    (:mod:`od_core.group_sizes.estimation.merging`). The source [kuo2018countofcounts, section 4.1] describes a single
-    area only. The merging uses 16 / (eps^2 n) as the variance of a size with n groups, at the epsilon eps of a level.
-    Most entries of a true histogram are 0. About half of them get groups by the noise, so the estimated sizes spread
-    over 0 to K.
+    Each noisy histogram is replaced by the nearest histogram with the area's number of groups. The levels are then
+    merged (:mod:`od_core.group_sizes.estimation.merging`). The source [kuo2018countofcounts, section 4.1] describes a
+    single area only. The merging uses 16 / (eps^2 n) as the variance of a size with n groups, at the epsilon eps of a
+    level. Most entries of a true histogram are 0. About half of them get groups by the noise, so the estimated sizes
+    spread over 0 to the top code.
     """
 
     name: ClassVar[str] = "naive"
@@ -49,7 +49,7 @@ class Naive(MergedLevels):
 
 
 def _projected(frame: Frame, level: int, noisy: Counts) -> Runs:
-    """Return the integer histograms nearest to the noisy ones in Euclidean distance, with the numbers of groups."""
+    """Project noisy histograms onto integer histograms with the public numbers of groups, and return these as runs."""
     offsets = np.arange(len(noisy) + 1) * noisy.shape[1]
     nearest = project_children_euclidean(noisy.reshape(-1), frame.totals(level), offsets)
     return Runs.of_histograms(nearest.reshape(noisy.shape))
@@ -93,7 +93,7 @@ class HistogramRelaxed:
 
     @property
     def options(self) -> dict[str, str]:
-        """An empty dictionary, because there are no options."""
+        """An empty dictionary, because the mechanism has no options."""
         return {}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
@@ -114,11 +114,12 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class CumulativeDP(WithAreaTotals):
-    """The mechanism M_c^dp: noisy cumulative counts, made monotone, then the nearest consistent histograms.
+    """The mechanism M_c^dp: noisy cumulative counts, made monotone, then the nearest histograms that add up.
 
-    One record changes cumulative counts by 1 and histograms by 2, so cumulative counts need half the noise. Each area
-    is made monotone on its own, so the result is not nearest to the noisy cumulative counts of all areas together. The
-    source does not fix the last cumulative count. Here it is G_r, the public number of groups of area r.
+    Histograms add up if those of children sum to their parent's. One record changes cumulative counts by 1 and
+    histograms by 2, so cumulative counts need half the noise. Each area is made monotone on its own, so the result is
+    not nearest to the noisy cumulative counts of all areas together. The source does not fix the last cumulative count.
+    Here it is G_r, the public number of groups of area r.
 
     References:
         [fioretto2019hierarchical, section 9.1, Algorithm 2]
@@ -140,7 +141,7 @@ class CumulativeDP(WithAreaTotals):
 
 
 def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
-    """Return histograms with the areas' numbers of groups, from noisy cumulative counts; shape (areas, K + 1).
+    """Return integer histograms with the areas' numbers of groups, from noisy cumulative counts; shape (areas, K + 1).
 
     Args:
         cumulative: noisy cumulative counts; shape (areas, K).
@@ -156,11 +157,7 @@ def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
 
 
 def _regressed(cumulative: Counts, totals: Counts) -> Counts:
-    """Return the histograms of :func:`histograms_of` for some areas.
-
-    Non-decreasing rows between 0 and the number of groups are fitted by least squares and rounded half up. A histogram
-    is the differences of its row.
-    """
+    """Fit non-decreasing counts from 0 to the number of groups by least squares, and return rounded histograms."""
     areas, sizes = cumulative.shape
     steps = least_squares(cumulative.ravel(), np.arange(areas + 1) * sizes, np.zeros_like(totals), totals)
     means = (2 * steps.totals + steps.lengths) // (2 * steps.lengths)

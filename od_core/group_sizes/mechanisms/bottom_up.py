@@ -48,7 +48,7 @@ class BottomUp:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         return {"leaf": self.leaf}
 
     @property

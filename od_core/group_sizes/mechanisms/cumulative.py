@@ -49,7 +49,7 @@ class Cumulative:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         return {"regression": self.regression}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:

@@ -11,7 +11,7 @@ from od_core.group_sizes.groups import Counts, Frame, Query
 
 @runtime_checkable
 class GroupSizeMechanism(Protocol):
-    """A mechanism that defines what is measured of each area, and estimates a table from the noisy values."""
+    """The interface of a mechanism, which defines the query of each area and estimates a table from noisy values."""
 
     @property
     def name(self) -> str:
@@ -25,7 +25,7 @@ class GroupSizeMechanism(Protocol):
 
     @property
     def query(self) -> Query:
-        """Query that is measured of every area of a measured level."""
+        """Query that is asked of every area of a measured level."""
         ...
 
     @property

@@ -46,12 +46,13 @@ class Sizes(MergedLevels):
 def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
     """Return the estimated sizes of the groups of a level as runs of equal sizes.
 
-    The size of a run is the mean of its S noisy values, so its variance is about 2 / (S eps^2), at the epsilon eps of
-    the level.
+    Isotonic regression gives the nondecreasing sizes nearest to the noisy ones. It pools neighbours, so the size of a
+    run of S groups is the mean of their S noisy values. Its variance is about 2 / (S eps^2), where eps is the epsilon
+    that the level is charged.
 
     Args:
         totals: number of groups of each area; shape (areas,).
-        noisy: noisy sorted sizes, one area after the other; shape (groups of the level,).
+        noisy: noisy values of the sizes in ascending order, one area after the other; shape (groups of the level,).
         top_code: K, the upper bound of the sizes.
     """
     offsets = np.concatenate([[0], np.cumsum(totals)])

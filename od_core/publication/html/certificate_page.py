@@ -1,4 +1,4 @@
-"""Write the certificate as a printable HTML page with every fact of the JSON file; the page loads nothing else."""
+"""Write the certificate as a printable HTML page with every field of the JSON file, without external resources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARTS = (
     ),
     ("How it was checked", ("checks",)),
 )
-"""Headings of the page and the names of the facts below them; all other facts are below :data:`_REST`."""
+"""Headings of the page and the names of the fields below them; all other fields are below :data:`_REST`."""
 
 _REST = "Plan, ledger and software"
 
@@ -36,7 +36,7 @@ th, td { border: 1px solid #767676; padding: .2rem .5rem; text-align: left;
 
 
 def certificate_page(certificate: dict[str, Any]) -> str:
-    """Return the HTML page of a certificate; it contains all facts of the certificate and no others."""
+    """Return the HTML page of a certificate. It contains all fields of the certificate and nothing else."""
     named = {fact for _, facts in _PARTS for fact in facts}
     parts = [*_PARTS, (_REST, tuple(sorted(certificate.keys() - named)))]
     sections = [
@@ -54,7 +54,7 @@ def certificate_page(certificate: dict[str, Any]) -> str:
 
 
 def _facts(facts: dict[str, Any]) -> str:
-    """Return facts as an HTML list of names and values; a value is text, a list, a table or further facts."""
+    """Return fields as an HTML list of names and values; a value is text, a list, a table or further fields."""
     items = [f"<dt>{_words(name)}</dt><dd>{_value(value, name)}</dd>\n" for name, value in facts.items()]
     return f"<dl>\n{''.join(items)}</dl>\n"
 
@@ -72,7 +72,7 @@ def _value(value: Any, name: str) -> str:
 
 
 def _table(rows: list[dict[str, Any]], name: str) -> str:
-    """Return an HTML table with ``-`` for facts that a row lacks; on a narrow screen, only the table scrolls."""
+    """Return an HTML table with ``-`` for fields that a row lacks. On a narrow screen, only the table scrolls."""
     heads = list(dict.fromkeys(fact for row in rows for fact in row))
     head = "".join(f'<th scope="col">{_words(fact)}</th>' for fact in heads)
     cells = [[_value(row[fact], fact) if fact in row else "-" for fact in heads] for row in rows]
@@ -84,5 +84,5 @@ def _table(rows: list[dict[str, Any]], name: str) -> str:
 
 
 def _words(name: str) -> str:
-    """Return the name of a fact with spaces and a capital letter, escaped for HTML."""
+    """Return the name of a field with spaces and a capital letter, escaped for HTML."""
     return escape(name.replace("_", " ")).capitalize()

@@ -1,4 +1,4 @@
-"""Write the sections of a report on what the certificate states: protection, checks, spending and citation."""
+"""Write the sections of a report that show fields of the certificate: protection, checks, spending and citation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from od_core.publication.markup import Markup, element, joined
 
 
 def protected(certificate: dict[str, Any]) -> Markup:
-    """Return a list of the certificate's sentences on the guarantee, and of what is published exactly."""
+    """Return a list of the certificate's sentences on the guarantee, and of the numbers published exactly."""
     names = {
         "protected": "Protected",
         "public": "Public",
@@ -36,7 +36,7 @@ def protected(certificate: dict[str, Any]) -> Markup:
 
 
 def checks(certificate: dict[str, Any]) -> Markup:
-    """Return a paragraph and a table on the checks that ran before the release was published."""
+    """Return a paragraph and a table on the blocking checks, which ran before the release was published."""
     outcomes: dict[str, Counter[bool]] = {}
     for check in certificate["checks"]:
         outcomes.setdefault(check["check"], Counter())[check["passed"]] += 1
@@ -54,7 +54,7 @@ def checks(certificate: dict[str, Any]) -> Markup:
 
 
 def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Markup:
-    """Return a paragraph and a table on what the release was charged, and what remains of the cap."""
+    """Return a paragraph and a table on the charge of the release and the remaining cap."""
     spent = certificate["spent"]
     rho = Fraction(spent["rho_exact"])
     rest = context.cap - context.left - rho
@@ -93,7 +93,7 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
 
 
 def citation(certificate: dict[str, Any]) -> Markup:
-    """Return a citation that identifies the numbers of the release, with two explanations."""
+    """Return a text that cites the release, with two explanations."""
     key = ReleaseKey.parse(certificate["release"])
     spent = certificate["spent"]
     promise = f"epsilon = {_short(spent['epsilon'])}" + (
@@ -118,7 +118,7 @@ def citation(certificate: dict[str, Any]) -> Markup:
 
 
 def limitations(certificate: dict[str, Any]) -> Markup:
-    """Return a list of the known limitations."""
+    """Return a list of the known limitations that the certificate states."""
     return element("ul", *(element("li", _sentence(line)) for line in certificate["known_limitations"]))
 
 
@@ -139,7 +139,7 @@ def promise_figures(certificate: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def under_title(certificate: dict[str, Any]) -> str:
-    """Return the line below the title: when and from which data set the release was measured."""
+    """Return the line below the title: revision, date, data set, mechanism and versions of the geographies."""
     return (
         f"Revision {certificate['revision']}, measured {certificate['measured_at'][:10]} from data set"
         f" {certificate['data_set']}, with mechanism {certificate['mechanism']['name']}.{_versions(certificate)} All"
@@ -164,7 +164,7 @@ def _sentence(text: str) -> str:
 
 
 def _short(value: float) -> str:
-    """Return an upper bound, rounded up; a float just above a short decimal number is written as that number."""
+    """Return an upper bound rounded up, as text. A float just above a short decimal number becomes that number."""
     return text_above(Fraction(value) * Fraction(10**12 - 1, 10**12))
 
 

@@ -13,7 +13,7 @@ from itertools import count, takewhile
 from od_core.publication.markup import Markup, element, joined
 
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
-"""Shades from light to dark; :func:`ink_on` returns the text colour that is legible on each."""
+"""Background colours from light to dark. :func:`ink_on` returns the legible text colour for each."""
 
 INK, PAPER, ACCENT, MUTED = "#17212b", "#ffffff", "#1c6ca8", "#55616e"
 
@@ -118,7 +118,7 @@ def page(title: str, under: str, figures: Sequence[tuple[str, object]], sections
 
 
 def paragraph(*content: object, note: bool = False) -> Markup:
-    """Return a paragraph of text."""
+    """Return a paragraph of text; ``note`` makes its text smaller."""
     return element("p", *content, class_="note" if note else None)
 
 
@@ -142,7 +142,7 @@ def rounded(value: float) -> str:
 
 
 def between(lower: int, upper: int) -> str:
-    """Return an interval in words."""
+    """Return the text ``lower to upper`` of an interval, with thousands separators."""
     return f"{number(lower)} to {number(upper)}"
 
 
@@ -195,7 +195,7 @@ def table(
 def heat_table(
     caption: str, corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[int], int]], unit: str
 ) -> Markup:
-    """Return a table of numbers with darker cells for larger numbers, with row sums and a legend of the shades.
+    """Return a table whose cells are darker for larger numbers, with row sums and a legend of the shades.
 
     Args:
         caption: title of the table.
@@ -230,12 +230,12 @@ def _shaded(shade: int) -> str:
 
 
 def scrolled(label: str, content: Markup) -> Markup:
-    """Return content that may be wider than the screen, in a scrolling region that the keyboard can reach."""
+    """Return content in a scrolling region for content wider than the screen, which the keyboard can reach."""
     return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def bar(value: float, most: float, reach: tuple[float, float] | None = None) -> Markup:
-    """Return a picture of a bar of length ``value / most``, with a line over the interval ``reach``, if any."""
+    """Return an SVG bar of length ``value / most``, with a line over the interval ``reach``, if any."""
     scale = 100 / most if most > 0 else 0
     drawn = [element("rect", x="0", y="2", width=f"{scale * value:.2f}", height="10", fill=SHADES[4])]
     if reach is not None:
@@ -264,25 +264,24 @@ def size_classes(most: int) -> list[tuple[int, int]]:
 
 
 def class_text(low: int, high: int) -> str:
-    """Return a class of numbers in words."""
+    """Return the text of the numbers from ``low`` to ``high``, such as ``4 to 10``."""
     return number(low) if low == high else f"{number(low)} to {number(high)}"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A scale of shades for numbers, which become darker at each step.
-
-    The steps are those of 1, 3, 10, 30 and so on that do not exceed the largest number, but only the last eight.
+    """A scale that assigns a darker shade to larger numbers.
 
     Attributes:
-        steps: smallest number of each darker shade, ascending.
+        steps: smallest number of each darker shade, ascending: the last eight of 1, 3, 10, 30 and so on that do not
+            exceed the largest number.
     """
 
     steps: tuple[int, ...]
 
     @classmethod
     def up_to(cls, most: float) -> Scale:
-        """Return the scale for numbers up to the largest one."""
+        """Return the scale for numbers from 0 to ``most``."""
         steps = list(takewhile(lambda step: step <= max(most, 1), one_three_ten()))
         return cls(tuple(steps[-(len(SHADES) - 1) :]))
 
@@ -314,7 +313,7 @@ _ROW, _NAME, _LENGTH, _VALUE = 26, 130, 420, 130
 
 
 def bars(title: str, rows: Sequence[tuple[str, int]]) -> Markup:
-    """Return a picture with a bar, a name and a number per row, for pages on which a table cannot contain bars."""
+    """Return an SVG bar chart with a name, a bar and a number per row, for pages whose tables cannot contain bars."""
     most = max((value for _, value in rows), default=0) or 1
     drawn = []
     for place, (name, value) in enumerate(rows):

@@ -9,15 +9,15 @@ separated by blanks:
 4. home_municipality, three digits within the province
 5. sex: 1 male, 2 female
 6. reason: 1 study, 2 work
-7. place: 1 municipality of residence, 2 another one, 3 abroad
+7. place: 1 municipality of residence, 2 another municipality, 3 abroad
 8. work_province, 000 abroad
 9. work_municipality, 000 abroad
 10. country, 000 in Italy
-11. means of transport, 01 to 12; + in S
-12. departure: 1 before 7:15 to 4 after 9:14; + in S
-13. duration: 1 up to 15 minutes to 4 above 60; + in S
-14. estimate: number of persons, with decimals, estimated from the sample with the long questionnaire; ND in S
-15. count: number of persons; ND in L
+11. means of transport, 01 to 12; + in records S
+12. departure: 1 before 7:15 to 4 after 9:14; + in records S
+13. duration: 1 up to 15 minutes to 4 above 60; + in records S
+14. estimate: number of persons, with decimals, estimated from the sample with the long questionnaire; ND in records S
+15. count: number of persons; ND in records L
 
 The 988,625 records S count all 28,871,447 commuters. The records L are estimates of the same commuters, so they are not
 read. Source: ISTAT, "Matrici del pendolarismo" (2014), "Tracciato record dei file",
@@ -57,7 +57,4 @@ ISTAT = RecordFormat(
     categories=(("record", ("S",)),),
     nowhere=("000000",),
 )
-"""Format of the 2011 file.
-
-The code of a municipality has six digits: three of its province and three of its own.
-"""
+"""Format of the 2011 file. The code of a municipality has six digits: three of its province, and three of its own."""

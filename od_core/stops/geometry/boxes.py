@@ -15,8 +15,8 @@ Bounds = NDArray[np.int32]
 """First or last cell of each box in each dimension; shape (boxes, dimensions)."""
 
 MAX_BOXES = 1 << 23
-"""Largest number of boxes in a release. A box takes 56 bytes in six dimensions. While a tree grows, its nodes take
-more."""
+"""Largest number of boxes in a release. It limits memory: in six dimensions, a box takes 56 bytes, and more while a
+tree grows."""
 
 
 @dataclass(frozen=True, eq=False)

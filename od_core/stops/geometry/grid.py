@@ -51,7 +51,7 @@ class Grid:
 
     @property
     def cells(self) -> int:
-        """Number of cells of the whole grid. It may be too large to list the cells."""
+        """Number of cells of the whole grid. It may be too large for an array of all cells."""
         return math.prod(self.sizes)
 
 
@@ -81,9 +81,9 @@ _WORD = 1 << 63
 
 
 def filled_cells(points: Points, grid: Grid) -> Rows:
-    """Return the filled cells, each once, with their numbers of trips, in lexicographic order. They are confidential.
+    """Return the cells with trips, in lexicographic order, as :data:`Rows`. The result is confidential.
 
-    The caller ensures that there are fewer than 2^31 trips, all on the grid.
+    The caller ensures that there are fewer than 2^31 trips, and that all are on the grid.
     """
     words = keys(points, grid)
     if len(words) == 1:
@@ -106,10 +106,10 @@ def filled_cells(points: Points, grid: Grid) -> Rows:
 
 
 def keys(points: Points, grid: Grid) -> list[Counts]:
-    """Return the number of each trip's cell, counted in lexicographic order. The result is confidential.
+    """Return the number of each trip's cell in the lexicographic order of all cells. The result is confidential.
 
-    The result is a list of int64 arrays, the words of the numbers, most significant word first; shape (trips,) each. On
-    a small grid, the list has one array. On a large grid, one word is too short and the list has several arrays.
+    The result is a list of int64 arrays of shape (trips,). On a small grid, it has one array. On a large grid, the
+    numbers exceed 64 bits, and are divided into several arrays (words), the most significant first.
     """
     words: list[Counts] = []
     room = 0  # largest factor by which the last word may still be multiplied

@@ -56,7 +56,9 @@ class MapGrid:
 
     @classmethod
     def around(cls, longitude: pd.Series, latitude: pd.Series, side: int, places: Sequence[str]) -> MapGrid:
-        """Create the smallest map that contains the given public places.
+        """Create the smallest map that contains public places with the given coordinates in degrees.
+
+        ``side`` and ``places`` are the attributes of the map.
 
         Raises:
             OdError: A coordinate is missing or not a number, or the map is invalid (see :class:`MapGrid`).
@@ -66,7 +68,7 @@ class MapGrid:
         return cls(west, east, south, north, side, tuple(places))
 
     def cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
-        """Return the cell of each public place in longitude and latitude; shape (places, 2).
+        """Return the cell of each public place, given in degrees, along longitude and latitude; shape (places, 2).
 
         A place on the east or north edge of the map lies in the last cell.
 

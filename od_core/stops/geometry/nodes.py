@@ -18,7 +18,7 @@ from od_core.stops.geometry.grid import Counts, Grid, Rows
 class Nodes:
     """Nodes of one depth of a tree of boxes. Everything except the bounds ``lower`` and ``upper`` is confidential.
 
-    A node is a box with its filled cells. The boxes are disjoint.
+    A node is a box with its filled cells, which contain trips. The boxes are disjoint.
 
     Attributes:
         lower, upper: first and last cell of each box in each dimension; shape (nodes, dimensions).
@@ -37,7 +37,7 @@ class Nodes:
 
     @classmethod
     def root(cls, rows: Rows, grid: Grid) -> Nodes:
-        """Create the root node, which covers the whole grid and contains all filled cells."""
+        """Create the root node, which covers the whole grid and contains ``rows``, all cells with trips."""
         upper = np.array([grid.sizes], dtype=np.int64) - 1
         return cls(
             np.zeros((1, grid.dimensions), dtype=np.int32),
@@ -48,16 +48,15 @@ class Nodes:
         )
 
     def chosen(self, which: NDArray[np.bool_]) -> Nodes:
-        """Return the nodes that the mask selects."""
+        """Return the nodes that a mask of shape (nodes,) selects."""
         return Nodes(self.lower[which], self.upper[which], self.first[which], self.last[which], self.trips[which])
 
     def divided(self, rows: Rows, dimensions: Counts, parts: Counts, begins: NDArray[np.int32]) -> Nodes:
-        """Cut each node into parts along one dimension, and return the parts as nodes. Sorts ``rows`` in place.
-
-        The children of the first node come first, then the children of the second node, and so on.
+        """Cut each node into parts along one dimension, and return the parts as nodes, those of the first node first.
 
         Args:
-            rows: filled cells. They are sorted in place, so that the rows of each child are contiguous.
+            rows: filled cells, as in :data:`od_core.stops.geometry.grid.Rows`. They are sorted in place, so that the
+                rows of each part are contiguous.
             dimensions: dimension in which each node is cut; shape (nodes,).
             parts: number of parts of each node, at least 1; shape (nodes,).
             begins: first cell of every part in the cut dimension, ascending within a node; shape (sum of parts,). The
@@ -77,7 +76,7 @@ class Nodes:
 
 
 def refuse_too_many(boxes: int) -> None:
-    """Raise OdError if a tree would have more than ``MAX_BOXES`` boxes. Call this before the boxes are created."""
+    """Raise OdError if a tree would have more than ``MAX_BOXES`` boxes, before these boxes are created."""
     if boxes > MAX_BOXES:
         raise OdError(
             "OD-STOPS-TOO-MANY-BOXES",
@@ -88,7 +87,7 @@ def refuse_too_many(boxes: int) -> None:
 
 
 def joined(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
-    """Concatenate several sets of nodes, and return them as boxes with the concatenated noisy counts."""
+    """Concatenate several sets of nodes and their noisy counts, and return them as boxes."""
     lower, upper = np.concatenate([each.lower for each in nodes]), np.concatenate([each.upper for each in nodes])
     return Boxes(lower, upper, np.concatenate(noisy))
 
@@ -98,8 +97,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
     """Sort the rows of every node by child, in place, and write ``child_first``, ``child_last`` and ``child_trips``.
 
     The caller passes these three arrays filled with zeros. Each row is moved to the next free position of its child,
-    and the row that was there is moved next. Every row moves at most once. This is American flag sort
-    [mcilroy1993radix].
+    and the row at that position is moved next. No row is moved twice. This is American flag sort [mcilroy1993radix].
     """
     width = rows.shape[1]
     carried = np.empty(width, rows.dtype)
@@ -136,7 +134,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
 
 @kernel
 def _part(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
-    """Return the last of the parts ``start:end`` that begins at or before the cell, by branch-free bisection."""
+    """Return the last of the part numbers ``start:end`` whose part begins at or before the cell, by bisection."""
     size = end - start
     while size > 1:
         half = size >> 1

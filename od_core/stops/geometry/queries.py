@@ -126,8 +126,8 @@ Ranges = NDArray[np.int64]
 """First and last cell, inclusive, of every query in every dimension; shape (queries, dimensions, 2)."""
 
 _BLOCK = 64
-"""Number of boxes in a block of :class:`BoxIndex`. Larger blocks rarely lie entirely inside or outside a query. Smaller
-blocks are too numerous."""
+"""Number of boxes in a block of :class:`BoxIndex`. Larger blocks rarely lie entirely inside or outside a query, and
+smaller blocks are too numerous."""
 
 _PIECE = 32
 """Number of queries that a thread answers at a time."""
@@ -157,7 +157,10 @@ class BoxIndex:
 
     @classmethod
     def of(cls, lower: Bounds, upper: Bounds) -> BoxIndex:
-        """Create the index of one or more boxes. To index points, which are boxes of one cell, pass them twice."""
+        """Create the index from the first and last cells of one or more boxes; shape (boxes, dimensions) each.
+
+        To index points, which are boxes of one cell, pass the same array twice.
+        """
         bits = np.array([int(last).bit_length() for last in upper.max(axis=0)], dtype=np.int64)
         keys = np.empty(len(lower), dtype=np.int64)
         _interleave(lower, upper, bits, _KEY_BITS // min(lower.shape[1], _KEY_BITS), keys)
@@ -249,7 +252,7 @@ def _lies_in(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def] 
 
 @kernel
 def _share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
-    """Return the share of the box's cells that lie in the query. The box and the query must overlap."""
+    """Return the share of the box's cells that lie in the query, which must overlap the box."""
     share = 1.0
     for i in range(lower.shape[1]):
         low, high = np.int64(lower[box, i]), np.int64(upper[box, i])

@@ -26,9 +26,8 @@ ROOT_SHARE = Fraction(1, 100)
 """Share of the budget for the noisy total number of trips, the count of the root [shaham2022stops, equation 33]."""
 
 _BITS_OF_WEIGHT = 20
-"""Number of bits after the binary point of the weights of the depths. The weights are powers of m0^(1/3), where m0 is
-the number of parts of the root. They are rounded down to these bits, so that the shares of the depths are exact
-fractions."""
+"""Number of bits after the binary point of the weights by which :func:`shares_below` splits the budget among depths.
+Weights are rounded down to these bits, so that the shares are exact fractions."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,13 @@ class DensityTree:
     The tree grows from the root, which is the whole grid. Every node that has an uncut dimension is measured. Let
     epsilon be the budget that then remains on its path. If the noisy count is below 1 / epsilon, the node becomes a
     leaf. A leaf is measured again with the whole remaining budget, and its first count is discarded. Any other node is
-    cut in the dimension of its depth. :func:`od_core.stops.mechanisms.mechanism.fan_out` gives the number of parts from
-    the noisy count, epsilon and the number of uncut dimensions. A node that is cut in all dimensions is a leaf too, and
-    is measured once, with the whole remaining budget.
+    charged for the choice of its cuts, if there is a choice, and is cut in the dimension of its depth.
+    :func:`od_core.stops.mechanisms.mechanism.fan_out` gives the number of parts from the noisy count, the remaining
+    budget and the number of uncut dimensions. A node that is cut in all dimensions is a leaf too, and is measured once,
+    with the whole remaining budget.
 
-    For bounded neighbours, both rules use half of epsilon, because they depend on the scale of the noise. Twice the
-    budget then gives the same tree as for unbounded neighbours.
+    For bounded neighbours, both rules (for leaves and for parts) use half of the remaining budget, because they depend
+    on the scale of the noise. Twice the budget then gives the same tree as for unbounded neighbours.
 
     Attributes:
         rounding: rounding of the number of parts m to an integer. In tests, rounding three halves of m was best.
@@ -56,14 +56,14 @@ class DensityTree:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         return {"rounding": self.rounding}
 
     def refuse(self, grid: Grid) -> None:
         """Accept every grid, because the number of boxes depends on the trips."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the noise scale of the total number of trips; see :class:`StopsMechanism`."""
+        """Return the noise scale of the total number of trips, as ``total``; see :class:`StopsMechanism`."""
         return {"total": sensitivity / (ROOT_SHARE * epsilon)}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
@@ -115,7 +115,7 @@ class DensityTree:
         node are nearly equal.
 
         Args:
-            rows: filled cells.
+            rows: cells with trips, as in :data:`od_core.stops.geometry.grid.Rows`.
             nodes: nodes of this depth, which are not yet cut in this dimension.
             depth: depth of the nodes, which is also the number of the dimension to cut, from 0.
             parts: number of parts of each node; shape (nodes,).
@@ -129,7 +129,8 @@ class DensityTree:
 def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
     """Divide ``length`` cells into nearly equal parts for each node, and return the first cell of every part.
 
-    The shape is (sum of parts,), with the parts of the first node first.
+    ``parts`` has the number of parts of each node; shape (nodes,). The result has the parts of the first node first;
+    shape (sum of parts,).
     """
     of = np.repeat(parts, parts)
     return (number_of_part(parts) * length // of).astype(np.int32)
@@ -163,14 +164,11 @@ def _cube_root(number: int) -> int:
     return root
 
 
-# Scores of cuts: DAF-Homogeneity minimises the unevenness of the parts of a box [shaham2022stops, equation 22].
-
-
 SENSITIVITY = 2
-"""Largest change of a score when one trip is added or removed."""
+"""Largest change of a score of a cut (:func:`heterogeneity`) when one trip is added or removed."""
 
 _LARGE = np.int64((1 << 63) - 1)
-"""Value that stands for every larger number of cells."""
+"""Largest 64-bit integer, which replaces every larger number of cells."""
 
 
 def heterogeneity(
@@ -178,19 +176,19 @@ def heterogeneity(
 ) -> NDArray[np.int64]:
     """Return the score of every candidate cut of every node; shape (nodes, candidates). The result is confidential.
 
-    A low score means even parts. The score is the sum of floor(O) over the parts of the node. O is the sum of
-    |f - c / V| over all V cells of the part, including empty cells, where f is the number of trips in a cell and c the
-    number in the part. The deviations f - c / V sum to 0, so O is twice the sum of the positive ones: 2 (S - K c / V),
-    where K is the number of cells with more than c / V trips, and S is the number of trips in these cells. Therefore
-    floor(O) = 2 S - ceil(2 K c / V), which is exact in 64 bits for fewer than 2^31 trips. If V is at least 2 K c > 0,
-    then floor(O) = 2 S - 1, so a larger V need not be known exactly.
+    A low score means that trips are spread evenly within the parts. The score is the sum of floor(O) over the parts of
+    the node [shaham2022stops, equation 22]. O is the sum of |f - c / V| over all V cells of the part, including empty
+    cells, where f is the number of trips in a cell and c the number in the part. The deviations f - c / V sum to 0, so
+    O is twice the sum of the positive deviations: 2 (S - K c / V), where K is the number of cells with more than c / V
+    trips, and S is the number of trips in these cells. Therefore floor(O) = 2 S - ceil(2 K c / V), which is exact in 64
+    bits for fewer than 2^31 trips. For every V of at least 2 K c > 0, floor(O) is 2 S - 1.
 
     One additional trip changes one part. It changes one deviation by at most 1 - 1 / V and the V - 1 others by 1 / V,
     so O changes by at most 2. Then floor(O) changes by at most 2 as well, because O <= O' + 2 implies floor(O) <=
     floor(O') + 2. Rounding to integers loses little, because the noise is about a hundred times as wide.
 
     Args:
-        rows: filled cells.
+        rows: cells with trips, as in :data:`od_core.stops.geometry.grid.Rows`.
         nodes: nodes that are not yet cut in the dimension.
         dimension: dimension to cut.
         parts: number of parts of each node; shape (nodes,).
@@ -270,13 +268,10 @@ def _part_of(cell, begins, parts):  # type: ignore[no-untyped-def]  # compiled
     return part
 
 
-# Choice among candidates by their noisy scores.
-
-
 def choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
-    """Return the scale of the noise on every score, 2 D / epsilon. One record changes a score by at most D.
+    """Return the scale of the noise on every score, 2 D / epsilon, where D is the most that a score may change.
 
-    D is ``SENSITIVITY`` for unbounded neighbours and twice that for bounded neighbours.
+    D is ``SENSITIVITY`` times ``sensitivity``, which is 1 for unbounded and 2 for bounded neighbours.
     """
     return 2 * SENSITIVITY * sensitivity / epsilon
 
@@ -303,7 +298,7 @@ def noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
 
 @dataclass(frozen=True)
 class DAFEntropy(DensityTree):
-    """The tree whose nodes are cut into nearly equal parts [shaham2022stops, section 4.2, Algorithm 2]."""
+    """A tree of boxes whose nodes are cut into nearly equal parts [shaham2022stops, section 4.2, Algorithm 2]."""
 
     name: ClassVar[str] = "daf_entropy"
 
@@ -314,16 +309,17 @@ MOST_CANDIDATES = 1000
 
 @dataclass(frozen=True)
 class DAFHomogeneity(DensityTree):
-    """The tree whose nodes are cut where the parts are most even [shaham2022stops, section 4.3, Algorithm 3].
+    """A tree of boxes whose nodes are cut so that trips are spread evenly within the parts.
 
-    For each node, p candidate cuts are drawn at random. One with a low score (:func:`heterogeneity`), that is, with
-    even parts, is chosen with noise (:func:`noisy_minimum`).
+    For each node, p candidate cuts are drawn at random. The candidate with the lowest noisy score
+    (:func:`heterogeneity`, :func:`noisy_minimum`) is chosen. The source is [shaham2022stops, section 4.3, Algorithm 3].
 
     The source has three errors that are corrected here. Its noise has scale 2 / (p epsilon), and the choice at the root
-    is not charged; each of these breaks the privacy guarantee. It also draws m cuts but sums over m + 1 parts. Here,
-    the choice at the root is charged. A choice is charged only after the test whether a node becomes a leaf, so a leaf
-    spends this part of the budget on its count. A node with a single part has nothing to choose. It is charged all the
-    same, so that all nodes of a depth that are not leaves have the same path.
+    is not charged; each of these breaks the privacy guarantee. It also draws m cuts but sums over m + 1 parts.
+
+    A choice is charged only after the test whether a node becomes a leaf, so a leaf spends this part of the budget on
+    its count. A node with a single part is charged although it has no choice, so that all nodes of a depth that are not
+    leaves have the same path. In a dimension of one cell, no node is charged.
 
     Attributes:
         rounding: see :class:`DensityTree`.
@@ -351,12 +347,12 @@ class DAFHomogeneity(DensityTree):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         more = {"candidates": str(self.candidates), "choosing_share": str(self.choosing_share)}
         return super().options | more
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the noise scales of the total number of trips and of the root's choice; see ``StopsMechanism``."""
+        """Return the noise scales of the total number of trips and of the root's scores; see ``StopsMechanism``."""
         choice = choice_scale(ROOT_SHARE * epsilon, sensitivity)
         return {**super().scales(epsilon, sensitivity), "root_choice": choice}
 
@@ -381,7 +377,7 @@ class DAFHomogeneity(DensityTree):
 
 
 def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int32]:
-    """Draw random candidate cuts, and return the first cells of their parts; shape (candidates, sum of parts).
+    """Draw random cuts of each node, and return the first cells of their parts; shape (candidates, sum of parts).
 
     For a node with m parts, equal parts would begin at j ``length`` / m for j = 0, ..., m - 1. Here, part 0 begins at
     cell 0, and the beginning of any other part j is uniform on the cells within half a part of that position. These

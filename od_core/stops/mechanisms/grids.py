@@ -39,10 +39,10 @@ class EqualGrid(ABC):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         return {}
 
-    def refuse(self, grid: Grid) -> None:  # noqa: B027  # of the protocol
+    def refuse(self, grid: Grid) -> None:  # noqa: B027  # of StopsMechanism
         """Accept every grid, because the number of boxes depends on the noisy total."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
@@ -65,7 +65,7 @@ class EqualGrid(ABC):
         """Return the number of parts of each dimension for a noisy total.
 
         Args:
-            total: N, the noisy total.
+            total: N, the noisy total number of trips.
             rate: epsilon of the boxes divided by the sensitivity, the inverse of their noise scale.
             grid: the public grid.
         """
@@ -76,11 +76,11 @@ class EqualGrid(ABC):
 
     @abstractmethod
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return m before rounding. It is the same for all dimensions.
+        """Return the unrounded number of parts m, which is the same for all dimensions.
 
         Args:
-            total: N, above 1.
-            rate: see :meth:`parts`.
+            total: N, the noisy total number of trips, above 1.
+            rate: inverse of the noise scale of the boxes.
             dimensions: number of dimensions of the grid.
         """
 
@@ -118,10 +118,7 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Dr
 
 
 def _counted(points: Points, grid: Grid, parts: Parts) -> Counts:
-    """Return the number of points in each box, with the last dimension varying fastest; shape (boxes,).
-
-    The result is confidential.
-    """
+    """Return the confidential number of points in each box; shape (boxes,). The last dimension varies fastest."""
     counts = np.zeros(math.prod(parts), dtype=np.int64)
     _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
     return counts
@@ -169,14 +166,14 @@ class Uniform:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         return {}
 
     def refuse(self, grid: Grid) -> None:
         """Accept every grid, because there is only one box."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the noise scale of the box; see :class:`StopsMechanism`."""
+        """Return the noise scale of the box, under the name ``boxes``; see :class:`StopsMechanism`."""
         return {"boxes": sensitivity / epsilon}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
@@ -192,7 +189,7 @@ class Identity:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         return {}
 
     def refuse(self, grid: Grid) -> None:
@@ -222,9 +219,9 @@ of points on its border divided by c_0."""
 class EUG(EqualGrid):
     """The extended uniform grid: m minimises the sum of the noise error and the non-uniformity error of a query.
 
-    The errors are averaged over the sizes of queries. The source measures the border of a query by its edges. That is
-    correct in two dimensions, but in more dimensions the border consists of faces. The formula is used as printed. In
-    one dimension it gives 0, because the border does not shrink with the boxes; m is then 1.
+    m is the number of parts per dimension. The errors are averaged over the sizes of queries. The source measures the
+    border of a query by its edges, although the border consists of faces in more than two dimensions. The formula is
+    used as printed. In one dimension it gives 0, because the border does not shrink with the boxes; m is then 1.
 
     References:
         [shaham2022stops, section 3.1, equation 13]
@@ -233,7 +230,7 @@ class EUG(EqualGrid):
     name: ClassVar[str] = "eug"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the m of equation 13; see :meth:`EqualGrid.fan_out`."""
+        """Return m, the unrounded number of parts per dimension [shaham2022stops, equation 13]."""
         d = dimensions
         base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
         alpha: float = base ** (2 / (3 * d - 2))
@@ -242,7 +239,7 @@ class EUG(EqualGrid):
 
 @dataclass(frozen=True)
 class EBP(EqualGrid):
-    """The entropy-based grid: at its m, the entropy of the noise equals the information that the boxes lose.
+    """The entropy-based grid: the entropy of the noise equals the information that m parts per dimension lose.
 
     m is the solution of sqrt(2) m^(d/2) / eps = N / m^d, where d is the number of dimensions, N the noisy total and
     1 / eps the scale of the noise on the boxes.
@@ -254,21 +251,22 @@ class EBP(EqualGrid):
     name: ClassVar[str] = "ebp"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the m of equation 19; see :meth:`EqualGrid.fan_out`."""
+        """Return m, the unrounded number of parts per dimension [shaham2022stops, equation 19]."""
         return float(parts_of(np.array(total), rate, dimensions))
 
 
 @dataclass(frozen=True)
 class MKM(EqualGrid):
-    """The perturbed histogram of [lei2011mestimators], with m = (N / sqrt(ln N))^(2/(d + 2)) in d dimensions.
+    """The perturbed histogram of [lei2011mestimators], with m = (N / sqrt(ln N))^(2/(d + 2)) parts per dimension.
 
-    N is the noisy total, and m is the inverse of the bin width of the source. [shaham2022stops] prints no formula and
-    refers to this source. The formula does not contain epsilon, so a smaller budget does not make the grid coarser.
+    N is the noisy total, d the number of dimensions, and m the inverse of the bin width of the source, to which
+    [shaham2022stops] refers without a formula. m does not depend on epsilon, so a smaller budget does not make the grid
+    coarser.
     """
 
     name: ClassVar[str] = "mkm"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the m of :class:`MKM`; see :meth:`EqualGrid.fan_out`."""
+        """Return the unrounded number of parts per dimension, m = (``total`` / sqrt(ln ``total``))^(2 / (d + 2))."""
         m: float = (total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2))
         return m

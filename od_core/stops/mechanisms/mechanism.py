@@ -19,7 +19,7 @@ from od_core.stops.mechanisms.path import Path
 
 @runtime_checkable
 class StopsMechanism(Protocol):
-    """A mechanism that cuts the grid into boxes and draws a noisy count of each box."""
+    """The interface of a mechanism, which cuts the grid into boxes and draws a noisy count of each box."""
 
     @property
     def name(self) -> str:
@@ -32,16 +32,11 @@ class StopsMechanism(Protocol):
         ...
 
     def refuse(self, grid: Grid) -> None:
-        """Raise OdError if the grid is too large for this mechanism.
-
-        The test uses public facts only. It is made before anything is charged.
-        """
+        """Raise OdError if the grid is too large for this mechanism. Plans are tested before anything is charged."""
         ...
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the noise scales that are known before the first draw, by purpose. The plan publishes them.
-
-        A scale that depends on a noisy count is not among them.
+        """Return the noise scales that do not depend on a draw, by purpose. The plan publishes them.
 
         Args:
             epsilon: the whole budget.
@@ -58,7 +53,7 @@ class StopsMechanism(Protocol):
         Args:
             points: confidential points, which the mechanism may sort in place.
             grid: the public grid.
-            path: path of the root, on which the whole budget remains. On the paths of the result, nothing remains.
+            path: budget account at the root, with the whole budget. On the paths of the result, no budget remains.
 
         Raises:
             OdError: There would be more than ``MAX_BOXES`` boxes, or the noise source fails.
@@ -67,7 +62,7 @@ class StopsMechanism(Protocol):
 
 
 def whole_number(option: object) -> int | None:
-    """Return an option as an integer, or None if it is neither an integer nor the text of one."""
+    """Return an option as an integer, or None if it is neither an integer nor an integer in text."""
     if isinstance(option, str) and re.fullmatch(r"-?[0-9]{1,18}", option):
         return int(option)
     return option if isinstance(option, int) and not isinstance(option, bool) else None
@@ -75,7 +70,7 @@ def whole_number(option: object) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The result of a mechanism: the boxes, and the budget that the path to each box has spent.
+    """The result of a mechanism: the boxes, and the budget spent on the path from the root to each box.
 
     Attributes:
         boxes: the leaves of a tree, or the boxes of a grid.
@@ -89,11 +84,11 @@ class Drawn:
 
 
 Rounding = Literal["nearest", "up", "down", "times_1.5"]
-"""Rounding of a number of parts m to an integer. ``times_1.5`` gives the integer nearest to 3/2 m."""
+"""Rounding of the computed number of parts m of a box to an integer. ``times_1.5`` gives the integer nearest 1.5 m."""
 
 
 def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, rounding: Rounding) -> Counts:
-    """Return the number of parts m of each box; shape (boxes,).
+    """Return m, the number of parts into which each box is cut in a dimension; shape (boxes,).
 
     Before rounding, m = (N epsilon / sqrt 2)^(2 / (3 d)) for a noisy count N [shaham2022stops, equation 19]. At this m,
     the entropy of the noise on m^d parts equals the information that the cut into m^d parts loses (equation 18). m is
@@ -118,7 +113,7 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
 
 
 def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
-    """Return the m of :func:`fan_out` before rounding, for the same arguments."""
+    """Return m, the unrounded number of parts in a dimension; for the formula and arguments, see :func:`fan_out`."""
     exact: NDArray[Any] = (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
     return exact
 

@@ -14,10 +14,9 @@ from od_core.stops.geometry.grid import Counts
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """A path down a tree, with its spent and remaining budget. It is immutable.
+    """An immutable account of the budget that is spent on a path from the root of a tree of boxes towards a leaf.
 
-    The boxes of one depth are disjoint, so each trip is on one path only. A release therefore costs as much as one
-    path.
+    The boxes of one depth are disjoint, so each trip is on one path only, and a release costs as much as one path.
 
     Attributes:
         source: source of the noise.
@@ -33,14 +32,14 @@ class Path:
     spent: Fraction = Fraction(0)
 
     def measured(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, Path]:
-        """Return the counts of disjoint boxes plus discrete Laplace noise, and the path after the charge.
+        """Return the counts of disjoint boxes plus discrete Laplace noise, and the path after it is charged.
 
         Args:
             counts: confidential counts; shape (boxes,).
             epsilon: the charge; the noise has scale sensitivity / epsilon.
 
         Raises:
-            OdError: The charge is not above 0 or exceeds the remaining budget, or the noise source breaks its contract.
+            OdError: The charge is not above 0 or exceeds the remaining budget, or the noise source fails.
         """
         paid = self.charged(epsilon)
         noisy = self.noise(self.sensitivity / epsilon, len(counts))
@@ -51,7 +50,7 @@ class Path:
         """Return ``size`` draws of discrete Laplace noise. The caller charges them first, with :meth:`charged`.
 
         Raises:
-            OdError: The noise source breaks its contract.
+            OdError: The noise source fails: it does not return ``size`` integers, or an integer is too large.
         """
         drawn = self.source.draw_laplace(scale, size) if size else np.zeros(0, dtype=np.int64)
         return checked_noise(self.source, drawn, size)

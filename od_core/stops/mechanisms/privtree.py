@@ -67,14 +67,14 @@ class PrivTree:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text."""
+        """Options of the mechanism by name, as public text."""
         return {"tree_share": str(self.tree_share), "theta": str(self.theta)}
 
     def refuse(self, grid: Grid) -> None:
         """Accept every grid, because the number of boxes depends on the trips."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the noise scales of splits and of leaves; see ``StopsMechanism``.
+        """Return the noise scales of the splits and of the leaf counts; see :class:`StopsMechanism`.
 
         Raises:
             OdError: The splits of a path could cost more than their charge.
@@ -84,7 +84,7 @@ class PrivTree:
         return {"splits": scale, "leaves": leaves}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Grow the tree, and return its leaves with their noisy counts; see ``StopsMechanism``."""
+        """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         tree_budget = self.tree_share * path.left
         scale, decay = proven_scale(tree_budget, path.sensitivity)
         path = path.charged(tree_budget)
@@ -109,12 +109,13 @@ class PrivTree:
 
 @cache
 def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
-    """Return lambda and delta for which the splits of a tree are proven to cost at most epsilon.
+    """Return lambda and delta of :class:`PrivTree` with which its splits are proven to cost at most epsilon.
 
-    The lambda of [zhang2016privtree] is 3 / epsilon for unbounded neighbours, and twice that for bounded neighbours.
-    With discrete noise, this lambda costs less than epsilon, and for bounded neighbours far less. So fractions k / 1000
-    of it are tried in ascending order of k. The first k is the one for which the cost would be epsilon if it were
-    proportional to 1 / lambda. The first fraction with a proven cost of at most epsilon is returned.
+    lambda is the scale of the noise, and delta the decay of the counts per depth. The lambda of [zhang2016privtree] is
+    3 / epsilon for unbounded neighbours, and twice that for bounded neighbours. With discrete noise, this lambda costs
+    less than epsilon, and for bounded neighbours far less. So fractions k / 1000 of it are tried in ascending order of
+    k, and the first with a proven cost of at most epsilon is returned. k begins where the cost would be epsilon if the
+    cost were proportional to 1 / lambda.
 
     Raises:
         OdError: No fraction up to 1000 / 1000 has a proven cost of at most epsilon.
@@ -133,14 +134,14 @@ def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
 
 
 def _decay(scale: Fraction) -> int:
-    """Return delta: lambda ln 2, rounded up to an integer."""
+    """Return delta, the decay of the counts per depth: lambda (``scale``) times ln 2, rounded up to an integer."""
     return -int(-scale * _LN_2 // 1)
 
 
 def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
-    """Cut every node in half, and return the halves. Sorts ``rows`` in place; see :meth:`Nodes.divided`.
+    """Cut every node in half across its widest side relative to the grid, the first of equally wide sides.
 
-    A node is cut across the side that is widest relative to the grid. Of equally wide sides, the first is cut.
+    The filled cells ``rows`` are sorted in place by half; see :meth:`Nodes.divided`.
     """
     widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
     begins = np.empty(2 * len(nodes), dtype=np.int32)
@@ -168,9 +169,9 @@ def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
 
     This bounds the logarithm of the ratio of the probabilities of these splits for two neighbouring inputs. A node of
     depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace noise of
-    this scale. Let x = c - i decay - theta and a = exp(-1 / scale). Then
+    this scale. Let x = c - i decay - theta, a = exp(-1 / scale) and rho(x) = ln(P(x + 1 + L > 0) / P(x + L > 0)). Then
 
-        rho(x) = ln P(x + 1 + L > 0) / P(x + L > 0) = 1 / scale for x <= 0, ln (1 + a - a^(x+1)) / (1 + a - a^x) above.
+        rho(x) = 1 / scale for x <= 0, and ln((1 + a - a^(x+1)) / (1 + a - a^x)) for x > 0.
 
     An added trip raises x by 1 at every node that contains it. At nodes with x < -decay, the maximum hides the added
     trip. The number of trips does not grow down a path, so x falls by at least decay from node to node. Since rho does

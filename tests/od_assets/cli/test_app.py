@@ -18,14 +18,13 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.printing import print_frame
-from od_assets.components import OdRelease, domain
+from od_assets.components import OdRelease
 from od_assets.components.declarations import declaration, read_declaration
-from od_assets.project import var_folder
+from od_assets.project import CHECKOUT, current_project
 from od_assets.runs.run_period import chosen_periods
-from od_assets.series import declared_names
-from od_assets.series.declared_names import DEFS
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
+from tests.projects import make_dg_project
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -54,10 +53,9 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
     plan = project.component().settings()
     expected = plan.plan(plan.read_geography(), "2001-01").facts()
     declared = {**ATTRIBUTES, "periods": {"first": "2150-06"}}
-    folder = project.root / "defs" / "trips"
-    folder.mkdir(parents=True)
+    folder = project.defs / "trips"
+    folder.mkdir()
     (folder / "defs.yaml").write_text(yaml.dump({"attributes": declared}), encoding="utf-8")
-    monkeypatch.setattr(declared_names, "DEFS", folder.parent)
     for chosen in ([], ["--period", "2150-06"]):
         result = CliRunner().invoke(app, ["plan", "trips", "--json", *chosen])
         assert result.exit_code == 0, result.exception
@@ -82,7 +80,7 @@ def test_a_release_is_named(command: str) -> None:
     result = CliRunner().invoke(app, [command])
     assert result.exit_code == 2
     assert "Missing argument" in result.output
-    assert not var_folder().exists()
+    assert not current_project().var.exists()
 
 
 def test_where_nothing_is_waited_for_a_table_has_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +103,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     said = refused(*arguments)
     assert said.startswith(code)
     assert said.count("\n") == 1
-    assert not var_folder().exists()
+    assert not current_project().var.exists()
 
 
 @pytest.mark.parametrize(
@@ -151,12 +149,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_every_mistake_in_a_declaration_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], expected: str
 ) -> None:
-    monkeypatch.setattr(domain, "DOMAINS", tmp_path)
-    path = tmp_path / "defs.yaml"
+    monkeypatch.setenv("OD_PROJECT", str(tmp_path))
+    defs = make_dg_project(tmp_path)
+    path = defs / "defs.yaml"
     declared = DOMAIN
     if isinstance(change.get("domain"), dict):
         declared, change = change["domain"], {}
-    (tmp_path / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
+    (defs / "domains" / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
     path.write_text(yaml.dump({"type": "x", "attributes": {**ATTRIBUTES, **change}}), encoding="utf-8")
 
     def use() -> None:
@@ -176,10 +175,13 @@ def test_yaml_that_cannot_be_read_is_said_with_its_line(tmp_path: Path) -> None:
         read_declaration(tmp_path / "defs.yaml", OdRelease)
 
 
+US_FLIGHTS = CHECKOUT / "od_assets" / "defs" / "us_flights" / "defs.yaml"
+
+
 def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) -> None:
     budgets = set()
     for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):
-        text = (DEFS / "us_flights" / "defs.yaml").read_text(encoding="utf-8").replace('"1e-8"', delta)
+        text = US_FLIGHTS.read_text(encoding="utf-8").replace('"1e-8"', delta)
         (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
         budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).settings().budget)
     assert budgets == {declaration("us_flights").settings().budget}

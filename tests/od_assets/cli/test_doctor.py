@@ -17,7 +17,6 @@ from od_assets.cli import installation_checks as installation
 from od_assets.cli.app import app, main
 from od_assets.cli.diagnosis import diagnosis, of_declaration
 from od_assets.cli.findings import Finding
-from od_assets.series import declared_names
 from od_core.errors import OdError
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
@@ -32,12 +31,11 @@ def test_a_fault_has_a_next_step_and_nothing_else_has(fault: str | None, step: s
 @pytest.fixture
 def declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
     """Writes the declaration of ``trips``, with changes, and that of its data set."""
-    folder = project.root / "defs"
-    (folder / "trips").mkdir(parents=True)
-    monkeypatch.setattr(declared_names, "DEFS", folder)
+    folder = project.defs
+    (folder / "trips").mkdir()
 
     def write(attributes: dict[str, Any] = ATTRIBUTES, kind: str = "OdRelease", **changes: Any) -> Project:
-        (project.root / "trips.yaml").write_text(yaml.dump(DOMAIN | changes.pop("domain_section", {})))
+        (folder / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | changes.pop("domain_section", {})))
         text = yaml.dump({"attributes": {**attributes, "name": "trips", **changes}})
         (folder / "trips" / "defs.yaml").write_text(f"type: od_assets.components.{kind}\n{text}")
         return project

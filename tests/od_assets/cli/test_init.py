@@ -19,9 +19,7 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.init_questions import QUESTIONS
 from od_assets.cli.new_declaration import ROOM, cap_above
-from od_assets.components import domain
 from od_assets.components.declarations import declaration
-from od_assets.series import declared_names
 from od_core.errors import OdError
 from tests.od_assets.canary import ZONE
 from tests.od_assets.conftest import ZONES, Project
@@ -39,12 +37,10 @@ FLAGS = {
 
 
 @pytest.fixture
-def empty(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+def empty(project: Project) -> Project:
     """A project in which nothing is declared."""
-    for module, name in ((declared_names, "DEFS"), (domain, "DOMAINS")):
-        folder = project.root / name.lower()
-        folder.mkdir()
-        monkeypatch.setattr(module, name, folder)
+    for file in (project.defs / "domains").iterdir():
+        file.unlink()
     return project
 
 
@@ -55,16 +51,15 @@ def init(*more: str, **changes: str | None) -> Any:
 
 
 def written(project: Project) -> dict[str, str]:
-    folders = (project.root / "defs", project.root / "domains")
-    return {str(p.relative_to(project.root)): p.read_text() for f in folders for p in f.rglob("*") if p.is_file()}
+    return {str(p.relative_to(project.defs)): p.read_text() for p in project.defs.rglob("*") if p.is_file()}
 
 
 def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> None:
     result = init(every="month", set="schedule=0 6 2 * *")
     assert result.exit_code == 0, result.exception
     files = written(empty)
-    assert sorted(files) == ["defs/mine/defs.yaml", "domains/mine.yaml"]
-    declared = yaml.safe_load(files["defs/mine/defs.yaml"])
+    assert sorted(files) == ["domains/mine.yaml", "mine/defs.yaml"]
+    declared = yaml.safe_load(files["mine/defs.yaml"])
     assert declared == {
         "type": "od_assets.components.OdRelease",
         "attributes": {
@@ -78,7 +73,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
             "schedule": "0 6 2 * *",
         },
     }
-    assert 10 <= len(files["defs/mine/defs.yaml"].splitlines()) <= 20
+    assert 10 <= len(files["mine/defs.yaml"].splitlines()) <= 20
     data_set = yaml.safe_load(files["domains/mine.yaml"])
     cap = data_set.pop("cap")
     assert data_set == {"name": "mine", "unit": "trip", "neighbours": "bounded", "elementary_period": "month"}
@@ -144,8 +139,8 @@ def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[
     assert said.count("2001-01.csv has the columns") == 1
     by_terminal = written(empty)
     for path in by_terminal:
-        (empty.root / path).unlink()
-    (empty.root / "defs" / "mine").rmdir()
+        (empty.defs / path).unlink()
+    (empty.defs / "mine").rmdir()
     assert init(origin="origin").exit_code == 0
     assert written(empty) == by_terminal
 
@@ -169,7 +164,7 @@ def test_the_reader_and_its_options_say_how_a_file_is_opened(empty: Project) -> 
     (empty.root / "2001-01.csv").write_text("date;origin;destination\n")
     said = init("--set", "trips.delimiter=;").stdout
     assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in said
-    assert yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]["trips"]["delimiter"] == ";"
+    assert yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["trips"]["delimiter"] == ";"
 
 
 def test_columns_that_a_reader_publishes_are_no_record(empty: Project) -> None:
@@ -208,7 +203,7 @@ def test_levels_may_be_the_first_signs_of_a_code(empty: Project) -> None:
     (empty.root / "zones.csv").write_text("zone\n0101\n0102\n0203\n")
     said = init(prefixes="region=2").stdout
     assert "Areas: 1 all, 2 region, 3 zone." in said
-    assert yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]["geography"]["prefixes"] == {"region": 2}
+    assert yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["geography"]["prefixes"] == {"region": 2}
 
 
 def test_columns_that_are_not_there_are_said(empty: Project) -> None:
@@ -223,9 +218,9 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     assert "2001-01.parquet has the columns origin (" in said
     assert "n (BIGINT)" in said
     assert "7777123" not in said
-    (empty.root / "defs" / "mine" / "defs.yaml").unlink()
-    (empty.root / "defs" / "mine").rmdir()
-    (empty.root / "domains" / "mine.yaml").unlink()
+    (empty.defs / "mine" / "defs.yaml").unlink()
+    (empty.defs / "mine").rmdir()
+    (empty.defs / "domains" / "mine.yaml").unlink()
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
 
 
@@ -256,13 +251,13 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
             in init(trips=column).stdout
         )
         for name in written(empty):
-            (empty.root / name).unlink()
-        (empty.root / "defs" / "mine").rmdir()
+            (empty.defs / name).unlink()
+        (empty.defs / "mine").rmdir()
     said = typed(one_row_a_trip="true")
     assert "nothing says whether a row is one trip." in said
     assert "Meaning of a row of the records: one row per trip." in said
     assert declaration("mine").settings().record_format.one_row_a_trip
-    assert "one_row_a_trip: true" in written(empty)["defs/mine/defs.yaml"]
+    assert "one_row_a_trip: true" in written(empty)["mine/defs.yaml"]
 
 
 def test_what_a_row_is_may_be_said_by_a_flag_or_a_field(empty: Project) -> None:
@@ -272,8 +267,8 @@ def test_what_a_row_is_may_be_said_by_a_flag_or_a_field(empty: Project) -> None:
         assert result.exit_code == 0, result.exception
         if number == 0:
             for name in written(empty):
-                (empty.root / name).unlink()
-            (empty.root / "defs" / "mine").rmdir()
+                (empty.defs / name).unlink()
+            (empty.defs / "mine").rmdir()
 
 
 def test_a_folder_in_the_place_of_records_is_said(empty: Project) -> None:
@@ -306,7 +301,7 @@ def test_a_further_field_is_read_as_what_it_is(
     (empty.root / "zones.csv").write_text("region,zone,lat,lon\n1,263,60,10\n2,264,61,11\n")
     result = init("--set", further)
     assert result.exit_code == 0, result.exception
-    found = yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]
+    found = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
     for part in path:
         found = found[part]
     assert (found, type(found)) == (value, type(value))
@@ -315,15 +310,15 @@ def test_a_further_field_is_read_as_what_it_is(
 def test_a_name_that_is_taken_is_refused_before_anything_is_asked(
     empty: Project, typed: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (empty.root / "domains" / "mine.yaml").write_text("mine: own\n")
+    (empty.defs / "domains" / "mine.yaml").write_text("mine: own\n")
     with pytest.raises(OdError, match="OD-INIT-EXISTS"):
         typed()
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("there", ["domains/mine.yaml", "defs/mine/defs.yaml", "defs/mine/notes.md"])
+@pytest.mark.parametrize("there", ["domains/mine.yaml", "mine/defs.yaml", "mine/notes.md"])
 def test_no_file_is_written_over(empty: Project, there: str) -> None:
-    path = empty.root / there
+    path = empty.defs / there
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine: own\n")
     result = init()
@@ -362,7 +357,7 @@ def test_what_does_not_fit_is_said_as_plan_says_it_and_leaves_nothing(
     assert result.exception.code == code, result.exception
     assert "\n" not in str(result.exception)
     assert written(empty) == {}
-    assert not list((empty.root / "defs").iterdir())
+    assert [folder.name for folder in empty.defs.iterdir()] == ["domains"]
 
 
 @pytest.mark.parametrize(
@@ -378,7 +373,7 @@ def test_the_error_is_that_of_plan(empty: Project, flags: dict[str, str], sectio
     refused = init(**flags).exception
     assert isinstance(refused, OdError)
     assert init().exit_code == 0
-    path = empty.root / "defs" / "mine" / "defs.yaml"
+    path = empty.defs / "mine" / "defs.yaml"
     declared = yaml.safe_load(path.read_text())
     declared["attributes"][section][field] = value
     path.write_text(yaml.dump(declared))
@@ -432,4 +427,4 @@ def test_an_interruption_leaves_nothing(empty: Project, monkeypatch: pytest.Monk
     monkeypatch.setattr(ReleaseSettings, "read_geography", stop)
     init()
     assert written(empty) == {}
-    assert not list((empty.root / "defs").iterdir())
+    assert [folder.name for folder in empty.defs.iterdir()] == ["domains"]

@@ -303,7 +303,7 @@ def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> N
     home.mkdir()
     shutil.copy(DAGSTER_SETTINGS, home)
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        run = instance.create_run_for_job(work)
+        run = instance.create_run_for_job(work, tags={"od/release": "trips"})
         event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=run.job_name)
         instance.run_storage.handle_run_event(run.run_id, event)
         finding = only(installation.runs(tmp_path))

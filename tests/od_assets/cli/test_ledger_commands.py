@@ -13,7 +13,10 @@ from typer.testing import CliRunner, Result
 
 from od_assets.cli.app import app
 from od_core.errors import OdError
+from od_core.ledger.ledger import Ledger
+from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.published.test_verification import published
+from tests.postgres import POINTER, Server
 
 
 @pytest.fixture
@@ -47,6 +50,32 @@ def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(var: Path) -> No
     failed = run("ledger", "verify")
     assert isinstance(failed.exception, OdError)
     assert failed.exception.code == "OD-LEDGER-BROKEN"
+
+
+def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
+    var: Path, tmp_path_factory: pytest.TempPathFactory, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the commands say of it is the same; the file that is left is refused once the new ledger was charged."""
+    published(var)
+    before, elsewhere = run("ledger", "--json").stdout, tmp_path_factory.mktemp("elsewhere")
+    address = postgres.new_ledger(elsewhere)
+    itself = run("ledger", "copy", str(var / "ledger.sqlite"))
+    assert isinstance(itself.exception, OdError)
+    assert "15 entries were copied" in run("ledger", "copy", address).stdout
+    with monkeypatch.context() as patch:
+        patch.setenv("OD_LEDGER", address)
+        assert run("ledger", "--json").stdout == before
+        assert json.loads(run("ledger", "verify", "--json").stdout) == {"whole": True, "entries": 15}
+        assert "1 of 1 releases verified" in run("verify").stdout
+        with Ledger(var / "ledger.sqlite", address)._transaction() as entries:
+            entries.append("CAP", "commuters", content={"rho": "10", "reason": "census year"})
+        assert "16 entries were copied" in run("ledger", "copy", str(elsewhere / "backup.sqlite")).stdout
+        assert "GRANT SELECT, INSERT" in run("ledger", "schema", "--writer", "releases").stdout
+    stale = run("ledger", "verify")
+    assert isinstance(stale.exception, OdError)
+    assert stale.exception.code == "OD-LEDGER-ROLLED-BACK"
+    (elsewhere / POINTER).unlink()  # so that the rows of the file are read
+    assert len(rows(elsewhere / "backup.sqlite")) == 15 + 1
 
 
 def test_verify_names_the_part_that_changed(var: Path) -> None:

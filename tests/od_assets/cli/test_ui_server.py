@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -13,7 +19,7 @@ from od_core.errors import OdError
 def test_a_port_that_is_taken_is_refused_before_anything_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OdError, match=f"OD-UI-PORT: cannot listen on port {port}:"):
+        with pytest.raises(OdError, match=f"OD-UI-PORT: cannot listen on port {port} of 127.0.0.1:"):
             serve(port, [])
 
 
@@ -30,3 +36,39 @@ def test_a_name_that_is_none_is_refused(host: str) -> None:
     """A wildcard would let any name through, and with it every page whose name comes to point here."""
     with pytest.raises(OdError, match="OD-UI-HOST"):
         serve(0, [host])
+
+
+def test_beside_a_deployment_only_its_pages_are_served(tmp_path: Path) -> None:
+    """Behind the token, in the home of the deployment, and without a daemon, which would take runs from its queue."""
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    workspace = tmp_path / "workspace.yaml"
+    workspace.write_text("load_from: []\n", encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        port = str(chosen.getsockname()[1])
+    token = "t" * 32
+    environment = os.environ | {"DAGSTER_HOME": str(tmp_path), "OD_UI_TOKEN": token, "OD_VAR": str(tmp_path / "var")}
+    options = ["ui", "--workspace", str(workspace), "--listen", "127.0.0.1", "--port", port]
+    command = [sys.executable, "-m", "od_assets.cli", *options]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().strip().endswith(f"http://localhost:{port}/")
+        assert answer(port, None) == 401
+        assert answer(port, token) == 200
+        [web] = children(str(server.pid))
+        started = children(web)
+        server.terminate()
+    assert server.returncode == 0
+    assert started == []
+
+
+def children(process: str) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+
+
+def answer(port: str, token: str | None) -> int:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        with urlopen(Request(f"http://localhost:{port}/server_info", headers=headers), timeout=60) as page:
+            return int(page.status)
+    except HTTPError as refusal:
+        return refusal.code

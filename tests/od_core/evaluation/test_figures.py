@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import subprocess
 import sys
 import warnings
 from itertools import combinations, product
+from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from od_core.evaluation.comparison import CONTENDERS
 from od_core.evaluation.comparison_table import MEASURED, METRICS
@@ -50,6 +53,18 @@ def made_up(data_sets=("italy", *SYNTHETIC), labels=LABELS, epsilons=("0.1", "1"
     return pd.DataFrame(rows)
 
 
+@functools.cache
+def whole_table() -> pd.DataFrame:
+    """The table of everything. Not to be changed."""
+    return made_up()
+
+
+@functools.cache
+def whole_figure(draw, *data_set: str) -> Figure:
+    """A figure of the table of everything. Not to be changed."""
+    return draw(whole_table(), *data_set)
+
+
 def of_case(table: pd.DataFrame, data_set: str, label: str, epsilon: str) -> pd.DataFrame:
     """The rows of one contender on one data set at one epsilon."""
     return table[(table["data_set"] == data_set) & (table["contender"] == label) & (table["epsilon"] == epsilon)]
@@ -69,8 +84,8 @@ def drawn(axes) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize(("line", "metric", "factor"), [(0, "max_abs_error", 1), (1, "false_discovery_rate", 100)])
 def test_figure_3_draws_every_number(line, metric, factor):
     """One column an epsilon; medians, and bars from the least to the most."""
-    table = made_up()
-    axes = np.reshape(figure_3(table, "binary sparse").axes, (3, 3))
+    table = whole_table()
+    axes = np.reshape(whole_figure(figure_3, "binary sparse").axes, (3, 3))
     for column, epsilon in enumerate(("0.1", "1", "10")):
         shown = drawn(axes[line, column])
         assert list(shown) == LABELS
@@ -81,8 +96,8 @@ def test_figure_3_draws_every_number(line, metric, factor):
 
 
 def test_figure_3_draws_times_and_the_bound():
-    table = made_up()
-    axes = np.reshape(figure_3(table, "italy").axes, (3, 3))
+    table = whole_table()
+    axes = np.reshape(whole_figure(figure_3, "italy").axes, (3, 3))
     for column, epsilon in enumerate(("0.1", "1", "10")):
         rows = {label: of_case(table, "italy", label, epsilon).iloc[0] for label in LABELS}
         assert axes[0, column].get_title() == f"ε = {epsilon}"
@@ -104,8 +119,8 @@ def test_figure_3_draws_times_and_the_bound():
     [(figure_4, SYNTHETIC, "max_abs_error", 1), (figure_5, SPARSE, "false_discovery_rate", 100)],
 )
 def test_figures_4_and_5_have_a_line_of_panels_for_every_data_set(draw, names, metric, factor):
-    table = made_up()
-    axes = np.reshape(draw(table).axes, (len(names), 3))
+    table = whole_table()
+    axes = np.reshape(whole_figure(draw).axes, (len(names), 3))
     for line, name in zip(axes, names, strict=True):
         assert line[0].get_ylabel().startswith(f"{name}\n")
         for panel, epsilon in zip(line, ("0.1", "1", "10"), strict=True):
@@ -115,8 +130,8 @@ def test_figures_4_and_5_have_a_line_of_panels_for_every_data_set(draw, names, m
 
 
 def test_figure_6_has_a_panel_for_every_synthetic_data_set():
-    table = made_up()
-    panels = figure_6(table).axes
+    table = whole_table()
+    panels = whole_figure(figure_6).axes
     assert [panel.get_title() for panel in panels] == list(SYNTHETIC)
     for panel in panels:
         for label, (median, _, _) in drawn(panel).items():
@@ -125,7 +140,7 @@ def test_figure_6_has_a_panel_for_every_synthetic_data_set():
 
 
 def test_one_legend_names_every_contender_and_the_bound():
-    for figure, extra in ((figure_3(made_up(), "italy"), [BOUND_LABEL]), (figure_6(made_up()), [])):
+    for figure, extra in ((whole_figure(figure_3, "italy"), [BOUND_LABEL]), (whole_figure(figure_6), [])):
         (legend,) = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == [*LABELS, *extra]
         assert not any(axes.get_legend() for axes in figure.axes)
@@ -151,7 +166,7 @@ def test_nothing_is_drawn_outside_and_panels_do_not_overlap(draw, depth):
     with matplotlib.rc_context(SETTINGS):
         figure = draw(made_up(depth=depth))
         canvas = FigureCanvasAgg(figure)
-        canvas.draw()
+        figure.get_layout_engine().execute(figure)  # all is laid out, and nothing drawn
         renderer = canvas.get_renderer()
         boxes = [axes.get_tightbbox(renderer) for axes in figure.axes]
         boxes.append(figure.legends[0].get_window_extent(renderer))
@@ -165,7 +180,9 @@ def test_nothing_is_drawn_outside_and_panels_do_not_overlap(draw, depth):
         assert min(width, height) <= 1
 
 
-def test_files_are_made_for_what_is_there(tmp_path):
+def test_files_are_made_for_what_is_there(tmp_path, monkeypatch):
+    """Empty ones: other tests draw them."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: Path(path).touch(exist_ok=False))
     paths = draw_figures(made_up(data_sets=("italy", "binary sparse"), **SMALL), tmp_path / "figures")
     names = {
         "figure-3-italy",

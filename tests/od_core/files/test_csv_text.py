@@ -6,6 +6,7 @@ import csv
 import io
 
 import pandas as pd
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +25,9 @@ def test_rows_are_those_of_the_csv_module(rows, at_one_time):
         frame = pd.DataFrame(rows, columns=["origin", "trips", "destination"]).astype(
             {"origin": "str", "trips": "int64", "destination": "str"}
         )
-        write_rows(file, frame, header=True)
-        write_rows(file, frame, header=False)
+        table = pa.Table.from_pandas(frame)
+        write_rows(file, table, header=True)
+        write_rows(file, table, header=False)
     finally:
         csv_text._ROWS = whole
     expected = io.StringIO(newline="")

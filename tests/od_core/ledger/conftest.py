@@ -8,7 +8,7 @@ import pytest
 
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_core.ledger.ledger_rows import domain
+from tests.od_core.ledger.ledger_rows import domain, ledger_at
 
 KEY = ReleaseKey("commuters", "2001-06")
 
@@ -20,7 +20,7 @@ def key() -> ReleaseKey:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """A ledger with the domain declared under a cap of 1."""
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    """A ledger with the domain declared under a cap of 1, in PostgreSQL where a test uses that engine."""
+    ledger = ledger_at(tmp_path / "ledger.sqlite")
     ledger.declare(domain(1))
     return ledger

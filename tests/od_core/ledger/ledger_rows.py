@@ -1,4 +1,4 @@
-"""The ledger read with sqlite3, hashlib and json alone, and the small release that the tests charge to it."""
+"""The ledger read with its database, hashlib and json alone, and the small release that the tests charge to it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
+from tests.postgres import restore, server_of, session
 
 ZONES = pd.DataFrame(
     [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb"), ("b", "bc")], columns=["region", "zone"], dtype="str"
@@ -47,11 +48,34 @@ def finish(ledger: Ledger, key: ReleaseKey, level: int, digest: str) -> None:
     ledger.finish_draw(key, level, ledger.draws(key, level), digest)
 
 
+def ledger_at(path: Path, kind: type[Ledger] = Ledger) -> Ledger:
+    """The ledger of the folder, in the file or in the database that the folder names."""
+    return kind(path, server_of(path))
+
+
 def rows(path: Path) -> list[dict[str, Any]]:
-    """All rows of the ledger, oldest first, as they stand in the file."""
+    """All rows of the ledger, oldest first, as they are stored."""
+    if server_of(path):
+        with session(path) as connection:
+            return list(connection.execute("SELECT * FROM entries ORDER BY number"))
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
         return [dict(row) for row in connection.execute("SELECT * FROM entries ORDER BY number")]
+
+
+def saved(path: Path) -> bytes | list[dict[str, Any]]:
+    """A copy of the ledger: of its file, or of its rows in a database."""
+    return rows(path) if server_of(path) else path.read_bytes()
+
+
+def put_back(path: Path, copy: bytes | list[dict[str, Any]] | None) -> None:
+    """Put a copy in the place of the ledger; None for a ledger that is lost."""
+    if server_of(path):
+        restore(path, list(copy or ()))
+    elif copy is None:
+        path.unlink()
+    else:
+        path.write_bytes(copy)
 
 
 def charged(path: Path, **columns: object) -> Fraction:

@@ -7,14 +7,13 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from od_core import OdError
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_core.ledger.ledger_rows import small_plan
+from tests.od_core.ledger.ledger_rows import ledger_at, small_plan
 
 
 def reserve_at_once(start: Barrier, path: Path, revisions: range) -> list[str]:
     """Try to set one release after another aside; 'won', or the code of the refusal, for each."""
-    ledger = Ledger(path)
+    ledger = ledger_at(path)
     plan = small_plan(Fraction(1, 10))
     start.wait()
     results = []

@@ -8,19 +8,20 @@ import pytest
 
 from od_core import OdError, PrivacyUnit
 from od_core.ledger.balance import balances, check_cap
-from od_core.ledger.chain import RESERVED
-from od_core.ledger.ledger import Ledger
+from od_core.ledger.entries import RESERVED
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
 from od_core.privacy.cap import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain
-from tests.od_core.ledger.ledger_rows import TRIP, reservations, rows, small_plan
+from tests.od_core.ledger.ledger_rows import TRIP, ledger_at, reservations, rows, small_plan
 
 TENTH = Fraction(1, 10)
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def declared(tmp_path, cap, unit=TRIP, elementary="month"):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = ledger_at(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", unit, cap, "a test", elementary))
     return ledger
 

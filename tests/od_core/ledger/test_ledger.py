@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError, PrivacyUnit
 from od_core.ledger.integrity import look_at_ledger
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap, Charge
 from tests.od_core.ledger.ledger_rows import (
@@ -24,13 +23,17 @@ from tests.od_core.ledger.ledger_rows import (
     code_of,
     domain,
     finish,
+    ledger_at,
     reservations,
     rows,
     small_plan,
     states,
 )
+from tests.postgres import server_of
 
 DIGEST = "0" * 64
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def test_a_domain_is_declared_once(ledger):
@@ -60,7 +63,7 @@ def test_a_domain_is_declared_once(ledger):
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_all_levels_are_set_aside_exactly_and_once(tmp_path, key, neighbours):
     """A row a level says what will be run and what it costs, in fractions that sum to the plan."""
-    ledger, unit = Ledger(tmp_path / "ledger.sqlite"), PrivacyUnit("trip", neighbours)
+    ledger, unit = ledger_at(tmp_path / "ledger.sqlite"), PrivacyUnit("trip", neighbours)
     ledger.declare(domain(1, unit=unit))
     plan = small_plan(unit=unit)
     ledger.reserve(key, "commuters", plan)
@@ -130,7 +133,7 @@ def test_a_row_that_was_charged_too_little_is_found(ledger, key):
     with pytest.raises(OdError, match="OD-CHARGE"):
         ledger.verify()
     with pytest.raises(OdError, match="OD-CHARGE"):
-        look_at_ledger(ledger.path, {})
+        look_at_ledger(ledger.path, {}, server_of(ledger.path))
     assert len(rows(ledger.path)) == whole + 1
 
 
@@ -229,7 +232,7 @@ def test_a_release_is_charged_to_the_data_set_that_it_names(ledger, key):
 
 def test_the_cap_holds_to_the_last_digit(tmp_path, key):
     """What fits exactly is allowed, a hair more is refused in numbers; other periods and revisions are seen."""
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = ledger_at(tmp_path / "ledger.sqlite")
     ledger.declare(domain("0.6"))
     ledger.reserve(key, "commuters", small_plan(Fraction("0.5")))
     before = rows(ledger.path)
@@ -292,7 +295,7 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
 
 def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key):
     """The charge is that of the lost level alone; at the cap nothing is written and the level stays as it was."""
-    ledger, plan = Ledger(tmp_path / "ledger.sqlite"), small_plan(Fraction(1, 10), shares="uniform")
+    ledger, plan = ledger_at(tmp_path / "ledger.sqlite"), small_plan(Fraction(1, 10), shares="uniform")
     ledger.declare(domain("0.15"))
     ledger.reserve(key, "commuters", plan)
     assert [ledger.start_draw(key, 2) for _ in range(3)] == [1, 2, 3]
@@ -320,9 +323,9 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example has a ledger
 @given(steps=st.lists(STEPS, max_size=25), cap=st.integers(3, 9))
-def test_any_order_of_calls_keeps_the_account(steps, cap):
+def test_any_order_of_calls_keeps_the_account(request, engine, steps, cap):
     """Against a model of two dictionaries: the same refusals, the same sums, a whole chain, a cap never passed."""
     geography = Geography.from_frame(ZONES[["zone"]], ["zone"])
     plan = small_plan(3, geography=geography, shares=[Fraction(1, 3), Fraction(2, 3)])
@@ -333,7 +336,9 @@ def test_any_order_of_calls_keeps_the_account(steps, cap):
         return sum(level * n for (key, level), n in draws.items() if key.period == period)
 
     with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Path(folder) / "ledger.sqlite")
+        if engine == "postgresql":
+            request.getfixturevalue("postgres").new_ledger(Path(folder))
+        ledger = ledger_at(Path(folder) / "ledger.sqlite")
         ledger.declare(domain(cap))
         for step, key, level in steps:
             cost, state = 0, kinds.get((key, level))

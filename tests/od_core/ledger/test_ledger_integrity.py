@@ -15,11 +15,23 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.ledger import chain as chain_module
+from od_core.ledger import head as head_module
+from od_core.ledger import sqlite_chain
 from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_core.ledger.ledger_rows import assert_chain, charged, code_of, domain, finish, rows, small_plan
+from tests.od_core.ledger.ledger_rows import (
+    assert_chain,
+    charged,
+    code_of,
+    domain,
+    finish,
+    ledger_at,
+    put_back,
+    rows,
+    saved,
+    small_plan,
+)
 from tests.od_core.ledger.processes import reserve_at_once
 
 
@@ -57,9 +69,9 @@ def test_sqlite_itself_refuses_to_change_a_row(history, statement):
 def test_a_head_that_is_written_piece_by_piece_is_whole(ledger, key, monkeypatch):
     """The system may write a part of what it is given, and say so."""
     ledger.reserve(key, "commuters", small_plan())
-    pwrite = chain_module.os.pwrite
+    pwrite = head_module.os.pwrite
     monkeypatch.setattr(
-        chain_module.os, "pwrite", lambda file, data, place: pwrite(file, data[: (len(data) + 1) // 2], place)
+        head_module.os, "pwrite", lambda file, data, place: pwrite(file, data[: (len(data) + 1) // 2], place)
     )
     ledger.start_draw(key, 1)
     assert Ledger(ledger.path).draws(key, 1) == 1
@@ -108,7 +120,7 @@ def test_an_edited_row_with_a_hash_of_its_own_breaks_the_chain(history):
 def refusal(path: Path) -> str | None:
     """Code with which a ledger is refused; None where it is taken."""
     try:
-        Ledger(path)
+        ledger_at(path)
     except OdError as error:
         return error.code
     return None
@@ -154,9 +166,10 @@ def test_a_damaged_file_is_broken_and_left_alone(history, damage):
     assert history.read_bytes() == damaged
 
 
+@pytest.mark.usefixtures("engine")
 def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
     """Any copy from before the last transition, at its first use and in an open ledger; the newest one is taken."""
-    copies = [b"", ledger.path.read_bytes()]
+    copies = [b"", saved(ledger.path)]
     steps = [lambda: ledger.reserve(key, "commuters", small_plan())]
     for level in (1, 2, 3, 4):
         steps += [
@@ -165,20 +178,21 @@ def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
         ]
     for step in (*steps, lambda: ledger.publish(key, "0" * 64), lambda: ledger.declare(domain(2, "census year"))):
         step()
-        copies.append(ledger.path.read_bytes())
+        copies.append(saved(ledger.path))
         for older in copies[:-1]:
-            ledger.path.write_bytes(older)
+            put_back(ledger.path, older)
             assert refusal(ledger.path) == "OD-LEDGER-ROLLED-BACK"
             with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
                 ledger.balance("commuters", "2001-06")
-        ledger.path.write_bytes(copies[-1])
+        put_back(ledger.path, copies[-1])
         assert refusal(ledger.path) is None
-    ledger.path.unlink()
+    put_back(ledger.path, None)
     assert refusal(ledger.path) == "OD-LEDGER-ROLLED-BACK"
     with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
         ledger.reserve(ReleaseKey("commuters", "2001-07"), "commuters", small_plan())
 
 
+@pytest.mark.usefixtures("engine")
 def test_of_two_processes_one_wins(tmp_path, ledger):
     """A cap for one: exactly one wins. A cap for five of twenty: five, and the sum is the cap to the last digit."""
     context = multiprocessing.get_context("spawn")
@@ -200,7 +214,7 @@ def test_of_two_processes_one_wins(tmp_path, ledger):
 
 
 def test_a_locked_ledger_is_waited_for_and_then_refused(ledger, key, monkeypatch):
-    monkeypatch.setattr(chain_module, "_LOCK_SECONDS", 0.3)
+    monkeypatch.setattr(sqlite_chain, "WAIT_SECONDS", 0.3)
     ledger.reserve(key, "commuters", small_plan())
     before = rows(ledger.path)
     with closing(sqlite3.connect(ledger.path, isolation_level=None)) as holder:
@@ -215,10 +229,30 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(ledger, key, monkeypatch
     assert ledger.start_draw(key, 1) == 1
 
 
+def test_a_file_damaged_under_an_open_ledger_is_named(ledger, key):
+    """Also where the run keeps it open."""
+    for kept in ledger.path.parent.glob("ledger.sqlite*"):
+        kept.write_bytes(b"this is no database " * 400)
+    with ledger.kept_open(), pytest.raises(OdError) as refused:
+        ledger.reserve(key, "commuters", small_plan())
+    assert code_of(refused) == "OD-LEDGER-BROKEN"
+
+
 def test_a_look_counts_the_entries_and_changes_nothing(history):
     before = {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()}
     assert look_at_ledger(history, {}) == len(rows(history))
     assert {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_ledger_of_a_later_version_is_refused(ledger, key):
+    """What that version charged in its own kind of entries would not be counted."""
+    ledger.reserve(key, "commuters", small_plan())
+    with ledger._transaction() as entries:
+        entries.append("POOLED", "commuters", key)
+    for use in (ledger.verify, lambda: ledger_at(ledger.path)):
+        with pytest.raises(OdError, match=r"OD-LEDGER-NEWER: .* POOLED"):
+            use()
 
 
 def test_a_look_makes_no_ledger(tmp_path):

@@ -21,11 +21,16 @@ from tests.od_core.ledger.ledger_rows import (
     charged,
     code_of,
     domain,
+    ledger_at,
+    put_back,
     reservations,
     rows,
+    saved,
     small_plan,
     states,
 )
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 PLAN = small_plan()
 TRIPS = count_trips(FLOWS, PLAN.tree)
@@ -54,7 +59,7 @@ class Drawer:
 def begun(ledger: Ledger, key: ReleaseKey, *, trips=TRIPS, plan=PLAN):
     """The measurements as a new process finds them."""
     confidential = ConfidentialFolder(ledger.path.parent / "confidential")
-    return begin_release(confidential, Ledger(ledger.path), key, "commuters", plan, trips)
+    return begin_release(confidential, ledger_at(ledger.path), key, "commuters", plan, trips)
 
 
 def test_names_that_a_killed_process_left_are_durable_before_they_count(ledger, key, monkeypatch):
@@ -178,22 +183,20 @@ def test_a_draw_that_fails_is_charged_when_it_is_drawn_again(ledger, key):
 )
 def test_a_ledger_older_than_a_measurement_is_rolled_back(ledger, key, lost, backup):
     """A level measured after some lost draws, then a ledger from before: the file is not drawn again, nor lost."""
-    copies = {"empty": b"", "declared": ledger.path.read_bytes()}
+    copies = {"none": None, "empty": b"", "declared": saved(ledger.path)}
     measurements, drawer = begun(ledger, key), Drawer()
-    copies["reserved"] = ledger.path.read_bytes()
+    copies["reserved"] = saved(ledger.path)
     for draw in range(1, lost + 1):
         assert ledger.start_draw(key, 1) == draw
-        copies[draw] = ledger.path.read_bytes()
+        copies[draw] = saved(ledger.path)
     measurements.once(PLAN.step(1), drawer.of(1))
     files = {path: path.read_bytes() for path in file_of(ledger, 1).parent.glob("*.parquet")}
     assert list(files) == [file_of(ledger, 1, draw=lost + 1)]
 
-    ledger.path.unlink()
-    if backup != "none":
-        ledger.path.write_bytes(copies[backup])
+    put_back(ledger.path, copies[backup])
 
     def reopened():
-        older = Ledger(ledger.path)
+        older = ledger_at(ledger.path)
         if backup in ("none", "empty"):
             older.declare(domain(1))
         begun(older, key).once(PLAN.step(1), not_wanted)

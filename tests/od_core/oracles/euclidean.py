@@ -30,12 +30,12 @@ def rounded(noisy: list[int], total: int) -> list[int]:
     return y
 
 
-def cost(noisy: list[int], y: list[int] | tuple[int, ...] | list[Fraction]) -> Fraction:
-    """Sum of the squares."""
-    return sum((Fraction(a - b) ** 2 for a, b in zip(noisy, y, strict=True)), Fraction(0))
+def cost(noisy: list[int], y: list[int] | tuple[int, ...] | list[Fraction]) -> int | Fraction:
+    """Sum of the squares, exactly."""
+    return sum((a - b) ** 2 for a, b in zip(noisy, y, strict=True))
 
 
-def least_cost(noisy: list[int], total: int) -> Fraction:
+def least_cost(noisy: list[int], total: int) -> int | Fraction:
     """Minimum of the sum of squares over all whole y >= 0 with sum y = total, by full enumeration."""
     return min(cost(noisy, y) for y in compositions(total, len(noisy)))
 

@@ -6,7 +6,7 @@ Plain Python integers throughout. `# n:` names line n of the paper's pseudocode.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from itertools import combinations, pairwise
 
 
@@ -88,12 +88,12 @@ def closed_form(noisy: list[int], total: int, order: str = "ascending") -> list[
     return [xi + zi for xi, zi in zip(x, z, strict=True)]
 
 
-def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every tuple of `parts` >= 1 non-negative integers with the given sum (stars and bars)."""
+@cache
+def compositions(total: int, parts: int) -> list[tuple[int, ...]]:
+    """Every tuple of `parts` >= 1 non-negative integers with the given sum (stars and bars). Not to be changed."""
     slots = total + parts - 1
-    for bars in combinations(range(slots), parts - 1):
-        edges = (-1, *bars, slots)
-        yield tuple(right - left - 1 for left, right in pairwise(edges))
+    every = combinations(range(slots), parts - 1)
+    return [tuple(right - left - 1 for left, right in pairwise((-1, *bars, slots))) for bars in every]
 
 
 def best_distance(noisy: list[int], total: int) -> int:

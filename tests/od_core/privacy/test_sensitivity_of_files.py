@@ -36,6 +36,8 @@ from od_core.records.load import load_records
 from od_core.records.zone_lists import ZoneList, geography_from
 from tests.od_core.privacy.test_sensitivity import KEY, NAMES, UNITS, most, node_counts
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 HOMES = geography_from(
     pd.DataFrame({"zone": ["01a", "01b", "02a", "99x"]}),
     ZoneList("homes.csv", ("county", "zone"), prefixes={"county": 2}, unknown_area="elsewhere"),

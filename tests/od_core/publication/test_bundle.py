@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import io
 import itertools
 import json
 import shutil
-from contextlib import AbstractContextManager, nullcontext, suppress
+import tempfile
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ import pytest
 import tables
 
 from od_core import OdError, open_release
+from od_core.files.checked_file import Written
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import bundle as bundle_module
-from od_core.publication.bundle import as_published, bundle_faults, differing_files
+from od_core.publication.bundle import as_published, bundle_faults, differing_files, staged_folder
 from od_core.publication.certificate import certificate_digest
 from tests.od_core.files.disks import room_for, umask
 from tests.od_core.publication.examples import (
@@ -55,16 +58,39 @@ def bundled(made, target):
     return target
 
 
+@functools.cache
+def written_files(seed):
+    """The bytes of every file of the bundle of a release, written once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return content(bundled(release("bounded", seed), Path(folder) / "r1"))
+
+
+def staged_again(target, published=None, seed=4):
+    """The bundle of a release, prepared beside its place from bytes that were written before."""
+
+    def write(folder):
+        for name, there in written_files(seed).items():
+            (folder / name).write_bytes(there)
+
+    return staged_folder(write, target, published)
+
+
 def content(place):
     """The bytes of every file of a folder, or of one file."""
     return {path.name: path.read_bytes() for path in (place.iterdir() if place.is_dir() else [place])}
 
 
+@pytest.fixture(scope="module")
+def bundle_of(tmp_path_factory):
+    """The bundle of each kind of release, written once. Not to be changed."""
+    return functools.cache(lambda kind: bundled(release(kind), tmp_path_factory.mktemp("bundle") / "r1"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_files_hold_the_release(tmp_path, kind):
+def test_the_files_hold_the_release(bundle_of, kind):
     """CSV files as text, Parquet files with types and without traces of the tools that made them."""
     made = release(kind)
-    bundle = bundled(made, tmp_path / "r1")
+    bundle = bundle_of(kind)
     assert {path.name for path in bundle.iterdir()} == FILES
     rows = list(csv.reader(io.StringIO((bundle / "flows.csv").read_bytes().decode("utf-8"), newline="")))
     flows = [
@@ -98,10 +124,10 @@ def test_the_files_hold_the_release(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_measurements_give_the_same_bytes(tmp_path, kind):
+def test_the_same_measurements_give_the_same_bytes(bundle_of, tmp_path, kind):
     """Made anew, and made from what was read back from the bundle or the database."""
     made = release(kind)
-    first = bundled(made, tmp_path / "one" / "r1")
+    first = bundle_of(kind)
     FLOWS.store(tmp_path / "release.duckdb", made, KEY, facts(made))
     again = {
         "two": made,
@@ -113,8 +139,9 @@ def test_the_same_measurements_give_the_same_bytes(tmp_path, kind):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return bundled(release(), tmp_path_factory.mktemp("whole") / "r1")
+def whole(bundle_of):
+    """A whole bundle and its zip file. Not to be changed."""
+    return bundle_of("bounded")
 
 
 @pytest.fixture
@@ -141,19 +168,17 @@ def test_a_damaged_bundle_is_replaced_by_what_its_measurements_give(whole, copie
         place = there.index(b"2001-06") if file == "certificate.json" else len(there) // 2
         path.write_bytes(there[:place] + bytes([there[place] ^ 1]) + there[place + 1 :])
     copied.with_name("r1.zip").write_bytes(b"of the damaged bundle")
-    with staged_bundle(release(), facts(release()), copied, published=certificate_digest(facts(release()))):
+    with staged_again(copied, certificate_digest(facts(release()))):
         assert content(copied) != content(whole)
     assert content(copied) == content(whole)
     assert {path.name for path in tmp_path.iterdir()} == {"r1", "r1.zip"}
     assert list(bundle_faults(copied)) == []
 
 
-def refused(bundle, made=None, published=None):
+def refused(bundle, published=None, seed=4):
     """The bundle is left as it is, and so are the files beside it; the body does not run. Returns what is different."""
     before = content(bundle), content(bundle.parent / "r1.zip")
-    made = release() if made is None else made
-    replacing = staged_bundle(made, facts(made), bundle, published=published)
-    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED") as error, replacing:
+    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED") as error, staged_again(bundle, published, seed):
         pytest.fail("the body ran")
     assert (content(bundle), content(bundle.parent / "r1.zip")) == before
     assert {path.name for path in bundle.parent.iterdir()} == {"r1", "r1.zip"}
@@ -179,8 +204,7 @@ def test_a_sound_file_that_differs_is_never_replaced(copied, file):
 def test_a_damaged_bundle_of_other_measurements_is_kept(copied):
     """What would be put in its place was never published: neither the ledger nor the bundle has its certificate."""
     (copied / "flows.csv").unlink()
-    other = release("bounded", seed=5)
-    assert "flows.csv" in refused(copied, other)
+    assert "flows.csv" in refused(copied, seed=5)
     (copied / "certificate.json").unlink()
     assert "certificate.json" in refused(copied)
     assert "certificate.json" in refused(copied, published="0" * 64)
@@ -239,22 +263,21 @@ HALF_WRITTEN = (
 
 
 def test_a_disk_that_refuses_a_part_of_any_file_publishes_nothing(whole, tmp_path, monkeypatch):
-    """Half of the file's bytes are written; the writer may keep the error to itself."""
+    """Half of the file's bytes are written; the writer may keep the error to itself. All others are as they were."""
     write, write_zip = bundle_module._write, bundle_module.write_zip
     refusing = [""]
 
-    def limited(path: Path) -> AbstractContextManager[None]:
-        if path.name != refusing[0]:
-            return nullcontext()
-        there = whole.with_name("r1.zip") if "zip" in path.name else whole / path.name
-        return room_for(there.stat().st_size // 2)
-
     def written(path: Path, *rest: Any) -> Any:
-        with limited(path):
+        there = (whole / path.name).read_bytes()
+        if path.name != refusing[0]:
+            path.write_bytes(there)
+            return Written(hashlib.sha256(there).hexdigest(), len(there))
+        with room_for(len(there) // 2):
             return write(path, *rest)
 
     def zipped(folder: Path, release: str, path: Path) -> None:
-        with limited(path):
+        half = whole.with_name("r1.zip").stat().st_size // 2
+        with room_for(half) if path.name == refusing[0] else nullcontext():
             write_zip(folder, release, path)
 
     monkeypatch.setattr(bundle_module, "_write", written)
@@ -294,32 +317,39 @@ WRITER = b"parquet-cpp-arrow version "
 
 
 @pytest.mark.parametrize("file", ["flows.parquet", "noisy_measurements.parquet"])
-def test_a_changed_byte_anywhere_in_a_table_is_found(whole, copied, file):
-    """Data, headers and footer, also where the checksums are those of the changed file."""
-    path = copied / file
+def test_a_changed_byte_anywhere_in_a_table_is_found(whole, tmp_path, file):
+    """Data, headers and footer, also where the checksums are those of the changed file; beside no other table."""
+    made, public = tmp_path / "made", tmp_path / "public"
+    for folder in (made, public):
+        folder.mkdir()
+        for name in (file, "certificate.json"):
+            shutil.copyfile(whole / name, folder / name)
+    checked_again(public)
+    assert differing_files(made, public) == []
+    path = public / file
     bytes_of = path.read_bytes()
     writer = range(bytes_of.rindex(WRITER) - 3, bytes_of.rindex(WRITER) + len(WRITER) + 8)  # with the length before it
     for place in set(range(3, len(bytes_of), 53)) - set(writer):
         path.write_bytes(bytes_of[:place] + bytes([bytes_of[place] ^ 4]) + bytes_of[place + 1 :])
-        checked_again(copied)
-        assert differing_files(whole, copied) == [file]
+        checked_again(public)
+        assert differing_files(made, public) == [file]
 
 
-def test_a_table_of_another_writer_is_the_same_table(tmp_path):
+def test_a_table_of_another_writer_is_the_same_table(copied):
     """Its bytes may differ where its rows do not: only then, and it is left as it is."""
-    path = bundled(release(), tmp_path / "r1") / "flows.parquet"
+    path = copied / "flows.parquet"
     whole, other = path.read_bytes(), release().flows.assign(trips=lambda flows: flows["trips"] + 1)
     path.write_bytes(whole.replace(WRITER + b"2", WRITER + b"1"))
-    sealed_again(tmp_path / "r1")
+    sealed_again(copied)
     older = path.read_bytes()
     assert older != whole
-    with staged_bundle(release(), facts(release()), tmp_path / "r1"):
+    with staged_again(copied):
         pass
     assert path.read_bytes() == older
     pq.write_table(pa.Table.from_pandas(other, preserve_index=False).replace_schema_metadata(None), path)
     path.write_bytes(path.read_bytes().replace(WRITER + b"2", WRITER + b"1"))
-    sealed_again(tmp_path / "r1")
-    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"), staged_bundle(release(), facts(release()), tmp_path / "r1"):
+    sealed_again(copied)
+    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"), staged_again(copied):
         pytest.fail("the body ran")
 
 
@@ -327,14 +357,14 @@ def test_words_are_those_of_the_software_that_the_certificate_names(copied):
     """Where it is the same, they are the same to the byte, whatever the checksums say."""
     (copied / "codebook.md").write_text("In other words.\n", encoding="utf-8")
     sealed_again(copied)
-    with pytest.raises(OdError) as error, staged_bundle(release(), facts(release()), copied):
+    with pytest.raises(OdError) as error, staged_again(copied):
         pytest.fail("the body ran")
     assert error.value.message.endswith("different: codebook.md")
     stated = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
     stated["software"]["pandas"] = "3.0"
     (copied / "certificate.json").write_text(json.dumps(stated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     sealed_again(copied)
-    with staged_bundle(release(), facts(release()), copied):
+    with staged_again(copied):
         pass
     assert (copied / "codebook.md").read_text(encoding="utf-8") == "In other words.\n"
 
@@ -345,18 +375,18 @@ def test_matrices_that_another_version_wrote_are_held_to_their_numbers(copied):
     with openmatrix.open_file(str(copied / name), "a") as file:
         file.root._v_attrs["WRITTEN_BY"] = "another version"
     sealed_again(copied)
-    with pytest.raises(OdError, match=name), staged_bundle(release(), facts(release()), copied):
+    with pytest.raises(OdError, match=name), staged_again(copied):
         pytest.fail("the body ran")
     stated = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
     stated["software"]["tables"] = "3.0"
     (copied / "certificate.json").write_text(json.dumps(stated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     sealed_again(copied)
-    with staged_bundle(release(), facts(release()), copied):
+    with staged_again(copied):
         pass
     with openmatrix.open_file(str(copied / name), "a") as file:
         file["trips"][0, 0] += 1
     sealed_again(copied)
-    with pytest.raises(OdError, match=name), staged_bundle(release(), facts(release()), copied):
+    with pytest.raises(OdError, match=name), staged_again(copied):
         pytest.fail("the body ran")
 
 
@@ -365,11 +395,11 @@ def test_a_zip_file_that_was_lost_is_made_again(copied):
     place = copied.with_name("r1.zip")
     whole = place.read_bytes()
     place.unlink()
-    with staged_bundle(release(), facts(release()), copied):
+    with staged_again(copied):
         pass
     assert place.read_bytes() == whole
     place.write_bytes(whole[:-1])
-    with staged_bundle(release(), facts(release()), copied):
+    with staged_again(copied):
         pass
     assert place.read_bytes() == whole
 
@@ -386,36 +416,32 @@ def test_a_zip_file_of_another_bundle_is_kept(copied):
     assert refused(copied) == ["r1.zip"]
 
 
-def test_a_file_that_does_not_belong_to_a_bundle_is_found(tmp_path):
+def test_a_file_that_does_not_belong_to_a_bundle_is_found(copied):
     """It is nobody's to remove, not even beside a damaged file."""
-    bundle = bundled(release(), tmp_path / "r1")
-    (bundle / "more.csv").write_text("origin,destination\n")
-    assert refused(bundle) == ["more.csv"]
-    (bundle / "flows.csv").unlink()
-    assert refused(bundle) == ["flows.csv", "more.csv"]
+    (copied / "more.csv").write_text("origin,destination\n")
+    assert refused(copied) == ["more.csv"]
+    (copied / "flows.csv").unlink()
+    assert refused(copied) == ["flows.csv", "more.csv"]
 
 
-def test_an_unchanged_bundle_stays_as_it_is(tmp_path):
+def test_an_unchanged_bundle_stays_as_it_is(copied):
     """Bytes, times and the software that first made it; the body runs again."""
-    bundle = bundled(release(), tmp_path / "r1")
-    older = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
+    older = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
     older["software"]["numpy"] = "1.0"
-    (bundle / "certificate.json").write_text(json.dumps(older, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    sealed_again(bundle)
-    before, times = content(bundle), {path.name: path.stat().st_mtime_ns for path in bundle.iterdir()}
+    (copied / "certificate.json").write_text(json.dumps(older, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    sealed_again(copied)
+    before, times = content(copied), {path.name: path.stat().st_mtime_ns for path in copied.iterdir()}
     ran = []
-    with staged_bundle(release(), facts(release()), bundle):
+    with staged_again(copied):
         ran.append(True)
     assert ran
-    assert content(bundle) == before
-    assert {path.name: path.stat().st_mtime_ns for path in bundle.iterdir()} == times
+    assert content(copied) == before
+    assert {path.name: path.stat().st_mtime_ns for path in copied.iterdir()} == times
 
 
-def test_other_measurements_are_another_bundle(tmp_path):
+def test_other_measurements_are_another_bundle(copied):
     """The same flows released a second time have other noise, and so other files."""
-    bundle = bundled(release(), tmp_path / "r1")
-    other = release("bounded", seed=5)
-    with pytest.raises(OdError) as error, staged_bundle(other, facts(other), bundle):
+    with pytest.raises(OdError) as error, staged_again(copied, seed=5):
         pytest.fail("the body ran")
     for name in ("flows.csv", "flows.parquet", "flows.sdmx.csv", "flows_zone_zone.omx", "noisy_measurements.parquet"):
         assert name in error.value.message
@@ -426,7 +452,7 @@ def test_other_measurements_are_another_bundle(tmp_path):
 )
 def test_a_body_that_fails_leaves_nothing_to_see(tmp_path, failure):
     for _ in range(2):
-        with pytest.raises(type(failure)), staged_bundle(release(), facts(release()), tmp_path / "2001-06" / "r1"):
+        with pytest.raises(type(failure)), staged_again(tmp_path / "2001-06" / "r1"):
             raise failure
         assert list((tmp_path / "2001-06").iterdir()) == []
 
@@ -452,11 +478,10 @@ def test_what_an_interrupted_run_left_is_cleared_away(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"r1", "r1.zip"}
 
 
-def test_nothing_in_a_bundle_runs_in_a_spreadsheet(tmp_path):
+def test_nothing_in_a_bundle_runs_in_a_spreadsheet(whole):
     """Codes that begin with a sign of a formula are refused with the geography, so no file can hold one."""
-    bundle = bundled(release(), tmp_path / "r1")
     for name in ("flows.csv", "areas.csv"):
-        rows = csv.reader(io.StringIO((bundle / name).read_bytes().decode("utf-8"), newline=""))
+        rows = csv.reader(io.StringIO((whole / name).read_bytes().decode("utf-8"), newline=""))
         assert [cell for row in rows for cell in row if cell[:1] in set("=+-@\t\r")] == []
     with pytest.raises(OdError, match="OD-GEOGRAPHY-FORMULA"):
         geography(HOMES.assign(region=['=HYPERLINK("x")'] + ["b"] * 6))

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -45,6 +45,7 @@ MARKS = "".join(chr(code) for code in range(33, 127) if not chr(code).isalnum())
 
 @settings(max_examples=50)
 @given(st.text(st.sampled_from(f"{MARKS} a1\n"), max_size=12))
+@example("__0__")
 @pytest.mark.parametrize("reader", READERS, ids=["commonmark", "gfm"])
 def test_marks_of_punctuation_are_shown_as_they_are(reader, text):
     assert shown(text, reader) == " ".join(text.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
 from pathlib import Path
@@ -173,6 +174,41 @@ def test_a_certificate_of_a_later_version_is_refused_with_its_format(shelf, tmp_
     path.write_text(path.read_text(encoding="utf-8").replace(stated, "od-release certificate 99"), encoding="utf-8")
     with pytest.raises(OdError, match=r"OD-CERTIFICATE-FORMAT.*certificate 99"):
         open_release(tmp_path / "r1")
+
+
+def without_noisy_counts(bundle: Path) -> None:
+    path = bundle / "noisy_measurements.parquet"
+    pd.read_parquet(path).drop(columns="noisy").to_parquet(path)
+
+
+def without_the_unit(bundle: Path) -> None:
+    path = bundle / "certificate.json"
+    certificate = json.loads(path.read_text(encoding="utf-8"))
+    del certificate["plan"]["unit"]
+    path.write_text(json.dumps(certificate), encoding="utf-8")
+
+
+def of_a_later_mechanism(bundle: Path) -> None:
+    path = bundle / "certificate.json"
+    certificate = json.loads(path.read_text(encoding="utf-8"))
+    certificate["plan"]["mechanism"] = "inftda_99"
+    path.write_text(json.dumps(certificate), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "named"),
+    [
+        (without_noisy_counts, "OD-RELEASE-ABSENT", "noisy"),
+        (without_the_unit, "OD-RELEASE-ABSENT", "unit"),
+        (of_a_later_mechanism, "OD-MECHANISM-UNKNOWN", "inftda_99"),
+    ],
+)
+def test_a_bundle_that_lacks_a_fact_is_refused_with_its_name(shelf, tmp_path, change, code, named):
+    shutil.copytree(shelf / "flows", tmp_path / "r1")
+    change(tmp_path / "r1")
+    with pytest.raises(OdError, match=named) as refused:
+        open_release(tmp_path / "r1")
+    assert refused.value.code == code
 
 
 def test_a_level_that_does_not_exist_comes_with_those_that_do(shelf):

@@ -98,11 +98,11 @@ COUNTS = {
 @pytest.mark.parametrize("kind", COUNTS)
 @settings(max_examples=40)
 @given(data=st.data(), threshold=st.sampled_from([Fraction(1), Fraction(1, 3), Fraction(1, 1000), Fraction(0)]))
-def test_the_same_as_in_memory(kind, data, threshold):
+def test_the_same_as_in_memory(in_one_database, kind, data, threshold):
     """The same counts exactly, or the same refusal with the same confidential detail."""
     tree = data.draw(trees())
     table = data.draw(record_tables(tree, *COUNTS[kind]))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, in_one_database():
         out_of_core = outcome(trip_counts_of, written(Path(folder), table), tree, threshold)
         assert [path.name for path in Path(folder).iterdir()] == ["raw_trips.parquet"]
     assert out_of_core[0] is not True

@@ -28,8 +28,8 @@ except OdError as error:
 def test_without_spark_the_package_imports_and_says_what_to_install(tmp_path: Path):
     command = [sys.executable, "-c", WITHOUT_SPARK, str(tmp_path)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said.startswith("OD-SPARK-ABSENT: PySpark is not installed")
-    assert "pip install -e '.[spark]'" in said
+    assert said.startswith("OD-EXTRA-ABSENT: pyspark is not installed")
+    assert "od-release[spark]" in said
     assert "Traceback" not in said
     assert not any(tmp_path.iterdir())
 

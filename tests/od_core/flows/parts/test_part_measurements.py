@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,45 +129,73 @@ from od_core.flows.parts.passes import PartMeasurements
 from od_core.ledger.object_store import LocalStore
 from tests.od_core.ledger.ledger_rows import small_plan
 
-folder, moment = Path(sys.argv[1]), sys.argv[2]
 step = small_plan().steps[2]
-log = (folder / "draws").open("a")
-
-def say_and_die(where):
-    if where == moment:
-        os.kill(os.getpid(), 9)
-
-def draw():
-    say_and_die("claimed")
-    log.write("drawn\\n"); log.flush()
-    say_and_die("drawn")
-    yield np.arange(5)
-
 whole = LocalStore.create_if_absent
-def create(self, name, content, **options):
-    kept = whole(self, name, content, **options)
-    if name.startswith("parts/"):
-        say_and_die("kept")
-    return kept
-LocalStore.create_if_absent = create
-say_and_die("before")
-PartMeasurements(LocalStore(folder / "store"), 0, {step.level: json.loads(sys.argv[3])}).once(step, draw)
+
+def work(folder, moment, rounds):
+    log = (folder / "draws").open("a")
+
+    def say_and_die(where):
+        if where == moment:
+            os.kill(os.getpid(), 9)
+
+    def draw():
+        say_and_die("claimed")
+        log.write("drawn\\n"); log.flush()
+        say_and_die("drawn")
+        yield np.arange(5)
+
+    def create(self, name, content, **options):
+        kept = whole(self, name, content, **options)
+        if name.startswith("parts/"):
+            say_and_die("kept")
+        return kept
+
+    LocalStore.create_if_absent = create
+    say_and_die("before")
+    PartMeasurements(LocalStore(folder / "store"), 0, {step.level: rounds}).once(step, draw)
+
+for line in sys.stdin:
+    folder, moment, rounds = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work(Path(folder), moment, rounds)
+            code = 0
+        finally:
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+"""Does one task per line in a process of its own, which is forked because the imports take seconds."""
+
+
+@pytest.fixture(scope="module")
+def do_task() -> Iterator[Callable[[Path, str, int], int]]:
+    """Do a task in a process that may be killed at a moment, and return its exit code."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+
+        def do(folder: Path, moment: str, rounds: int) -> int:
+            process.stdin.write(json.dumps([str(folder), moment, rounds]) + "\n")
+            process.stdin.flush()
+            return int(process.stdout.readline())
+
+        yield do
+        process.stdin.close()
 
 
 @pytest.mark.parametrize(
     ("moment", "drawn", "goes_on"), [("before", 0, True), ("claimed", 0, False), ("drawn", 1, False), ("kept", 1, True)]
 )
-def test_a_task_killed_at_any_moment_draws_at_most_once_a_round(tmp_path, moment, drawn, goes_on):
-    def run(at: str, rounds: int) -> int:
-        command = [sys.executable, "-c", KILLED, str(tmp_path), at, json.dumps(rounds)]
-        return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
-
+def test_a_task_killed_at_any_moment_draws_at_most_once_a_round(do_task, tmp_path, moment, drawn, goes_on):
     def draws() -> int:
         return len((tmp_path / "draws").read_text().splitlines())
 
-    assert run(moment, 1) == -9
+    assert do_task(tmp_path, moment, 1) == -9
     assert draws() == drawn
-    assert (run("never", 1) == 0) is goes_on
-    assert run("never", 2) == 0
+    assert (do_task(tmp_path, "never", 1) == 0) is goes_on
+    assert do_task(tmp_path, "never", 2) == 0
     assert draws() == max(drawn, 1) + (moment == "drawn")

@@ -100,8 +100,8 @@ def test_a_measured_level_is_read_back_part_after_part(ledger, store, tmp_path):
     for step in BAND:
         for part in (1, 0, 2):
             keep(store, step, part)
-    record_measured(ledger, KEY, BAND, store, rounds)
-    record_measured(ledger, KEY, BAND, store, rounds)
+    record_measured(ledger, KEY, BAND, store, rounds, 3)
+    record_measured(ledger, KEY, BAND, store, rounds, 3)
     assert states(ledger.path, str(KEY)) == {PLAN.steps[0].level: "RESERVED"} | dict.fromkeys(LEVELS, "MEASURED")
     kept = DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store).read(BAND[0])
     assert isinstance(kept, NoisyVector)
@@ -117,7 +117,7 @@ def test_without_the_store_that_it_was_begun_in_nothing_is_drawn(ledger, store, 
     for step in BAND:
         keep(store, step, 0)
     if measured:
-        record_measured(ledger, KEY, BAND, store, rounds)
+        record_measured(ledger, KEY, BAND, store, rounds, 3)
     if lost == "an emptied store":
         store.remove("claims")
         store.remove("parts")
@@ -131,7 +131,7 @@ def test_a_measured_part_that_is_missing_is_not_drawn_again(ledger, store):
     granted_rounds(ledger, KEY, BAND, store, "opendp")
     for step in BAND:
         keep(store, step, 0)
-    record_measured(ledger, KEY, BAND, store, dict.fromkeys(LEVELS, 1))
+    record_measured(ledger, KEY, BAND, store, dict.fromkeys(LEVELS, 1), 3)
     store.remove("parts")
     again = granted_rounds(ledger, KEY, BAND, store, "opendp")
     with pytest.raises(OdError, match="OD-MEASUREMENT-ABSENT"):
@@ -149,24 +149,57 @@ def test_storage_that_creates_what_is_there_is_refused(ledger, tmp_path):
     assert set(states(ledger.path, str(KEY)).values()) == {"RESERVED"}
 
 
+class ListsLate(LocalStore):
+    """A store that does not list what was stored since the last pause."""
+
+    def __init__(self, folder) -> None:
+        super().__init__(folder)
+        object.__setattr__(self, "late", set())
+
+    def create_if_absent(self, name, content, *, durable=True):
+        self.late.add(name)
+        return super().create_if_absent(name, content, durable=durable)
+
+    def list(self, prefix):
+        return [name for name in super().list(prefix) if name not in self.late]
+
+
+def test_a_store_that_lists_late_costs_no_round_and_records_no_half(ledger, tmp_path):
+    """Files that are there and not listed are neither lost draws nor left out of what the ledger vouches for."""
+    store = ListsLate(tmp_path / "store")
+    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for step in BAND:
+        for part in (0, 2):
+            keep(store, step, part)
+    with pytest.raises(OdError, match=f"OD-STORE-LISTING: .*_{LEVELS[0]}.part_00000.parquet is one of 2"):
+        record_measured(ledger, KEY, BAND, store, rounds, 3)
+    store.late -= {name for name in store.late if name.startswith("claims/")}
+    assert granted_rounds(ledger, KEY, BAND, store, "opendp") == rounds
+    assert set(states(ledger.path, str(KEY)).values()) == {"RESERVED", "DRAWING"}
+    store.late.clear()
+    record_measured(ledger, KEY, BAND, store, rounds, 3)
+    assert charged(ledger.path) == PLAN.spent.rho
+    assert len(DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store).read(BAND[0])) == 4
+
+
 def test_a_part_that_was_changed_or_removed_is_found(ledger, store, tmp_path):
     rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
     for step in BAND:
         keep(store, step, 0)
         keep(store, step, 1)
-    record_measured(ledger, KEY, BAND, store, rounds)
+    record_measured(ledger, KEY, BAND, store, rounds, 3)
     measurements = DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store)
     (store.folder / part_file(LEVELS[0], 1)).unlink()
     with pytest.raises(OdError, match="OD-MEASUREMENT-CHANGED"):
         measurements.read(BAND[0])
     with pytest.raises(OdError, match="OD-MEASUREMENT-CHANGED"):
-        record_measured(ledger, KEY, BAND, store, rounds)
+        record_measured(ledger, KEY, BAND, store, rounds, 3)
     assert len(measurements.read(BAND[1])) == 3
 
 
 def test_a_level_without_any_part_is_measured_all_the_same(ledger, store, tmp_path):
     """Where nothing is released above, nothing is drawn; the level was set aside, and stays charged."""
     rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
-    record_measured(ledger, KEY, BAND, store, rounds)
+    record_measured(ledger, KEY, BAND, store, rounds, 3)
     assert len(DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store).read(BAND[0])) == 0
     assert charged(ledger.path) == PLAN.spent.rho

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from od_core import OdError
 from od_core.flows.projection import intopt
 from od_core.flows.projection.chebyshev import ORDERS, project_children
-from tests.od_core.flows.projection.families import cases_near, enumerable_cases, noisy_flows, project_all, small_case
+from tests.od_core.flows.projection.families import (
+    Case,
+    cases_near,
+    enumerable_cases,
+    noisy_flows,
+    project_all,
+    small_case,
+)
 from tests.od_core.oracles import intopt as oracle
 
 BY_ORDER = {order: partial(project_children, order=order) for order in ORDERS}
@@ -70,12 +77,18 @@ def test_equals_the_transcription_at_large_fan_outs(children, order):
     assert branches == {True, False}
 
 
+@cache
+def cases_of_every_fan_out() -> list[Case]:
+    """60,000 noisy flows at fan-outs of 1 to 2,000, made once for both orders. Not to be changed."""
+    rng = np.random.default_rng(7)
+    sizes = [*rng.integers(1, 25, 58_500), *rng.integers(25, 140, 1_450), *rng.integers(140, 2001, 49), 2000]
+    return [noisy_flows(rng, size) for size in sizes]
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_equals_the_transcription_on_60000_noisy_flows_at_fan_outs_of_1_to_2000(order):
     """Around the widths of vector instructions too, where whole vectors and what is left over meet."""
-    rng = np.random.default_rng(7)
-    sizes = [*rng.integers(1, 25, 58_500), *rng.integers(25, 140, 1_450), *rng.integers(140, 2001, 49), 2000]
-    cases = [noisy_flows(rng, size) for size in sizes]
+    cases = cases_of_every_fan_out()
     assert len(cases) == 60_000
     lifted = 0
     for (noisy, total), projected in zip(cases, project_all(BY_ORDER[order], cases), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from functools import cache
 
 import cvxpy
 import numpy as np
@@ -27,10 +28,18 @@ def project(cases: list[Case]) -> list[list[int]]:
     return project_all(project_children_euclidean, cases)
 
 
+@cache
+def real_problem(children: int) -> tuple[cvxpy.Problem, cvxpy.Variable, cvxpy.Parameter, cvxpy.Parameter]:
+    """The real problem of any values of as many children. CVXPY takes longer to build one than to solve it."""
+    y, noisy, total = cvxpy.Variable(children), cvxpy.Parameter(children), cvxpy.Parameter()
+    distance = cvxpy.Minimize(cvxpy.sum_squares(y - noisy))
+    return cvxpy.Problem(distance, [cvxpy.sum(y) == total, y >= 0]), y, noisy, total
+
+
 def clarabel(noisy: list[int], total: int) -> list[float]:
     """The real problem, by an interior-point solver."""
-    y = cvxpy.Variable(len(noisy))
-    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(y - np.array(noisy))), [cvxpy.sum(y) == total, y >= 0])
+    problem, y, values, of_all = real_problem(len(noisy))
+    values.value, of_all.value = noisy, total
     problem.solve(solver=cvxpy.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
     assert problem.status == cvxpy.OPTIMAL
     return y.value.tolist()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -21,11 +24,25 @@ def publish(made, folder, key=KEY):
     return folder / "bundle", folder / "release.duckdb"
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Bundle folder and database of each kind of release, made once. Not to be changed."""
+    return functools.cache(lambda kind: publish(release(kind), tmp_path_factory.mktemp("published")))
+
+
+@pytest.fixture
+def copied(published, tmp_path):
+    """A copy of a bundle, to be spoiled."""
+    return Path(shutil.copytree(published("bounded")[0], tmp_path / "bundle"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_release_comes_back_whole(tmp_path, kind):
+def test_a_release_comes_back_whole(published, kind):
     """Flows, measurements, charges, plan and every pair of levels; from the folder and from the database."""
     made = release(kind)
-    for place in publish(made, tmp_path):
+    pairs_of_levels = list(itertools.product(["all", *LEVELS], repeat=2))
+    of_levels = {pair: (made.flows_at(*pair), by_hand(made, *pair)) for pair in pairs_of_levels}
+    for place in published(kind):
         back = open_release(place)
         assert back.plan.digest == made.plan.digest
         assert back.plan.facts() == made.plan.facts()
@@ -46,12 +63,12 @@ def test_a_release_comes_back_whole(tmp_path, kind):
                 assert cells.origin.tolist() == made_cells.origin.tolist()
                 assert cells.destination.tolist() == made_cells.destination.tolist()
                 assert noisy.tolist() == made_noisy.tolist()
-        for origin_level in ["all", *LEVELS]:
-            for destination_level in ["all", *LEVELS]:
-                table = back.flows_at(origin_level, destination_level)
-                pd.testing.assert_frame_equal(table, made.flows_at(origin_level, destination_level))
-                pairs = zip(table["origin"], table["destination"], strict=True)
-                assert dict(zip(pairs, table["trips"], strict=True)) == by_hand(made, origin_level, destination_level)
+        for pair, (expected, trips) in of_levels.items():
+            table = back.flows_at(*pair)
+            pd.testing.assert_frame_equal(table, expected)
+            assert (
+                dict(zip(zip(table["origin"], table["destination"], strict=True), table["trips"], strict=True)) == trips
+            )
     assert (len(made.flows) == 0) == (kind == "no trips") or kind == "no trips, unbounded"
 
 
@@ -100,9 +117,9 @@ def test_a_choice_that_is_open_or_empty_is_refused(shelf):
         assert "commuters/2001-06/r10, pupils/2002/r1" in refused.value.message
 
 
-def test_a_bundle_is_the_release_that_was_asked_for(tmp_path):
+def test_a_bundle_is_the_release_that_was_asked_for(published):
     """Its own name, period or revision opens it; another one is refused, not ignored."""
-    bundle, _ = publish(release(), tmp_path)
+    bundle, _ = published("bounded")
     for asked in ({"release": "commuters"}, {"period": "2001-06", "revision": 1}, {"release": str(KEY)}):
         assert len(open_release(bundle, **asked).flows) == len(release().flows)
     for asked in ({"release": "pupils"}, {"period": "2001-07"}, {"revision": 2}, {"release": "commuters/2001-06/r2"}):
@@ -144,31 +161,29 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("name", SPOILED)
-def test_contents_that_do_not_fit_together_are_refused(tmp_path, name):
+def test_contents_that_do_not_fit_together_are_refused(copied, name):
     """A spoiled copy is told from a whole one; no flow is put on the wrong zone."""
-    bundle, _ = publish(release(), tmp_path)
     file, spoil = SPOILED[name]
     if spoil is None:
-        (bundle / file).unlink()
+        (copied / file).unlink()
     else:
-        spoil(pd.read_parquet(bundle / file)).to_parquet(bundle / file)
+        spoil(pd.read_parquet(copied / file)).to_parquet(copied / file)
     with pytest.raises(OdError):
-        open_release(bundle)
+        open_release(copied)
 
 
-def test_a_changed_plan_is_refused(tmp_path):
+def test_a_changed_plan_is_refused(copied):
     """The settings give the steps; a certificate with other steps is not taken at its word."""
-    bundle, _ = publish(release(), tmp_path)
-    path, variance = bundle / "certificate.json", str(release().plan.steps[0].variance)
+    path, variance = copied / "certificate.json", str(release().plan.steps[0].variance)
     text = path.read_text(encoding="utf-8")
     assert f'"variance": "{variance}"' in text
     path.write_text(text.replace(f'"variance": "{variance}"', '"variance": "1/2"'), encoding="utf-8")
     with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
-        open_release(bundle)
+        open_release(copied)
 
 
-def test_a_bundle_may_be_moved(tmp_path):
+def test_a_bundle_may_be_moved(published, tmp_path):
     """It needs nothing else of the project, and its name says nothing."""
-    bundle, _ = publish(release("unknown zones"), tmp_path)
-    shutil.move(bundle, tmp_path / "anywhere")
+    shutil.copytree(published("unknown zones")[0], tmp_path / "bundle")
+    shutil.move(tmp_path / "bundle", tmp_path / "anywhere")
     assert open_release(str(tmp_path / "anywhere")).plan.digest == release("unknown zones").plan.digest

@@ -1,0 +1,195 @@
+"""Define the entries of a ledger: an append-only list, in which each entry has the hash of the entry before it.
+
+This module has no rules about budgets, and does not know which database stores the entries.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.cap import Charge
+
+DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
+"""Kinds of entries: for a domain and its cap, for the states of a level, and for the publication of a release."""
+
+KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
+"""All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
+
+COLUMNS = """\
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    domain TEXT NOT NULL,
+    period TEXT,
+    release TEXT,
+    level INTEGER,
+    draw INTEGER,
+    rho TEXT,
+    epsilon TEXT,
+    delta TEXT,
+    content TEXT NOT NULL,
+    previous TEXT NOT NULL,
+    hash TEXT NOT NULL"""
+"""SQL of the columns of an entry after its number, which is the primary key. It is the same in every database."""
+
+_AMOUNTS = ("rho", "epsilon", "delta")
+
+
+class Connection(Protocol):
+    """A connection to the database of a ledger, within a transaction. Placeholders in its SQL are question marks."""
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> Iterable[Mapping[str, Any]]:
+        """Execute one statement, and return the selected rows by column name."""
+        ...
+
+
+class Entries:
+    """The entries of a ledger, read and added within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.added: str | None = None
+        """Number and hash of the last entry that this transaction added, as in the head file; None if it added none."""
+
+    def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+        """Return the entries that satisfy an SQL condition, oldest first: one dictionary by column name per entry.
+
+        Args:
+            where: the condition. It must come from our own code only.
+            values: values of the placeholders in the condition.
+
+        Returns:
+            The entries. Column ``content`` is parsed from JSON.
+        """
+        return self._read(f"{where} ORDER BY number", values)
+
+    def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
+        """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
+        where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
+        found = self._read(f"{where} ORDER BY number DESC LIMIT 1", (*kinds, *columns.values()))
+        return found[0] if found else None
+
+    def has(self, number: int, entry_hash: str) -> bool:
+        """Return whether there is an entry with this number and this hash."""
+        found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,))
+        return any(entry["hash"] == entry_hash for entry in found)
+
+    def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
+        found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # our own SQL
+        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
+
+    def append(
+        self,
+        kind: str,
+        domain: str,
+        key: ReleaseKey | None = None,
+        *,
+        level: int | None = None,
+        draw: int | None = None,
+        charge: Charge | None = None,
+        content: dict[str, Any] | None = None,
+    ) -> None:
+        """Add an entry with the present time and its hash after the last entry, and set :attr:`added`."""
+        last = next(
+            iter(self._connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")), None
+        )
+        entry = {
+            "number": 1 if last is None else last["number"] + 1,
+            "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "kind": kind,
+            "domain": domain,
+            "period": None if key is None else key.period,
+            "release": None if key is None else str(key),
+            "level": level,
+            "draw": draw,
+            **{name: None if charge is None else str(getattr(charge, name)) for name in _AMOUNTS},
+            "content": json.dumps(content or {}, sort_keys=True),
+            "previous": "" if last is None else last["hash"],
+        }
+        self._add({**entry, "hash": _entry_hash(entry)})
+
+    def copy(self, source: Entries) -> int:
+        """Add all entries of another ledger unchanged to this one, which must be empty, and return their number.
+
+        Raises:
+            OdError: this ledger has entries.
+        """
+        if self.verify():
+            raise OdError(
+                "OD-LEDGER-STATE",
+                "the ledger to copy to has entries already",
+                next_step="name a ledger without entries; two ledgers cannot be merged",
+            )
+        for entry in source.rows():
+            self._add(entry)
+        return self.verify()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Return all entries as they are stored, oldest first."""
+        return map(dict, self._connection.execute("SELECT * FROM entries ORDER BY number"))
+
+    def _add(self, entry: Mapping[str, Any]) -> None:
+        self._connection.execute(
+            f"INSERT INTO entries ({', '.join(entry)}) VALUES ({', '.join('?' * len(entry))})",  # noqa: S608  # column names only
+            tuple(entry.values()),
+        )
+        self.added = f"{entry['number']:012d} {entry['hash']}"
+
+    def hold_to(self, head: str) -> None:
+        """Check that the entries contain the newest entry that was ever added.
+
+        Args:
+            head: number and hash of that entry, as the head file states them.
+
+        Raises:
+            OdError: that entry is missing, or an entry was edited.
+        """
+        number, stated = head.split(" ")
+        if not self.has(int(number), stated):
+            self.verify()  # raises the error for an edited entry, if there is one, instead of the error below
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                "the ledger is missing, or it lacks the newest entry that was ever made",
+                next_step="restore the newest ledger, or set OD_LEDGER if it is in PostgreSQL; an older one does not"
+                " record all that was spent",
+                spent=STAYS_CHARGED,
+            )
+
+    def verify(self) -> int:
+        """Verify the chain of hashes and return the number of entries.
+
+        Raises:
+            OdError: the chain is broken, or a later version of this package added entries of a kind of its own.
+        """
+        number, previous, kinds = 0, "", set()
+        for number, entry in enumerate(self.rows(), start=1):
+            stated = entry.pop("hash")
+            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated:
+                raise broken()
+            previous = stated
+            kinds.add(entry["kind"])
+        if kinds - KINDS:
+            raise OdError(
+                "OD-LEDGER-NEWER",
+                f"the ledger has entries of a later version of od-release: {', '.join(sorted(kinds - KINDS))}",
+                next_step="install the newest version that has released here; an older one may not count all charges",
+            )
+        return number
+
+
+def _entry_hash(entry: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+def broken() -> OdError:
+    """Return the OdError for a ledger whose entries differ from those that were written."""
+    return OdError(
+        "OD-LEDGER-BROKEN",
+        "the ledger is damaged or was edited",
+        next_step="restore the newest ledger; without it, nothing is drawn or published",
+    )

@@ -1,0 +1,159 @@
+"""The wheel in another team's Dagster project, which keeps its executor, IO manager, resources and schedules."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tests.od_core.ledger.ledger_rows import rows
+from tests.postgres import programs
+from tests.wheels import Environment
+
+DG = "import sys; from dagster_dg_cli.cli import main; sys.argv[0] = 'dg'; main()"
+
+DEFINITIONS = """\
+from pathlib import Path
+
+from dagster import definitions, load_from_defs_folder
+
+
+@definitions
+def defs():
+    return load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+
+TICK = """\
+import datetime, sys
+import dagster as dg
+from team.definitions import defs
+
+repository = defs().get_repository_def()
+when = datetime.datetime.fromisoformat(sys.argv[1])
+with dg.build_schedule_context(scheduled_execution_time=when, repository_def=repository) as context:
+    [request] = repository.get_schedule_def("trips_schedule").evaluate_tick(context).run_requests
+    print(request.partition_key)
+"""
+
+
+class Team:
+    """A project that has the wheel in its environment, with what its extras ``dagster`` and ``postgres`` require."""
+
+    def __init__(self, folder: Path, installed: Path) -> None:
+        self.folder, self.packages = folder, installed
+        self.settings: dict[str, str] = {}
+        self.environment = Environment(folder / ".venv", installed, ["dagster", "postgres"])
+        (self.environment.packages / "of_the_team.pth").write_text(f"{folder / 'src'}\n")
+        package = folder / "src" / "team"
+        self.defs = package / "defs"
+        self.defs.mkdir(parents=True)
+        for path in (package / "__init__.py", self.defs / "__init__.py"):
+            path.touch()
+        (package / "definitions.py").write_text(DEFINITIONS)
+        (folder / "pyproject.toml").write_text(
+            '[project]\nname = "team"\nversion = "1.0"\n[tool.dg]\ndirectory_type = "project"\n'
+            '[tool.dg.project]\nroot_module = "team"\n'
+        )
+        home = folder / "home"
+        home.mkdir()
+        (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+
+    def run(self, *command: str) -> str:
+        """What a Python command prints in the project, in the environment of the team."""
+        home = str(self.folder / "home")
+        done = self.environment.run(*command, folder=self.folder, DAGSTER_HOME=home, **self.settings)
+        assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-4000:])
+        return done.stdout
+
+    def dg(self, *command: str) -> str:
+        return self.run("-c", DG, *command)
+
+    def installed(self) -> dict[str, str]:
+        """Digest of every installed file but compiled ones."""
+        files = (path for path in self.packages.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        return {str(path): sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> Team:
+    return Team(tmp_path_factory.mktemp("team"), installed)
+
+
+@pytest.fixture(scope="module")
+def declared(team: Team) -> Iterator[Callable[[], Team]]:
+    """The project with its own definitions and a scaffolded release, whose values are changed as a user does."""
+    before = team.installed()
+    team.dg("scaffold", "defs", "od_assets.components.OdWarehouse", "warehouse")
+    team.dg("scaffold", "defs", "od_assets.components.OdRelease", "trips")
+    shutil.copy(Path(__file__).with_name("foreign_host.py"), team.defs / "host.py")
+    path = team.defs / "trips" / "defs.yaml"
+    scaffolded = yaml.safe_load(path.read_text())
+    changes = {
+        "geography": {"file": "data/trips/zones.csv", "levels": ["zone"]},
+        "periods": {"first": "2001-01", "last": "2001-02"},
+        "schedule": "0 6 2 * *",
+        "noise": "table",
+    }
+    scaffolded["attributes"] |= changes
+    path.write_text(yaml.dump(scaffolded))
+    data = team.folder / "data" / "trips"
+    data.mkdir(parents=True)
+    zones = pd.DataFrame({"zone": ["Z0", "Z1", "Z2"]})
+    zones.to_csv(data / "zones.csv", index=False)
+    for month in ("2001-01", "2001-02"):
+        ends = np.random.default_rng(3).choice(zones["zone"].to_numpy(), (2, 500))
+        frame = pd.DataFrame({"date": f"{month}-15", "origin": ends[0], "destination": ends[1]})
+        frame.to_parquet(data / f"{month}.parquet")
+    yield lambda: team
+    assert team.installed() == before
+
+
+def test_the_components_are_listed(team: Team) -> None:
+    listed = team.dg("list", "components", "--json")
+    names = ("OdComparison", "OdGroupSizes", "OdRelease", "OdStops", "OdWarehouse")
+    assert [name for name in names if f'"od_assets.components.{name}"' in listed] == [*names]
+
+
+@pytest.mark.timeout(1_800)  # each of some twenty steps loads the project in a process of its own
+def test_a_release_runs_in_the_teams_own_deployment(
+    declared: Callable[[], Team], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Each step is a process of the team's executor; a schedule asks for the month; the command line goes on.
+
+    The second month is charged to a ledger in PostgreSQL, to which the first one's entries are moved.
+    """
+    team = declared()
+    team.dg("check", "defs")
+    month = team.run("-c", TICK, "2001-02-02T06:00:00+00:00").strip()
+    assert month == "2001-01"
+    team.dg("launch", "--job", "trips_release", "--partition", month)
+    var = team.folder / "var"
+    certificate = json.loads((var / "releases" / "trips" / month / "r1" / "certificate.json").read_text())
+    assert all(check["passed"] for check in certificate["checks"])
+    team.dg("launch", "--assets", "weather")
+    assert [path.name for path in (team.folder / "stored").iterdir()] == ["weather"]  # nothing of a release
+
+    if programs():
+        address = request.getfixturevalue("postgres").new_ledger(tmp_path)
+        assert "entries were copied" in team.run("-m", "od_assets.cli", "ledger", "copy", address)
+        team.settings["OD_LEDGER"] = address
+    [said] = json.loads(team.run("-m", "od_assets.cli", "run", "trips", "--period", "2001-02", "--json"))
+    assert said["published"]
+    verified = json.loads(team.run("-m", "od_assets.cli", "verify", "--json"))
+    assert [(row["release"], row["verified"]) for row in verified] == [
+        ("trips/2001-01/r1", True),
+        ("trips/2001-02/r1", True),
+    ]
+    assert not (var / "dagster").exists()  # the team has a home of its own
+    team.run("-m", "od_assets.cli", "doctor")
+    if programs():
+        spent = {row["release"] for row in rows(tmp_path / "ledger.sqlite") if row["kind"] == "PUBLISHED"}
+        assert spent == {"trips/2001-01/r1", "trips/2001-02/r1"}
+        assert not any(address.encode() in path.read_bytes() for path in team.folder.rglob("*") if path.is_file())

@@ -1,0 +1,119 @@
+"""Column lineage: every column that is named exists upstream, and each published number leads to the declared input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from od_assets.components.series import Series
+
+from .conftest import Project
+
+RECORDS = ["date", "origin", "destination", "in_period"]
+
+
+def other_destinations(project: Project) -> Series:
+    pd.DataFrame({"district": ["D", "D"], "office": ["1", "2"]}).to_csv(project.root / "offices.csv", index=False)
+    return project.component(destination_geography={"file": "offices.csv", "levels": ["district", "office"]})
+
+
+def nowhere(project: Project) -> Series:
+    return project.component(
+        trips__nowhere=["999"], trips__columns={"date": "date", "trips": "trips"}, geography__unknown_area="elsewhere"
+    )
+
+
+KINDS: dict[str, Callable[[Project], Series]] = {
+    "refined": lambda project: project.component(),
+    "estimates, no intervals": lambda project: project.component(mechanism="inftda", intervals=False),
+    "bands": lambda project: project.component(bands={"cuts": [2]}),
+    "users": lambda project: project.component(
+        domain__unit="user", domain__column="user", domain__neighbours="unbounded", max_trips=2
+    ),
+    "other destinations": other_destinations,
+    "nowhere": nowhere,
+    "group sizes": lambda project: project.group_sizes(),
+    "stops": lambda project: project.stops(),
+}
+
+
+class Lineage:
+    """The columns of a series' assets, and where they come from, as Dagster has them."""
+
+    def __init__(self, project: Project, component: Series) -> None:
+        definitions = project.definitions(component)
+        self.graph = definitions.resolve_asset_graph()
+        self.columns: dict[dg.AssetKey, list[str]] = {}
+        self.sources: dict[tuple[dg.AssetKey, str], list[tuple[dg.AssetKey, str]]] = {}
+        for spec in definitions.resolve_all_asset_specs():
+            self.columns[spec.key] = [column.name for column in spec.metadata["dagster/column_schema"].columns]
+            lineage = spec.metadata.get("dagster/column_lineage")
+            for column, sources in (lineage.deps_by_column if lineage else {}).items():
+                self.sources[spec.key, column] = [(source.asset_key, source.column_name) for source in sources]
+
+    def upstream(self, key: dg.AssetKey) -> set[dg.AssetKey]:
+        parents = set(self.graph.get(key).parent_keys)
+        return parents.union(*map(self.upstream, parents))
+
+    def inputs(self, asset: str, column: str) -> set[str]:
+        """The columns without a source that a column comes from."""
+        (key,) = (key for key in self.columns if key.path[-1] == asset)
+        return {f"{at.path[-1]}.{name}" for at, name in self._inputs(key, column)}
+
+    def _inputs(self, key: dg.AssetKey, column: str) -> Iterator[tuple[dg.AssetKey, str]]:
+        sources = self.sources.get((key, column), [])
+        for source in sources:
+            yield from self._inputs(*source)
+        if not sources:
+            yield key, column
+
+
+def of(asset: str, *columns: str) -> set[str]:
+    return {f"{asset}.{column}" for column in columns}
+
+
+ZONES = of("geography", "region", "zone")
+ALL = of("raw_trips", *RECORDS) | ZONES
+
+EXPECTED: dict[str, dict[str, set[str]]] = {
+    "refined": {
+        "trips": ALL,
+        "upper": ALL,
+        "origin": ZONES,
+        "origin_level": of("bundle", "origin_level"),  # a name that the declaration gives
+    },
+    "estimates, no intervals": {"trips": ALL},
+    "bands": {"trips": ALL, "lower": ALL},
+    "users": {"trips": ALL | of("raw_trips", "user")},
+    "other destinations": {"destination": ZONES | of("geography", "district", "office")},
+    "nowhere": {"trips": of("raw_trips", "date", "in_period", "trips") | ZONES},
+    "group sizes": {"groups": ALL, "area": ZONES},
+    "stops": {"count": of("raw_trips", *RECORDS[1:], "stop_1") | of("geography", "zone", "longitude", "latitude")},
+}
+"""What the columns of the bundle come from."""
+
+COUNTED = {"group sizes": "group_sizes", "stops": "trip_cells"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_published_column_leads_to_the_declared_input(project: Project, kind: str) -> None:
+    """And on its way every source is a column of an upstream asset."""
+    lineage = Lineage(project, KINDS[kind](project))
+    for (key, column), sources in lineage.sources.items():
+        assert column in lineage.columns[key]
+        assert len(set(sources)) == len(sources)
+        for asset, name in sources:
+            assert asset in lineage.upstream(key), (key, asset)
+            assert name in lineage.columns[asset], (asset, name)
+    for key, columns in lineage.columns.items():
+        if lineage.graph.get(key).parent_keys:
+            assert [column for at, column in lineage.sources if at == key] == columns
+    assert {column: lineage.inputs("bundle", column) for column in EXPECTED[kind]} == EXPECTED[kind]
+    if kind == "stops":
+        placed = of("raw_trips", "stop_1", "in_period") | of("geography", "zone", "latitude")
+        assert lineage.inputs("trip_cells", "cell_4") == placed
+    confidential = {key.path[-1] for key in lineage.columns if "od/confidential" in lineage.graph.get(key).tags}
+    assert confidential == {"raw_trips", COUNTED.get(kind, "trip_counts")}

@@ -1,0 +1,185 @@
+"""Projects of other teams: what they share with this one, and what they may not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from dagster import ComponentTree
+
+from od_assets.components import OdWarehouse
+from od_assets.components.declarations import declaration, load_definitions
+from od_assets.definitions import defs
+from od_assets.project import CHECKOUT, Project, current_project, prepare_dagster_home, project_at
+from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
+from od_assets.series.declared_names import RELEASES, declaration_file, declared_releases
+from od_core.errors import OdError
+from tests.od_assets.conftest import ATTRIBUTES, SILENT, failure_text, records
+from tests.od_assets.conftest import Project as TrialProject
+from tests.projects import make_dg_project
+
+
+def test_a_data_set_has_one_ledger_in_a_dagster_instance(
+    make_project: Callable[[], TrialProject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project()
+    assert project.run(period="2001-01").success
+    monkeypatch.setenv("OD_VAR", str(project.root / "elsewhere"))
+    refused = project.run(period="2001-01")
+    assert "OD-LEDGER-OTHER" in failure_text(refused)
+    assert not (project.root / "elsewhere" / "releases").exists()
+    monkeypatch.setenv("OD_VAR", str(project.var))
+    project.write_records(records().assign(date="2001-02-15"), "2001-02")
+    assert project.run(period="2001-02").success
+
+
+def test_a_copy_of_a_project_does_not_spend_its_budget_again(
+    make_project: Callable[[], TrialProject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ledgers have the same entries up to the copy; the instance has seen one that only the first one has."""
+    project = make_project()
+    project.write_records(records().assign(date="2001-02-15"), "2001-02")
+    assert project.run(period="2001-01").success
+    shutil.copytree(project.var, project.root / "copy")
+    assert project.run(period="2001-02").success
+    monkeypatch.setenv("OD_VAR", str(project.root / "copy"))
+    assert "OD-LEDGER-OTHER" in failure_text(project.run(period="2001-02"))
+
+
+def test_the_folder_of_the_warehouse_cannot_be_chosen_for_a_run(make_project: Callable[[], TrialProject]) -> None:
+    project = make_project()
+    component = project.component()
+    elsewhere = project.root / "elsewhere"
+    configured = {"resources": {"od_warehouse": {"config": {"folder": str(elsewhere)}}}}
+    job = project.definitions(component).resolve_job_def("trips_release")
+    result = job.execute_in_process(
+        partition_key="2001-01", instance=project.instance, raise_on_error=False, run_config=SILENT | configured
+    )
+    assert "OD-WAREHOUSE-OTHER" in failure_text(result)
+    assert not list(elsewhere.rglob("*.parquet"))
+
+
+def test_another_copy_of_the_package_is_not_taken_for_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python imports the definitions of this checkout, whichever folder the command is called in."""
+    monkeypatch.delenv("OD_VAR")
+    monkeypatch.setenv("OD_PROJECT", str(tmp_path))
+    make_dg_project(tmp_path)
+    with pytest.raises(OdError, match=r"OD-CODE-LOCATION: Python imports od_assets\.definitions from another copy"):
+        load_definitions()
+
+
+def test_another_project_of_the_environment_is_not_the_root_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ComponentTree.for_project(CHECKOUT).decl_load_context
+    monkeypatch.setenv("OD_PROJECT", str(tmp_path))
+    assert Project.of(context).root == tmp_path  # a folder of data
+    make_dg_project(tmp_path)
+    assert Project.of(context).root == CHECKOUT
+
+
+def test_a_child_of_a_code_server_marks_itself(make_project: Callable[[], TrialProject]) -> None:
+    project = make_project()
+    job = project.definitions(project.component()).resolve_job_def("trips_release")
+    with dg.instance_for_test() as instance:
+        run = instance.create_run_for_job(job)
+        child = multiprocessing.get_context("spawn").Process(target=mark, args=(instance.get_ref(), run.run_id))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        assert instance.get_run_by_id(run.run_id).tags[PROCESS_TAG].startswith(f"{child.pid}-")
+
+
+def mark(reference: Any, run: str) -> None:
+    with dg.DagsterInstance.from_ref(reference) as instance:
+        mark_process(instance, run)
+
+
+def test_the_ui_does_not_start_in_the_home_of_a_deployment(
+    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    assert refused("ui").startswith("OD-UI-HOME")
+
+
+@pytest.mark.parametrize("layout", ["src/team", "team"])
+def test_a_project_is_found_from_any_folder_in_it(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OD_PROJECT", raising=False)
+    (tmp_path / layout / "defs" / "deep").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "team"\n', encoding="utf-8")
+    monkeypatch.chdir(tmp_path / layout / "defs" / "deep")
+    assert current_project() == Project(tmp_path, tmp_path / layout / "defs", "team.definitions")
+
+
+def test_settings_of_dg_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "declared" / "own").mkdir(parents=True)
+    text = 'directory_type = "project"\n[project]\nroot_module = "team"\ndefs_module = "declared.own"\n'
+    (tmp_path / "dg.toml").write_text(text + 'code_location_target_module = "team.all"\n', encoding="utf-8")
+    assert project_at(tmp_path) == Project(tmp_path, tmp_path / "declared" / "own", "team.all")
+
+
+def test_a_project_without_its_package_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "absent_team"\n', encoding="utf-8")
+    with pytest.raises(OdError, match=r"OD-PROJECT-ABSENT.*absent_team\.defs"):
+        project_at(tmp_path)
+
+
+def test_no_project_anywhere_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OD_PROJECT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("od_assets.project.CHECKOUT", tmp_path)
+    with pytest.raises(OdError, match="OD-PROJECT-ABSENT"):
+        current_project()
+
+
+def test_declarations_are_found_in_folders_of_folders_but_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OD_PROJECT", str(tmp_path))
+    defs = make_dg_project(tmp_path)
+    for folder, kind in (("team_a/trips", "'od_assets.components.OdRelease' # flows"), ("team_b/flights", RELEASES[0])):
+        (defs / folder).mkdir(parents=True)
+        (defs / folder / "defs.yaml").write_text(f"type: {kind}\n", encoding="utf-8")
+    assert declared_releases() == ("flights", "trips")
+    assert declaration_file("trips") == defs / "team_a" / "trips" / "defs.yaml"
+    shutil.copytree(defs / "team_a" / "trips", defs / "team_b" / "trips")
+    with pytest.raises(OdError, match=r"trips is declared twice: in team_a/trips and team_b/trips"):
+        declaration_file("trips")
+
+
+def test_the_dagster_home_of_a_team_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    assert prepare_dagster_home() == home
+    assert [file.name for file in home.iterdir()] == ["dagster.yaml"]
+
+
+def test_declarations_may_name_variables_of_the_environment(
+    make_project: Callable[[], TrialProject], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    project = make_project()
+    monkeypatch.setenv("LAKE", str(tmp_path / "lake"))
+    attributes = ATTRIBUTES | {"trips": ATTRIBUTES["trips"] | {"files": "{{ env.LAKE }}/{period}.csv"}}
+    (project.defs / "trips").mkdir()
+    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": attributes})
+    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    (project.defs / "domains" / "trips.yaml").write_text("{name: trips, cap: {rho: 1, reason: a test}}\n")
+    assert declaration("trips").settings().records_path("2001-01") == tmp_path / "lake" / "2001-01.csv"
+    monkeypatch.delenv("LAKE")
+    with pytest.raises(OdError, match=r"OD-CONFIG: trips/defs\.yaml: trips\.files: .*LAKE is not set"):
+        declaration("trips")
+
+
+def test_this_repository_sets_its_executor_in_its_own_project_alone() -> None:
+    assert defs().executor is dg.in_process_executor
+    assert OdWarehouse.resolve_from_dict({}).build_defs(None).executor is None
+    assert project_at(CHECKOUT) == Project(CHECKOUT, CHECKOUT / "od_assets" / "defs", "od_assets.definitions")

@@ -1,0 +1,110 @@
+"""Databases of other versions of the software: older ones are continued, newer ones are refused unchanged."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.database import FORMAT, is_stored, stored_releases
+from tests.od_core.publication.examples import KEY, facts
+
+OLD = Path(__file__).with_name("database_0_1_0.sql").read_text(encoding="utf-8")
+LATER = ReleaseKey("commuters", "2001-07")
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A database with the release of June that version 0.1.0 made."""
+    database = tmp_path / "release.duckdb"
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(OLD)
+    return database
+
+
+@pytest.fixture(scope="module")
+def july():
+    """A release of July over the same areas."""
+    zones = pd.DataFrame([("n", "n1"), ("n", "n2"), ("s", "s1")], columns=["region", "zone"], dtype="str")
+    trips = pd.DataFrame({"origin": ["n1", "s1"], "destination": ["s1", "s1"], "trips": [120, 300]})
+    geography = Geography.from_frame(zones, ["region", "zone"])
+    unit = PrivacyUnit("trip", neighbours="bounded")
+    return release_flows(trips, geography, unit=unit, budget=Budget(epsilon=1, delta="1e-8"))
+
+
+def query(database, sql):
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_a_database_of_version_0_1_0_is_read_verified_and_continued(old, july):
+    before = open_release(old)
+    [(certificate,)] = query(old, "SELECT certificate FROM releases")
+    assert json.loads(certificate)["software"]["od-release"] == "0.1.0"
+    assert stored_releases(old) == [KEY]
+
+    FLOWS.store(old, july, LATER, facts(july, LATER))
+    assert query(old, "FROM format") == [(FORMAT,)]
+    assert stored_releases(old) == [KEY, LATER]
+    assert list(FLOWS.differing(old, july, LATER, facts(july, LATER))) == []
+
+    after = open_release(old, period="2001-06")
+    assert list(FLOWS.differing(old, after, KEY, json.loads(certificate))) == []
+    pd.testing.assert_frame_equal(after.flows, before.flows)
+    pd.testing.assert_frame_equal(after.measurements, before.measurements)
+    totals = query(
+        old, "SELECT trips FROM flows_by_level WHERE (origin, destination) = ('all', 'all') ORDER BY release"
+    )
+    assert totals == [(before.flows["trips"].sum(),), (july.flows["trips"].sum(),)]
+
+
+def test_a_database_of_a_newer_format_is_refused_unchanged(old, july):
+    FLOWS.store(old, july, LATER, facts(july, LATER))
+    with duckdb.connect(str(old)) as connection:
+        connection.execute("UPDATE format SET version = version + 1")
+    refuse_everywhere(
+        old, july, rf"release\.duckdb has format {FORMAT + 1}, .* reads up to format {FORMAT} .*od-release that"
+    )
+
+
+def test_a_file_of_a_newer_duckdb_is_refused_unchanged(old, july):
+    """And not called broken: the next step would be to remove it."""
+    content = bytearray(old.read_bytes())
+    assert content[8:12] == b"DUCK"
+    content[12:20] = struct.pack("<Q", 1 << 20)  # the version of the storage, in the first block of 4096 bytes
+    content[:8] = struct.pack("<Q", checksum(content[8:4096]))
+    old.write_bytes(content)
+    refuse_everywhere(old, july, "a newer version of DuckDB than .* version of DuckDB that wrote it")
+
+
+def checksum(block: bytes) -> int:
+    """DuckDB's checksum of a block."""
+    found = 5381
+    for (word,) in struct.iter_unpack("<Q", block):
+        found ^= word * 0xBF58476D1CE4E5B9 % 2**64
+    return found
+
+
+def refuse_everywhere(database, july, message):
+    """Refuse to open, to list, to verify and to store, by one code; and change nothing."""
+    content = database.read_bytes()
+    uses = (
+        lambda: open_release(database),
+        lambda: stored_releases(database),
+        lambda: is_stored(database, KEY),
+        lambda: list(FLOWS.differing(database, july, LATER, facts(july, LATER))),
+        lambda: FLOWS.store(database, july, LATER, facts(july, LATER)),
+    )
+    for use in uses:
+        with pytest.raises(OdError, match=message) as refused:
+            use()
+        assert refused.value.code == "OD-DATABASE-NEWER"
+    assert database.read_bytes() == content
+    assert [path.name for path in database.parent.iterdir()] == ["release.duckdb"]
