@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ import duckdb
 import pyarrow as pa
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
+from od_core.files.lock import locked
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease
@@ -47,6 +48,9 @@ _LOCK_SECONDS = 60.0
 
 _HELD = ("Could not set lock", "different configuration")
 """Messages of DuckDB for a file that another process, or another connection of this process, has open."""
+
+_DAMAGED = "Corrupt database file"
+"""Part of DuckDB's message for a file whose bytes do not match their checksums."""
 
 _OF_A_NEWER_DUCKDB = "created with a newer version of DuckDB"
 """Part of DuckDB's message for a file that it is too old to read."""
@@ -82,22 +86,67 @@ class Contents:
 
 
 def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
-    """Add a release that has passed its checks to the database, in one transaction.
+    """Add a release that has passed its checks to the database.
 
     If the database already has some tables of the release, their rows are compared, and only the missing tables are
     added.
 
+    The release is added to a copy, which then replaces the database in one step. DuckDB overwrites parts of its file in
+    place, and can no longer open the file if the process is killed in the middle of such a write.
+
     Raises:
-        OdError: the database has different numbers for the release; another process keeps it open for longer than a
-            minute; it is damaged; or a newer version of the software wrote it.
+        OdError: the database has different numbers for the release; another process writes to it for longer than a
+            minute; it is damaged; the disk is full; or a newer version of the software wrote it.
     """
-    with opened(database) as connection:
+
+    def write(copy: Path) -> None:
+        if database.exists():
+            shutil.copyfile(database, copy)
+        else:
+            copy.unlink()  # DuckDB refuses an empty file
+        _add(copy, key, contents)
+
+    make_folder(database.parent)
+    with locked(database.with_name(f".{database.name}.lock"), _locked(database.name), seconds=_LOCK_SECONDS):
+        for left_behind in database.parent.glob(f".{database.name}.*.tmp*"):  # by processes that died
+            left_behind.unlink()
+        with _closed_to_writers(database):
+            try:
+                write_durably(database, write, mode=PUBLIC_FILE_MODE)
+            except (OSError, duckdb.IOException, duckdb.FatalException, duckdb.TransactionException) as error:
+                if _DAMAGED in str(error):
+                    raise _broken(database.name) from None
+                raise OdError(
+                    "OD-DISK-WRITE",
+                    f"{database.name} cannot be written completely",
+                    next_step="free space on its disk, then run the release again, which draws no new noise",
+                    spent="nothing more was spent",
+                ) from None
+
+
+@contextmanager
+def _closed_to_writers(database: Path) -> Iterator[None]:
+    """Keep other programs from writing to the database while this context lasts. They may read it.
+
+    A write-ahead log beside the database holds rows that a program committed before it was killed. They are moved into
+    the database first.
+    """
+    if not database.exists():
+        yield
+        return
+    if database.with_name(f"{database.name}.wal").exists():
+        with opened(database) as connection:
+            connection.execute("CHECKPOINT")
+    with opened(database, read_only=True):
+        yield
+
+
+def _add(database: Path, key: ReleaseKey, contents: Contents) -> None:
+    """Add a release to a database that nothing else has open. Move all rows from the log into the file."""
+    with duckdb.connect(str(database), config=CLOSED) as connection:
         connection.execute("BEGIN TRANSACTION")
         connection.execute(_SHARED + contents.schema)
-        describe(connection)  # a hundred comments, ten times as fast in one transaction
-        connection.execute("COMMIT")
-        _close_to_others(database)
-        connection.execute("BEGIN TRANSACTION")
+        describe(connection)
         for geography in contents.geographies:
             _store_areas(connection, geography)
         if not _holds(connection, contents.facts_table, key):
@@ -112,7 +161,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
             if not _holds(connection, table, key):
                 _insert(connection, table, rows, key)
         connection.execute("COMMIT")
-        _into_the_file(connection, database)
+        connection.execute("CHECKPOINT")  # closing the database does the same, but hides an error
 
 
 def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
@@ -255,45 +304,49 @@ def _insert(
 
 @contextmanager
 def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Wait until no other process has the database open, then yield a connection to it.
-
-    A missing database is created, unless ``read_only``.
+    """Wait until no other program writes to the database, then yield a connection to it.
 
     Raises:
-        OdError: the file is damaged or cannot be written; a newer version of the software wrote it; or another process
-            or connection keeps it open for longer than a minute.
+        OdError: the file is missing, damaged or cannot be written; a newer version of the software wrote it; or another
+            program keeps it open for longer than a minute.
     """
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
-            while not (read_only or database.exists()):
-                _create(database)
             connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED)
             break
         except duckdb.Error as error:
             refuse_newer_duckdb(error, database.name)
             if not any(words in str(error) for words in _HELD):
-                raise OdError(
-                    "OD-DATABASE-BROKEN",
-                    f"{database.name} is not a release database or cannot be written",
-                    next_step="restore it, or remove it and run the releases again, which draws no new noise",
-                    spent="nothing more was spent",
-                ) from None
+                raise _broken(database.name) from None
             if time.monotonic() > deadline:
-                raise OdError(
-                    "OD-DATABASE-LOCKED",
-                    f"{database.name} is open in another process or elsewhere in this process",
-                    next_step=(
-                        "close the programs that have it open, then run the release again, which draws no new noise"
-                    ),
-                    spent="nothing more was spent",
-                ) from None
+                raise _locked(database.name) from None
             time.sleep(0.2)
     try:
         refuse_newer(connection, database.name)
         yield connection
+    except duckdb.IOException:  # a damaged part is met when its rows are read
+        raise _broken(database.name) from None
     finally:
         connection.close()
+
+
+def _broken(name: str) -> OdError:
+    return OdError(
+        "OD-DATABASE-BROKEN",
+        f"{name} is not a release database, is damaged, or cannot be written",
+        next_step="restore it, or remove it and run the releases again, which draws no new noise",
+        spent="nothing more was spent",
+    )
+
+
+def _locked(name: str) -> OdError:
+    return OdError(
+        "OD-DATABASE-LOCKED",
+        f"{name} is open in another process or elsewhere in this process",
+        next_step="close the programs that have it open, then run the release again, which draws no new noise",
+        spent="nothing more was spent",
+    )
 
 
 def refuse_newer(connection: duckdb.DuckDBPyConnection, name: str) -> None:
@@ -317,57 +370,3 @@ def _newer(message: str, software: str) -> OdError:
         next_step=f"use at least the version of {software} that wrote it, or restore the copy from before the upgrade",
         spent="nothing more was spent",
     )
-
-
-def _create(database: Path) -> None:
-    """Create an empty database under a temporary name, then link it to its own name.
-
-    If two processes create it at the same time, one of their files becomes the database, and the other is removed.
-
-    DuckDB writes a new file in several steps, and cannot open a file if one of them is missing. A process that died
-    between two steps would otherwise leave a file that blocks every later run.
-    """
-    make_folder(database.parent)
-    new = database.with_name(f".{database.name}.{os.getpid()}.new")
-    try:
-        duckdb.connect(str(new), config=CLOSED).close()
-        with suppress(FileExistsError, FileNotFoundError):  # another process was faster, and removed this file
-            duckdb.connect(str(new), read_only=True, config=CLOSED).close()  # closing hides errors: open it again
-            new.chmod(PUBLIC_FILE_MODE)
-            sync(new)
-            database.hardlink_to(new)
-            sync(database.parent)
-    finally:
-        for left_behind in database.parent.glob(f".{database.name}.*.new*"):  # also of processes that died
-            left_behind.unlink(missing_ok=True)
-
-
-def _into_the_file(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
-    """Move committed rows from the write-ahead log into the database file, because people copy only that file.
-
-    Closing the database moves them too, but hides an error and leaves the log beside the file.
-
-    Raises:
-        OdError: the rows cannot be moved.
-    """
-    try:
-        connection.execute("CHECKPOINT")
-    except duckdb.TransactionException:
-        return  # another connection of this process is writing, and moves the rows when it ends
-    except duckdb.Error:
-        raise OdError(
-            "OD-DISK-WRITE",
-            f"{database.name} cannot be written completely",
-            next_step="free space on its disk, then run the release again, which draws no new noise",
-            spent="nothing more was spent",
-        ) from None
-
-
-def _close_to_others(database: Path) -> None:
-    """Make the write-ahead log writable only by its owner, if there is a log.
-
-    DuckDB creates the log with the first commit and removes it at the end. After a crash, it copies the log into the
-    database when the database is next opened. With some umasks, everybody could write to the log before that.
-    """
-    with suppress(FileNotFoundError):
-        database.with_name(f"{database.name}.wal").chmod(PUBLIC_FILE_MODE)

@@ -12,14 +12,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.database import opened
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.trip_counts import count_trips
 from tests.od_core.ledger.ledger_rows import FLOWS, domain, small_plan
+from tests.od_core.publication.examples import KEY as EXAMPLE_KEY
+from tests.od_core.publication.examples import facts, release
 
 KEY = ReleaseKey("commuters", "2001-06")
 PLAN = small_plan()
@@ -67,8 +69,7 @@ def create_database(folder: Path, limit: int) -> None:
     """Die in the middle of DuckDB's first writes: the system kills a process whose file grows beyond the limit."""
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    with opened(folder / "public" / "release.duckdb"):
-        pass
+    FLOW_KIND.store(folder / "public" / "release.duckdb", release(), EXAMPLE_KEY, facts(release()))
 
 
 KINDS = {

@@ -171,7 +171,7 @@ static ssize_t put(int file, const char *data, size_t size, off_t offset, const 
             from = end ? status->st_size : lseek(file, 0, SEEK_CUR);
         }
         if (now == SHORT_ONCE && size > 1) size /= 2;
-        if (now == TEAR) size = size / 2 / 4096 * 4096; /* a page is written whole or not at all */
+        if (now == TEAR) size = size < 8192 ? 0 : count * 7 % (size / 4096) * 4096; /* a page is written whole or not at all */
         done = offset < 0 ? REAL(write)(file, data, size) : REAL(pwrite)(file, data, size, offset);
         if (done > 0) note("WRITE", status->st_ino, from, data, done, path, "");
         if (now == TEAR) die();

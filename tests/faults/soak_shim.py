@@ -14,7 +14,8 @@ SOURCE = Path(__file__).with_name("soak_shim.c")
 FAULTS = ("none", "kill", "tear", "eio", "dead", "full", "short")
 """What may befall an operation, in the numbers of the library.
 
-``kill``: the process ends before it. ``tear``: half of a write is made, in whole pages, and the process ends. ``eio``:
+``kill``: the process ends before it. ``tear``: some of the first pages of a write are made, how many depends on the
+number of the operation, and the process ends. ``eio``:
 it fails once with EIO; of ``close``, too. ``dead``: it and all later ones do. ``full``: it and all later ones that need
 room fail with ENOSPC. ``short``: half of a write is made, and its length returned.
 """

@@ -96,15 +96,15 @@ def ledger_locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def database_read(folder: Path) -> Iterator[None]:
-    """Somebody looks at the public database in a process of their own."""
+def database_written(folder: Path) -> Iterator[None]:
+    """Another program has the public database open for writing."""
     holder = str(Path(test_database.__file__).with_name("holder.py"))
-    command = [sys.executable, holder, str(folder / "release.duckdb")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "held\n"
+    command = [sys.executable, holder, str(folder / "release.duckdb"), "writing"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "held\n"
         yield
-        reader.communicate()
+        writer.communicate()
 
 
 def keep_a_backup(folder: Path) -> None:
@@ -215,13 +215,13 @@ def test_a_locked_ledger_is_waited_for_and_named(begun):
     assert_ends_well(begun, measured)
 
 
-def test_a_database_that_somebody_reads_is_waited_for_and_named(begun):
-    """What is to be measured is measured meanwhile; nothing of it is public before the reader is gone."""
+def test_a_database_that_somebody_writes_is_waited_for_and_named(begun):
+    """What is to be measured is measured meanwhile; nothing of it is public before the writer is gone."""
     with duckdb.connect(str(begun / "release.duckdb")) as connection:
         connection.execute(store._SHARED + database.SCHEMA)
     public = all_files(begun, "releases")
     for _ in range(2):
-        with database_read(begun), pytest.raises(OdError, match=r"OD-DATABASE-LOCKED: .*; next: close the programs"):
+        with database_written(begun), pytest.raises(OdError, match=r"OD-DATABASE-LOCKED: .*; next: close the programs"):
             publish(begun)
         assert all_files(begun, "releases") == public
         assert len(measurement_files(begun)) == 4

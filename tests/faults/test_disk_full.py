@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.ledger import Ledger
-from od_core.publication.database import opened
+from od_core.publication.database import is_stored
 from tests.faults.full_disk import KEY, PLAN, VALUES, begun
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, rows, states
+from tests.od_core.publication.examples import KEY as EXAMPLE_KEY
+from tests.od_core.publication.examples import facts, release
 
 FIRST = Fraction(3, 70)
 
@@ -61,16 +64,17 @@ def test_nothing_is_drawn_that_the_ledger_cannot_write_down(tmp_path, ledger, st
     assert rows(ledger.path)[: len(history)] == history
 
 
-@pytest.mark.parametrize("limit", [0, 5_000, 10_000])
+@pytest.mark.parametrize("limit", [0, 5_000, 10_000, 1_000_000])
 def test_a_process_killed_while_it_makes_the_database_blocks_none_after_it(tmp_path, started, limit):
-    """DuckDB writes a new file in steps, and opens none in which one is missing: it is made beside its place."""
+    """DuckDB writes a file in steps, and opens none in which one is missing: it is made beside its place."""
     process = started("full_disk", "database", tmp_path, limit)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGXFSZ, errors
-    for _ in range(2):
-        with opened(tmp_path / "public" / "release.duckdb") as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS numbers (number BIGINT)")
-    assert [path.name for path in (tmp_path / "public").iterdir()] == ["release.duckdb"]
+    database = tmp_path / "public" / "release.duckdb"
+    assert not database.exists()
+    FLOW_KIND.store(database, release(), EXAMPLE_KEY, facts(release()))
+    assert is_stored(database, EXAMPLE_KEY)
+    assert {path.name for path in database.parent.iterdir()} == {database.name, f".{database.name}.lock"}
 
 
 def test_a_full_disk_is_not_blamed_on_the_records(tmp_path, started):

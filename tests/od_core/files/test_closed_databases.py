@@ -176,7 +176,7 @@ def test_the_public_database_is_written_and_read_behind_closed_doors(tmp_path, p
     FLOW_KIND.store(database, release(), KEY, facts(release()))
     assert is_stored(database, KEY)
     pd.testing.assert_frame_equal(open_release(database).flows, release().flows)
-    assert probes == [[]] * 6
+    assert probes == [[]] * 5
 
 
 def test_a_table_that_reads_other_files_is_no_release(tmp_path):

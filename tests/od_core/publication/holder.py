@@ -1,4 +1,4 @@
-"""A reader in a process of its own: it holds a DuckDB file until its standard input ends."""
+"""A program that has a release database open, for reading or for writing, until its standard input ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import sys
 import duckdb
 
 if __name__ == "__main__":
-    with duckdb.connect(sys.argv[1], read_only=True) as connection:
-        connection.execute("SELECT count(*) FROM releases")
+    database, how = sys.argv[1:]
+    with duckdb.connect(database, read_only=how == "reading") as connection:
+        if how == "writing":
+            connection.execute("CREATE TABLE IF NOT EXISTS notes (note VARCHAR); INSERT INTO notes VALUES ('a note')")
         print("held", flush=True)
         sys.stdin.read()
+        print(connection.execute("SELECT count(*) FROM releases").fetchall()[0][0])

@@ -7,6 +7,8 @@ import math
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 
@@ -45,12 +47,12 @@ def shelf(tmp_path_factory):
 
 @pytest.mark.parametrize("room", [200_000, 1_500_000])
 def test_a_disk_that_refuses_a_part_of_the_database_is_told_of(tmp_path, room):
-    """What was committed is kept in the log; but the file alone, as people copy it, would lack the release."""
+    """Nothing is left behind, and the release is stored once there is room."""
     database = tmp_path / "release.duckdb"
     with pytest.raises(OdError, match="OD-DISK-WRITE"), room_for(room):
         FLOWS.store(database, release(), KEY, facts(release()))
     FLOWS.store(database, release(), KEY, facts(release()))
-    assert [path.name for path in tmp_path.iterdir()] == ["release.duckdb"]
+    assert {path.name for path in tmp_path.iterdir()} == {"release.duckdb", ".release.duckdb.lock"}
     assert len(contents(database)["releases"]) == 1
 
 
@@ -119,28 +121,87 @@ def test_what_is_no_database_is_refused_without_waiting_for_it(tmp_path, monkeyp
     assert database.read_bytes() == b"no database" * 5000
 
 
-def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
-    """First for longer than the writer waits, then for less; a refused store changes nothing."""
+@pytest.fixture
+def holder():
+    """Start a program that has a database open, for reading or for writing, until its standard input is closed."""
+    with ExitStack() as running:
+
+        def start(database, how):
+            command = [sys.executable, str(Path(__file__).with_name("holder.py")), str(database), how]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            running.enter_context(process)
+            assert process.stdout.readline() == "held\n"
+            return process
+
+        yield start
+
+
+def test_a_reader_keeps_what_it_reads_and_keeps_no_writer_waiting(tmp_path, holder, monkeypatch):
+    monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.5)
+    database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)
+    FLOWS.store(database, release(), KEY, facts(release()))
+    reader = holder(database, "reading")
+    FLOWS.store(database, release(), second, facts(release(), second))
+    assert reader.communicate()[0] == "1\n"
+    assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
+
+
+def test_a_writer_that_holds_the_file_is_waited_for(tmp_path, holder, monkeypatch):
+    """First for longer than the store waits, then for less; a refused store changes nothing."""
+    database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)
+    FLOWS.store(database, release(), KEY, facts(release()))
+    before = database.read_bytes()
+    writer = holder(database, "writing")
+    monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.5)
+    with pytest.raises(OdError) as refused:
+        FLOWS.store(database, release(), second, facts(release(), second))
+    assert refused.value.code == "OD-DATABASE-LOCKED"
+    assert "release.duckdb is open in another process" in refused.value.message
+    assert database.read_bytes() == before
+
+    monkeypatch.setattr(store_module, "_LOCK_SECONDS", 30.0)
+    letting_go = threading.Timer(0.6, writer.stdin.close)
+    letting_go.start()
+    FLOWS.store(database, release(), second, facts(release(), second))
+    letting_go.join()
+    assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
+
+
+def test_rows_that_a_killed_program_left_in_the_log_stay(tmp_path, holder):
+    """A database that an earlier version wrote may have a log beside it, which nothing but DuckDB may remove."""
+    database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)
+    FLOWS.store(database, release(), KEY, facts(release()))
+    writer = holder(database, "writing")
+    writer.kill()
+    writer.wait()
+    assert database.with_name("release.duckdb.wal").stat().st_size > 0
+    FLOWS.store(database, release(), second, facts(release(), second))
+    assert not database.with_name("release.duckdb.wal").exists()
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert connection.execute("FROM notes").fetchall() == [("a note",)]
+    assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
+
+
+def test_stores_at_once_all_arrive(tmp_path):
+    """In threads of one process; each replaces the whole database."""
+    database, keys = tmp_path / "release.duckdb", [ReleaseKey("commuters", "2001-06", number) for number in range(1, 7)]
+    with ThreadPoolExecutor(3) as threads:
+        for _ in threads.map(lambda key: FLOWS.store(database, release(), key, facts(release(), key)), keys):
+            pass
+    assert {row[0] for row in contents(database)["releases"]} == set(map(str, keys))
+
+
+def test_a_damaged_database_is_called_broken_where_its_rows_are_met(tmp_path):
     database = tmp_path / "release.duckdb"
     FLOWS.store(database, release(), KEY, facts(release()))
-    before, second = contents(database), ReleaseKey("commuters", "2001-06", 2)
-    command = [sys.executable, str(Path(__file__).with_name("holder.py")), str(database)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout.readline() == "held\n"
-        monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.5)
-        with pytest.raises(OdError) as refused:
-            FLOWS.store(database, release(), second, facts(release(), second))
-        assert refused.value.code == "OD-DATABASE-LOCKED"
-        assert "release.duckdb is open in another process" in refused.value.message
-        assert contents(database) == before
-
-        monkeypatch.setattr(store_module, "_LOCK_SECONDS", 30.0)
-        letting_go = threading.Timer(0.6, reader.stdin.close)
-        letting_go.start()
-        FLOWS.store(database, release(), second, facts(release(), second))
-        letting_go.join()
-        assert reader.wait(timeout=300) == 0
-    assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
+    with database.open("r+b") as file:
+        for block in range(12_288, database.stat().st_size, 262_144):
+            file.seek(block + 100)
+            file.write(b"damage")
+    with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
+        FLOWS.store(database, release(), KEY, facts(release()))
+    with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
+        store_module.is_stored(database, KEY)
 
 
 def test_a_release_without_intervals_has_none_in_the_database(tmp_path):

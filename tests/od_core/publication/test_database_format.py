@@ -107,4 +107,4 @@ def refuse_everywhere(database, july, message):
             use()
         assert refused.value.code == "OD-DATABASE-NEWER"
     assert database.read_bytes() == content
-    assert [path.name for path in database.parent.iterdir()] == ["release.duckdb"]
+    assert {path.name for path in database.parent.iterdir()} == {"release.duckdb", ".release.duckdb.lock"}
