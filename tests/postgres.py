@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -86,12 +87,19 @@ class Server:
     def address(self, database: str, role: str = WRITER) -> str:
         return f"postgresql://{role}@/{database}?host={self.folder}"
 
-    def new_ledger(self, folder: Path) -> str:
-        """Create a ledger, name it in the folder, and return its address."""
+    def new_ledger(self, folder: Path, like: Path | None = None) -> str:
+        """Create an empty ledger, or a copy of that of another folder; name it in the folder, return its address."""
         name = f"ledger_{next(self._numbers)}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE ledger")
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {'ledger' if like is None else self._database(like)}")
         (folder / POINTER).write_text(self.address(name), encoding="utf-8")
         return self.address(name)
+
+    def drop_ledger(self, folder: Path) -> None:
+        """Remove the ledger of a folder, and end sessions that killed processes left."""
+        self._execute(f"DROP DATABASE {self._database(folder)} WITH (FORCE)")
+
+    def _database(self, folder: Path) -> str:
+        return urlsplit((folder / POINTER).read_text(encoding="utf-8")).path.removeprefix("/")
 
     def start(self) -> None:
         settings = f"-k {self.folder} -c listen_addresses= -c fsync=off -c full_page_writes=off -c max_connections=50"
@@ -119,19 +127,26 @@ class Server:
             connection.execute(statement.encode())
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    """A server for the tests of one worker. Its folder is below /tmp, where the server's own user can reach it."""
-    found = programs()
-    if found is None:
-        pytest.skip("needs PostgreSQL (Debian: postgresql)")
+@contextmanager
+def started(programs: Path) -> Iterator[Server]:
+    """A server with its files below /tmp, where the server's own user can reach them."""
     folder = Path(tempfile.mkdtemp(prefix="od-postgres-", dir="/tmp"))  # TMPDIR may be closed to that user
     try:
-        server = Server(folder, found)
+        server = Server(folder, programs)
         yield server
         server.stop()
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A server for the tests of one worker."""
+    found = programs()
+    if found is None:
+        pytest.skip("needs PostgreSQL (Debian: postgresql)")
+    with started(found) as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -14,11 +14,12 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tests.faults import soak_shim
@@ -40,6 +41,7 @@ def asked(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of releases, in turn; all if left out"
     )
+    parser.add_argument("--server", action="store_true", help="ledgers in PostgreSQL, in place of SQLite files")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="repeat trials by their names")
     return parser.parse_args(arguments)
 
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def preloaded(module: Sequence[str], **options: bool) -> subprocess.CompletedProcess[str]:
     """Run a module of this folder, given with its arguments, with the library before all others."""
-    with tempfile.TemporaryDirectory(prefix="od-soak-") as name:
+    with TemporaryDirectory(prefix="od-soak-") as name:
         library = soak_shim.build(Path(name))
         environment = os.environ | {"LD_PRELOAD": str(library), "OD_THREADS": "1"}  # one order of operations
         command = [sys.executable, "-m", *module]
@@ -66,16 +68,23 @@ def preloaded(module: Sequence[str], **options: bool) -> subprocess.CompletedPro
 
 def soaked(options: argparse.Namespace) -> int:
     """Run all trials, and print what came of them."""
+    from tests import postgres
     from tests.faults.soak_trials import Soak, Trial
 
+    programs = postgres.programs() if options.server else None
+    if options.server and programs is None:
+        print("no soak: it needs PostgreSQL")
+        return 2
     del os.environ["LD_PRELOAD"]  # noise workers are not watched: they write no file
     begun, memory = time.monotonic(), Path("/dev/shm")  # noqa: S108  # a file system, below which a folder is made
     named = [Trial.named(text) for text in options.only]
     options.kinds = sorted({trial.start.kind for trial in named}) or options.kinds
     summary = {row: Counter[str]() for row in ROWS}
     ended, violations = Counter[str](), 0
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="od-soak-") as name:
-        soak = Soak(Path(name), options.kinds)
+    with ExitStack() as stack:
+        name = stack.enter_context(TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="od-soak-"))
+        server = stack.enter_context(postgres.started(programs)) if programs else None
+        soak = Soak(Path(name), options.kinds, server)
         trials = named if options.only else chosen(soak, options)
         for trial in until_interrupted(trials):
             outcome = soak.trial(trial)

@@ -42,6 +42,7 @@ from od_core.records.trip_counts import count_trips
 from od_core.stops import release_stops
 from od_core.stops.publishing import STOPS
 from tests.faults.soak_shim import mark
+from tests.od_core.ledger.ledger_rows import ledger_at
 
 UNIT = PrivacyUnit("trip", "bounded")
 EARLIER, PERIOD = "2001-05", "2001-06"
@@ -119,7 +120,7 @@ RELEASES: dict[str, tuple[Callable[[Ledger, ReleaseKey, str], Any], Any]] = {
 def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Published:
     """Measure and publish a release below a folder, or what is left to do of it."""
     released, published_as = RELEASES[kind]
-    ledger, key = Ledger(root / "ledger.sqlite"), ReleaseKey(kind, period)
+    ledger, key = ledger_at(root / "ledger.sqlite"), ReleaseKey(kind, period)
     ledger.declare(PrivacyDomain(kind, UNIT, Cap(rho=Fraction(10**6)), "a table and any number of lost draws"))
     release = released(ledger, key, noise)
     place = published_place(root, kind, period, ledger)

@@ -17,7 +17,6 @@ import random
 import re
 import shutil
 import signal
-import sqlite3
 import sys
 import tempfile
 import traceback
@@ -25,14 +24,12 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import duckdb
 
 from od_core.errors import OdError
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import faulty_files
 from od_core.publication.database import CLOSED
@@ -40,6 +37,8 @@ from od_core.published.verification import verify_release
 from tests.faults.soak_models import MODELS, Disk, kept_by_cut
 from tests.faults.soak_releases import EARLIER, PERIOD, RELEASES, marked, publish, published_place
 from tests.faults.soak_shim import FAULTS, Operation, arm, operations
+from tests.od_core.ledger.ledger_rows import ledger_at, rows
+from tests.postgres import Server
 
 RUNS = 2
 """How often an operator runs a release again before it must be published."""
@@ -135,13 +134,9 @@ class Undisturbed:
 
     Attributes:
         made: its operations.
-        before: the folder before the first of them.
-        public: bytes of its public files.
     """
 
     made: list[Operation]
-    before: Disk
-    public: dict[str, bytes]
 
 
 class Soak:
@@ -150,14 +145,17 @@ class Soak:
     Args:
         folder: an empty one; in memory it is fastest, since no disk is tested.
         kinds: of releases that are tried.
+        server: that has the ledgers; None for SQLite files in the folders.
     """
 
-    def __init__(self, folder: Path, kinds: Sequence[str]) -> None:
-        self._folder = folder.resolve()
+    def __init__(self, folder: Path, kinds: Sequence[str], server: Server | None = None) -> None:
+        self._folder, self._server = folder.resolve(), server
         self._undisturbed: dict[Start, Undisturbed] = {}
         self._earlier: dict[str, dict[str, object]] = {}
         for kind in dict.fromkeys(kinds):  # compiles and loads what the children share
             (self._folder / kind).mkdir()
+            if server:
+                server.new_ledger(self._folder / kind)
             verify_release(publish(self._folder / kind, kind, "table", EARLIER))
             self._earlier[kind] = _rows_of(self._folder / kind / "release.duckdb", str(ReleaseKey(kind, EARLIER)))
         gc.freeze()  # children look at what they collect, and each page that they touch is copied
@@ -167,7 +165,7 @@ class Soak:
         """The run of a start that nothing disturbs. Raises RuntimeError where the log does not give its files."""
         if start not in self._undisturbed:
             root, log = self._begun(start)
-            before, now = Disk(root), Disk(root)
+            now = Disk(root)
             ended = self._run(start, root, log, f"{start}", "none", 0)
             made = list(operations(log, root))
             now.apply(made)
@@ -175,7 +173,7 @@ class Soak:
                 f"{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()
             }:
                 raise RuntimeError(f"{start}: {ended}, or operations are missing from the log")
-            self._undisturbed[start] = Undisturbed(made, before, public_files(root))
+            self._undisturbed[start] = Undisturbed(made)
         return self._undisturbed[start]
 
     def trial(self, trial: Trial) -> Outcome:
@@ -189,6 +187,8 @@ class Soak:
             _count(root, trial.start.kind, made, outcome)
             return outcome
         finally:
+            if self._server:
+                self._server.drop_ledger(root)
             shutil.rmtree(root.parent)
 
     def _disturbed(self, trial: Trial, root: Path, log: Path) -> tuple[Outcome, Runs, Shown]:
@@ -202,19 +202,19 @@ class Soak:
         return outcome, runs, {}
 
     def _cut(self, trial: Trial, root: Path, log: Path) -> tuple[Outcome, Runs, Shown]:
-        """Make what a power cut leaves, of the first run, or of one that takes up another fault."""
+        """Make what a power cut leaves, of the first run, or of one that takes up another fault.
+
+        A server of ledgers is another machine, and loses nothing: a run that is killed after the last operation before
+        the cut leaves it as it is then.
+        """
         *before_cut, (model, cut) = trial.faults
-        undisturbed = self.undisturbed(trial.start)
-        before, made, public, outcome = deepcopy(undisturbed.before), [], undisturbed.public, Outcome()
+        before, made, outcome = Disk(root), [], Outcome()
         if before_cut:
-            before = Disk(root)
             outcome, (made,), _ = self._disturbed(replace(trial, faults=tuple(before_cut)), root, log)
-            self._run(trial.start, root, log, f"{trial} again", "none", 0)
-            last, public = list(operations(log, root)), public_files(root)
-            log.unlink()
-        else:
-            last = undisturbed.made
-        made = made + [done for done in last if done.number <= cut]
+        self._run(trial.start, root, log, f"{trial} last", "kill", cut + 1)
+        made = made + [done for done in operations(log, root) if done.number <= cut]
+        public = public_files(root)
+        log.unlink()
         chance = random.Random(f"{trial}")  # noqa: S311  # to be repeated
         before.apply(kept_by_cut(made, chance, model))
         shutil.rmtree(root)
@@ -229,10 +229,13 @@ class Soak:
         """A folder in which a start is about to be run, and the place of the log."""
         above = Path(tempfile.mkdtemp(dir=self._folder))
         root = above / "root"
-        if start.begin == "later":
-            shutil.copytree(self._folder / start.kind, root)
+        earlier = self._folder / start.kind if start.begin == "later" else None
+        if earlier:
+            shutil.copytree(earlier, root)
         else:
             root.mkdir()
+        if self._server:
+            self._server.new_ledger(root, like=earlier)
         return root, above / "log"
 
     def _run(self, start: Start, root: Path, log: Path, seed: str, fault: str, at: int) -> str:
@@ -270,7 +273,7 @@ class Soak:
             if len(errors) == RUNS:
                 violations.append(f"running again does not end it: {errors[-1]}")
             else:
-                place = published_place(root, start.kind, PERIOD, Ledger(root / "ledger.sqlite"))
+                place = published_place(root, start.kind, PERIOD, ledger_at(root / "ledger.sqlite"))
                 violations += [f"{found.part}: {found.fault}" for found in verify_release(place) if found.fault]
                 now = public_files(root)
                 violations += [f"{name} was public, and is another" for name in seen if now.get(name) != seen[name]]
@@ -353,9 +356,8 @@ def _count(root: Path, kind: str, runs: Sequence[Sequence[Operation]], outcome: 
                 draws[done.path.removeprefix("draw ")] += 1
             if done.kind == "MARK" and done.path in ("noise", "bits") and place != "draw":
                 outcome.violations.append("noise was drawn outside of any draw")
-    with closing(sqlite3.connect(root / "ledger.sqlite")) as ledger:
-        query = "SELECT level, count(*) FROM entries WHERE kind = 'RESERVED' AND release = ? GROUP BY level"
-        charges = dict(ledger.execute(query, [str(ReleaseKey(kind, PERIOD))]).fetchall())
+    entries, release = rows(root / "ledger.sqlite"), str(ReleaseKey(kind, PERIOD))
+    charges = Counter(row["level"] for row in entries if (row["kind"], row["release"]) == ("RESERVED", release))
     most: dict[int, int] = {}
     for name, number in draws.items():
         level = int(name.partition(".")[0])

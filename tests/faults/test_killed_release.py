@@ -15,8 +15,9 @@ import dagster as dg
 import pytest
 
 from od_core import open_release
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from tests.od_core.ledger.ledger_rows import ledger_at
+from tests.postgres import server_of
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = ReleaseKey("us_flights", "2001-03", 1)
@@ -24,8 +25,9 @@ RUN = [sys.executable, "-m", "od_assets.cli", "run", "us_flights", "--period", K
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return {**os.environ, "OD_VAR": str(tmp_path), "OD_PROJECT": str(ROOT)}
+def environment(engine: str, tmp_path: Path) -> dict[str, str]:
+    ledger = {"OD_LEDGER": address} if (address := server_of(tmp_path / "ledger.sqlite")) else {}
+    return {**os.environ, **ledger, "OD_VAR": str(tmp_path), "OD_PROJECT": str(ROOT)}
 
 
 def finished(environment: dict[str, str]) -> dict[str, object]:
@@ -62,7 +64,7 @@ def test_a_release_killed_three_times_is_resumed(tmp_path: Path, environment: di
     facts = finished(environment)
     assert {name: (folder / name).read_bytes() for name in before} == before
     release = open_release(tmp_path / "releases" / str(KEY))
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = ledger_at(tmp_path / "ledger.sqlite")
     lost = [step.level for step in release.plan.steps if ledger.draws(KEY, step.level) > 1]
     assert len(lost) <= 1  # at most the level that was being drawn when the process died
     expected = sum((step.rho for step in release.plan.steps if step.level in lost), start=release.plan.spent.rho)
@@ -80,6 +82,6 @@ def test_two_runs_at_once_draw_once(tmp_path: Path, environment: dict[str, str])
     ]
     outcomes = [run.communicate(timeout=300) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outcomes
-    release = open_release(tmp_path / "release.duckdb")
-    assert Ledger(tmp_path / "ledger.sqlite").balance("us_flights", KEY.period).spent == release.plan.spent.rho
-    assert all(Ledger(tmp_path / "ledger.sqlite").draws(KEY, step.level) == 1 for step in release.plan.steps)
+    release, ledger = open_release(tmp_path / "release.duckdb"), ledger_at(tmp_path / "ledger.sqlite")
+    assert ledger.balance("us_flights", KEY.period).spent == release.plan.spent.rho
+    assert all(ledger.draws(KEY, step.level) == 1 for step in release.plan.steps)

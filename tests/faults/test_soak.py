@@ -11,6 +11,7 @@ from tests.faults import soak_shim
 from tests.faults.soak import preloaded
 from tests.faults.soak_models import Disk, kept_by_cut
 from tests.faults.soak_shim import Operation
+from tests.postgres import programs
 
 KINDS = [*["stops", "group_sizes"] * 4, "flows", "parts"]
 """In turn: the small ones more often, since a trial of the others takes twice as long."""
@@ -19,8 +20,12 @@ compiled = pytest.mark.skipif(soak_shim.compiler() is None, reason="needs Linux 
 
 
 @compiled
-def test_a_hundred_faults_damage_nothing_and_are_ended_by_running_again():
-    options = ["--kills", "40", "--errors", "30", "--cuts", "30", "--seed", "7", "--kinds", *KINDS]
+@pytest.mark.parametrize("trials", [(30, 25, 25), (8, 4, 8, "--server")], ids=["sqlite", "postgresql"])
+def test_a_hundred_faults_damage_nothing_and_are_ended_by_running_again(trials):
+    if "--server" in trials and programs() is None:
+        pytest.skip("needs PostgreSQL (Debian: postgresql)")
+    kills, errors, cuts, *server = map(str, trials)
+    options = ["--kills", kills, "--errors", errors, "--cuts", cuts, *server, "--seed", "7", "--kinds", *KINDS]
     done = preloaded(["tests.faults.soak", *options], capture_output=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 

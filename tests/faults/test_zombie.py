@@ -10,6 +10,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from od_core.flows.bands import Bands
 from od_core.flows.estimation.top_down import published_root, run_levels
 from od_core.flows.mechanisms import InfTDARefined
@@ -29,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 LEVEL, PART = 5, 1
 
 
+@pytest.mark.usefixtures("engine")
 def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
     flows = small_italy()
     plan = plan_of(flows, Bands((4,), 6_000), mechanism=InfTDARefined(keep_all_cap=0))

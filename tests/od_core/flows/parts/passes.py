@@ -29,6 +29,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.records.trip_counts import TripCounts
+from tests.od_core.ledger.ledger_rows import ledger_at
 
 KEY = ReleaseKey("parts", "2001-01")
 NOISE = NodeNoise(20010101)
@@ -58,7 +59,7 @@ def kept_counts(store: Store, trips: TripCounts, *, files: int = 3) -> CountFile
 
 
 def ledger_in(folder: Path, plan: ReleasePlan, cap: Fraction = Fraction(10**6)) -> Ledger:
-    ledger = Ledger(folder / "ledger.sqlite")
+    ledger = ledger_at(folder / "ledger.sqlite")
     ledger.declare(PrivacyDomain("parts", plan.unit, Cap(rho=cap), "a test"))
     return ledger
 
