@@ -5,8 +5,8 @@ from pathlib import Path
 
 import dagster as dg
 
-# Dagster warns whenever it resolves a job (docs/decisions/0002-dagster.md).
-warnings.filterwarnings("ignore", "Parameter `owners` of", dg.BetaWarning)
+# Dagster warns whenever it resolves a job or a check (docs/decisions/0002-dagster.md).
+warnings.filterwarnings("ignore", "Parameter `(owners|execution_type)` of", dg.BetaWarning)
 
 # Great Expectations imports PySpark if it is installed; no pandas data frame is passed to PySpark here.
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -27,6 +29,21 @@ app = typer.Typer(
 for command in (plan, forecast, init, run, status, verify, doctor, compare, compare_mechanisms, contract, ui):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"od-release {version('od-release')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
+) -> None:
+    """Handle the options that stand before a command. The help text is that of ``app``."""
 
 
 def main() -> None:

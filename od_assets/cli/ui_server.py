@@ -130,7 +130,7 @@ def _code_location(project: Project) -> WorkspaceLoadTarget:
 
 @contextmanager
 def _daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace)]
+    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", _LOG_LEVEL]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # this Python itself
     try:
         yield process

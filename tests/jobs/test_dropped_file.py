@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
 
@@ -60,10 +62,21 @@ def log(project: Path) -> Iterator[Path]:
         yield said
 
 
+def said_by_sensors(home: Path) -> set[str | None]:
+    """Why sensors released nothing, as the page of each says it."""
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        ticks = [
+            instance.get_ticks(one.instigator_origin_id, one.selector_id) for one in instance.all_instigator_state()
+        ]
+    return {tick.skip_reason for of_one in ticks for tick in of_one}
+
+
 def test_a_month_is_waited_for_and_released_once_its_file_is_there(project: Path, log: Path) -> None:
-    wait_until(
-        lambda: "trips/2001-01/r1 is waiting: there is no file 2001-01.csv" in log.read_text(encoding="utf-8"), log
-    )
+    """What waits is said on the sensor's page; the terminal shows the address, and nothing of idle sensors."""
+    waits = "trips/2001-01/r1 is waiting: there is no file 2001-01.csv"
+    wait_until(lambda: waits in said_by_sensors(project / "var" / "dagster"), log)
+    address = r"The Dagster UI runs until this command ends: http://localhost:\d+/\?token=\S+\n"
+    assert re.fullmatch(address, log.read_text(encoding="utf-8"))
     records().to_csv(project / "2001-01.csv", index=False)
     certificate = project / "var" / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
     wait_until(certificate.exists, log)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
     leaf, first = (Fraction(plan["steps"][k]["rho"]) for k in (-1, 0))
     assert first / leaf == (1 - Fraction(1, 5)) / Fraction(3, 2)  # the largest number of divisions of a region is 5
     assert not list(tmp_path.iterdir())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"od-release {version('od-release')}\n")
 
 
 def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
