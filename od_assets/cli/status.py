@@ -1,4 +1,4 @@
-"""The command ``od-release status``: print the state of every declared release and period."""
+"""The command ``od-release status``: print the state of every release and period."""
 
 from __future__ import annotations
 
@@ -9,16 +9,36 @@ import typer
 
 from od_assets.cli.options import Json
 from od_assets.cli.printing import print_frame
+from od_assets.terminal import printable
+from od_core.errors import OdError
+from od_core.ledger.release_key import ReleaseKey
 
 
 def status(as_json: Json = False) -> None:
-    """Print the state, the measured levels, and the spent and remaining rho of every declared release and period."""
+    """Print the state, the measured levels and the spent rho of every release, and what its data set has left.
+
+    Published releases that are no longer declared are listed, too. If a declaration has a fault, the others are printed
+    all the same, and the exit code is 2.
+    """
     from od_assets.components.declarations import declaration
-    from od_assets.runs.run_period import period_status  # Dagster takes half a second to import
+    from od_assets.resources.warehouse import Warehouse
+    from od_assets.runs.run_period import period_status, release_status  # Dagster takes half a second to import
     from od_assets.series.declared_names import declared_releases
 
-    rows = [row for name in declared_releases() for row in period_status(declaration(name))]
+    rows, faults = [], []
+    for name in declared_releases():
+        try:
+            rows += period_status(declaration(name))
+        except OdError as error:
+            faults.append(error)
+    ledger, listed = Warehouse().ledger, {row["release"] for row in rows}
+    rows += [release_status(ledger, key) for key in ledger.published() if str(key) not in listed]
+    rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
         print_frame("Releases", pd.DataFrame(rows))
+    for fault in faults:
+        typer.echo(printable(str(fault)), err=True)
+    if faults:
+        raise typer.Exit(2)

@@ -11,15 +11,18 @@ import dagster as dg
 import yaml
 from pydantic import ValidationError
 
+from od_assets import components
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.section import Section, first_fault, is_switch
 from od_assets.components.series import Series
 from od_assets.project import current_project
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.declared_names import (
+    COMPARISON,
     RELEASES,
     component_type,
     declaration_file,
+    declaration_files,
     declared_comparisons,
     declared_releases,
 )
@@ -66,13 +69,41 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
     """
     where = f"{path.parent.name}/{path.name}"
     try:
-        attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
+        [documents] = _documents(path)
+        attributes = documents["attributes"]
+    except (KeyError, TypeError, ValueError):
+        raise _no_attributes(where) from None
+    return declared_by(attributes, component, where)
+
+
+def _documents(path: Path) -> list[Any]:
+    """Return the YAML documents of a declaration. Raises OdError, with the line, if they cannot be parsed."""
+    where = f"{path.parent.name}/{path.name}"
+    try:
+        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         raise _fault(f"{where} is not valid YAML{'' if mark is None else f' (line {mark.line + 1})'}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
         raise _no_attributes(where) from None
-    return declared_by(attributes, component, where)
+
+
+def _refuse_broken_declarations() -> None:
+    """Raise OdError if a declaration of the project cannot be parsed, or does not fit a component of this package."""
+    for path in declaration_files():
+        where = f"{path.parent.name}/{path.name}"
+        for document in _documents(path):
+            stated = document.get("type") if isinstance(document, dict) else None
+            package, _, name = str(stated).rpartition(".")
+            if not isinstance(stated, str) or not name:
+                raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
+            if package == components.__name__ and name not in components.__all__:
+                known = nearest_known(name, tuple(components.__all__))
+                raise _fault(f"{where}: type: there is no component {stated} ({known})")
+        if component_type(path) in SERIES:
+            declaration(path.parent.name)
+        elif component_type(path) == COMPARISON:
+            comparison(path.parent.name)
 
 
 def declared_by(attributes: dict[str, Any], component: type[Declared], where: str) -> Declared:
@@ -108,6 +139,7 @@ def load_definitions() -> dg.Definitions:
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
+        _refuse_broken_declarations()
         raise unloadable(f"{type(error).__name__}: {error}") from None
     if not isinstance(definitions, dg.Definitions):
         raise unloadable(f"{project.module} has no definitions named defs")

@@ -25,7 +25,9 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.progress import Tell, followed
 from od_core.errors import OdError
 from od_core.ledger.entries import DRAWING, MEASURED
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.lock import exclusive
+from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
@@ -141,32 +143,38 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
 
 
 def period_status(component: Series) -> list[dict[str, Any]]:
-    """Return one row for every ended period of a series: state, measured levels, and rho spent and remaining."""
-    settings, warehouse = component.settings(), Warehouse()
-    ledger = warehouse.ledger
+    """Return the :func:`release_status` of every ended period of a series."""
+    settings, ledger = component.settings(), Warehouse().ledger
     rows = []
     for period in settings.periods.ended():
-        key = settings.key(period.text)
-        kinds = ledger.level_kinds(key)
         try:
-            balance = ledger.balance(settings.domain.name, period.text)
-            cap, spent = balance.cap, balance.spent
+            left = ledger.balance(settings.domain.name, period.text).left
         except OdError:  # the first release declares the domain in the ledger
-            cap, spent = settings.domain.cap.allowed_rho(), Fraction(0)
+            left = settings.domain.cap.allowed_rho()
+        row = release_status(ledger, settings.key(period.text), left)
         waits = arrival(settings, period).waits
-        state = "published" if ledger.is_published(key) else "begun" if kinds else "waits" if waits else "not begun"
-        rows.append(
-            {
-                "release": str(key),
-                "state": state,
-                "waits_for": waits if state == "waits" else None,
-                "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds)}" if kinds else "none",
-                "interrupted_levels": kinds.count(DRAWING),
-                "rho_spent": float(spent),
-                "rho_left": float(cap - spent),
-            }
-        )
+        rows.append(row | {"state": "waits", "waits_for": waits} if waits and row["state"] == "not begun" else row)
     return rows
+
+
+def release_status(ledger: Ledger, key: ReleaseKey, left: Fraction | None = None) -> dict[str, Any]:
+    """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
+
+    Args:
+        ledger: the ledger.
+        key: the release.
+        left: remaining rho of the data set in the period, or None if its declaration is gone.
+    """
+    kinds = ledger.level_kinds(key)
+    return {
+        "release": str(key),
+        "state": "published" if ledger.is_published(key) else "begun" if kinds else "not begun",
+        "waits_for": None,
+        "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds)}" if kinds else "none",
+        "interrupted_levels": kinds.count(DRAWING),
+        "rho_spent": float(sum((charge.as_rho for _, charge in ledger.charges(key)), start=Fraction(0))),
+        "data_set_rho_left": None if left is None else float(left),
+    }
 
 
 def _by_step(title: str) -> Tell:

@@ -38,6 +38,13 @@ def declaration_file(name: str) -> Path:
     return files[0]
 
 
+def declaration_files() -> list[Path]:
+    """Return all files ``defs.yaml`` of the project, also those of other components, in the order of their paths."""
+    defs = current_project().defs
+    names = glob.glob("**/defs.yaml", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
+    return [defs / name for name in sorted(names)]
+
+
 def component_type(path: Path) -> str:
     """Return the component type that a declaration names; that of flows if it names none."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -51,6 +58,4 @@ def _declared(*components: str) -> tuple[str, ...]:
 
 def _files(*components: str) -> list[Path]:
     """Return the declarations of some types, in the order of their paths."""
-    defs = current_project().defs
-    names = glob.glob("**/defs.yaml", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
-    return [defs / name for name in sorted(names) if component_type(defs / name) in components]
+    return [path for path in declaration_files() if component_type(path) in components]

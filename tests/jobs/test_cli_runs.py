@@ -6,11 +6,14 @@ import contextlib
 import json
 import shutil
 import sqlite3
+from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from tests.od_assets.cli.test_app import ROOT, od_release
+from tests.projects import make_dg_project
 
 
 def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
@@ -25,9 +28,16 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "This run drew 0 of 8 levels and read the others back." in " ".join(again.stdout.split())
     rows = json.loads(od_release("status", "--json", var=tmp_path).stdout)
-    states = {row["release"]: row["state"] for row in rows}
-    assert states["us_flights/2001-02/r1"] == "published"
-    assert states["us_flights/2001-01/r1"] == "not begun"
+    states = {row["release"]: row for row in rows}
+    published, before = states["us_flights/2001-02/r1"], states["us_flights/2001-01/r1"]
+    assert (published["state"], before["state"]) == ("published", "not begun")
+    assert published["rho_spent"] == pytest.approx(float(Fraction(facts["spent"]["rho_exact"])), rel=1e-12)
+    assert published["data_set_rho_left"] == pytest.approx(facts["left_rho"], rel=1e-12)
+    assert before["rho_spent"] == 0
+
+    make_dg_project(tmp_path / "elsewhere")
+    rows = json.loads(od_release("status", "--json", var=tmp_path, project=tmp_path / "elsewhere").stdout)
+    assert rows == [published | {"data_set_rho_left": None}]  # no longer declared, and still listed
 
 
 def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.printing import print_frame
 from od_assets.components import OdRelease
-from od_assets.components.declarations import declaration, read_declaration
+from od_assets.components.declarations import declaration, load_definitions, read_declaration
 from od_assets.project import CHECKOUT, current_project
 from od_assets.runs.run_period import chosen_periods
 from od_core.errors import OdError
@@ -52,6 +53,53 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
 def test_the_version_is_that_of_the_package() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.output) == (0, f"od-release {version('od-release')}\n")
+
+
+BROKEN = {
+    "attributes:\n  unit: [trip\n": "broken/defs.yaml is not valid YAML (line 3)",
+    "type: od_assets.components.OdRelease\nattributes:\n  epsilonn: 1\n": "broken/defs.yaml: epsilonn: Extra inputs",
+    "type: od_assets.components.OdReleas\nattributes: {}\n": "there is no component od_assets.components.OdReleas (did",
+    "type: [1]\n": "broken/defs.yaml: type: must name a component",
+    "type: od_assets.components.OdComparison\nattributes: {sets: [x]}\n": "broken/defs.yaml: ",
+    "type: od_assets.components.OdRelease\n": "broken/defs.yaml is not a YAML file with a component's attributes",
+}
+"""Faults of a declaration, and a part of the message."""
+
+LOADED = """
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.definitions
+def defs():
+    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_declaration_is_named_and_the_others_can_be_planned_and_listed(
+    project: Project, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster loads all declarations or none, so a run is refused; the message says which one is broken, and where."""
+    project.component()  # writes the domain
+    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
+    for name, written in {"trips": declared, "broken": text}.items():
+        (project.defs / name).mkdir()
+        (project.defs / name / "defs.yaml").write_text(written, encoding="utf-8")
+    module = f"definitions_{list(BROKEN).index(text)}"
+    settings = (project.root / "pyproject.toml").read_text(encoding="utf-8")
+    (project.root / "pyproject.toml").write_text(settings.replace("od_assets.definitions", module), encoding="utf-8")
+    (project.root / f"{module}.py").write_text(LOADED, encoding="utf-8")
+    monkeypatch.syspath_prepend(project.root)
+    with pytest.raises(OdError, match=f"^OD-CONFIG: .*{re.escape(BROKEN[text])}"):
+        load_definitions()
+    assert CliRunner().invoke(app, ["plan", "trips"]).exit_code == 0
+    listed = CliRunner().invoke(app, ["status", "--json"])
+    assert [row["release"] for row in json.loads(listed.stdout)][:1] == ["trips/2001-01/r1"]
+    is_series = text.startswith(("attributes", "type: od_assets.components.OdRelease\n"))
+    assert listed.exit_code == (2 if is_series else 0)
+    assert listed.stderr.count(BROKEN[text]) == is_series
 
 
 def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
