@@ -89,13 +89,16 @@ def print_guarantee(guarantee: dict[str, str]) -> None:
 
 
 def print_findings(findings: list[Finding]) -> None:
-    """Print one line per finding: its state, the inspected part and, for a fault, the next step."""
+    """Print one line per finding: its state, the inspected part and, for a fault, the next step. Count them last."""
     for finding in findings:
         if finding.fault is None:
             console.print(f"ok     {finding.what}", soft_wrap=True)
         else:
             line = f" {finding.what}: {finding.fault} [next: {finding.next_step}]"
             console.print(Text("WRONG", style=WRONG), line, soft_wrap=True)
+    faults = sum(finding.fault is not None for finding in findings)
+    count = f"{faults} of {len(findings)} checks found a fault." if faults else f"{len(findings)} checks, all fine."
+    console.print(count, style=WRONG if faults else "")
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,14 @@ MEASUREMENT_SCHEMA = pa.schema(
 variance of the noise."""
 
 
+class TripsBetween(NamedTuple):
+    """A released sum of trips, and the bounds of its 90 % interval."""
+
+    trips: int
+    lower: int
+    upper: int
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(PlannedRelease):
     """A released origin-destination table. Flows at every pair of levels are sums of the same leaf flows.
@@ -64,6 +73,21 @@ class Release(PlannedRelease):
     plan: ReleasePlan
     leaves: Nodes
     measured: tuple[Measurement, ...]
+
+    def __str__(self) -> str:
+        tree, unit = self.plan.tree, self.plan.unit
+        pair = f'"{tree.origin.levels[-1]}", "{tree.destination.levels[-1]}"'
+        epsilon, delta = float_above(self.spent.epsilon), float_above(self.spent.delta)
+        promise = f"epsilon {epsilon:.6g} at delta {delta:.3g} for unit {unit.kind}, {unit.neighbours} neighbours"
+        origins, destinations = (", ".join(geography.levels) for geography in (tree.origin, tree.destination))
+        levels = origins if origins == destinations else f"{origins} (origins); {destinations} (destinations)"
+        return (
+            f"Release of flows by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} trips,"
+            f" {len(self.leaves.trips):,} pairs of zones with trips\n"
+            f"Guarantee: {promise if self.has_guarantee else 'none, because its noise is not of this library'}\n"
+            f"Levels: {levels}\n"
+            f"Read it: .flows; .flows_at({pair}, interval=True); .trips_between(...); .measurements"
+        )
 
     @property
     def levels(self) -> list[tuple[str, str]]:
@@ -117,7 +141,7 @@ class Release(PlannedRelease):
 
     def trips_between(
         self, origin_level: str, origins: Sequence[str], destination_level: str, destinations: Sequence[str]
-    ) -> tuple[int, int, int]:
+    ) -> TripsBetween:
         """Return the released trips between two sets of areas, and the 90 % interval of this sum.
 
         The interval of a sum is narrower than the sum of the intervals of its flows.
@@ -127,7 +151,7 @@ class Release(PlannedRelease):
             destination_level, destinations: the same for the destinations.
 
         Returns:
-            Trips, lower bound and upper bound.
+            Trips, lower bound and upper bound, as the fields ``trips``, ``lower`` and ``upper``.
 
         Raises:
             OdError: If a level or an area is unknown, or if the release has no :attr:`intervals`.
@@ -142,7 +166,7 @@ class Release(PlannedRelease):
         ]
         trips = int(self.leaves.trips[meant[0][self.leaves.origin] & meant[1][self.leaves.destination]].sum())
         lower, upper = self.intervals.of_sum(*meant)
-        return trips, min(lower, trips), max(upper, trips)
+        return TripsBetween(trips, min(lower, trips), max(upper, trips))
 
     @cached_property
     def intervals(self) -> Intervals:

@@ -147,7 +147,9 @@ def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert sum(line.startswith("WRONG  assets and schedules of trips: OD-CONFIG") for line in lines) == 1
-    assert all(line.startswith(("ok     ", "WRONG  ")) for line in lines)
+    assert all(line.startswith(("ok     ", "WRONG  ")) for line in lines[:-1])
+    faults = sum(line.startswith("WRONG") for line in lines)
+    assert lines[-1] == f"{faults} of {len(lines) - 1} checks found a fault."
     assert "[next: correct the declaration]" in result.stdout
     assert "ok     code location" in lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -118,6 +119,18 @@ def test_spent_is_the_plan_and_the_representation_holds_no_count():
     assert float_above(release.spent.epsilon) == release.spent.epsilon_exact
     assert release.spent.delta == Fraction(1, 10**8)
     assert "48" not in repr(release).replace(str(release.spent.rho), "")
+
+
+@pytest.mark.parametrize("noise", [{}, {"noise": SeededNoise(1)}], ids=["opendp", "seeded"])
+def test_a_printed_release_says_what_it_is_what_it_promises_and_how_to_read_it(noise):
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, **noise, fault_threshold=0)
+    what, promise, levels, reading = str(release).splitlines()
+    assert what.endswith(f"{release.flows['trips'].sum():,} trips, {len(release.flows):,} pairs of zones with trips")
+    assert (f"epsilon {release.spent.epsilon_exact:.6g} at delta 1e-08" in promise) == release.has_guarantee
+    assert ("none" in promise) != release.has_guarantee
+    assert levels.removeprefix("Levels: ").split(", ") == list(GEOGRAPHY.levels)
+    for call in re.findall(r"\.flows_at\(.*?\)|\.flows\b|\.measurements", reading):
+        assert len(eval(f"release{call}"))  # noqa: S307  # our own text
 
 
 def test_only_noise_of_the_library_carries_a_guarantee():

@@ -375,7 +375,9 @@ def small() -> Case:
 def test_sums_over_areas_a_user_names(small):
     """Of any level, in any order, twice or not at all."""
     release = small.release
-    trips, lower, upper = release.trips_between("level_1", ["A"], "level_2", ["c", "a", "c"])
+    between = release.trips_between("level_1", ["A"], "level_2", ["c", "a", "c"])
+    trips, lower, upper = between
+    assert (between.trips, between.lower, between.upper) == between
     flows = release.flows
     assert trips == flows[flows["origin"].isin(["a", "b"]) & flows["destination"].isin(["a", "c"])]["trips"].sum()
     assert lower <= trips <= upper
