@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.errors import OdError
+from od_core.files.data_frame import Table, data_frame
 from od_core.flows.estimation.intervals import Intervals
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import (
@@ -204,7 +205,7 @@ class Release(PlannedRelease):
 
 
 def release_flows(
-    flows: pd.DataFrame,
+    flows: Table,
     geography: Geography,
     *,
     unit: PrivacyUnit,
@@ -225,10 +226,10 @@ def release_flows(
     privacy domain of its series, and a repeated call reads the stored measurements back.
 
     Args:
-        flows: confidential table with text columns ``origin`` and ``destination``. It has one row per trip, or a column
-            ``trips`` with the number of trips of each row. For a user unit, it has one row per trip and the unit's
-            column of user ids; at most m trips of each user are counted, where m is the unit's contribution bound. If
-            the unit bounds weights, it has one row per record and a column ``weight``.
+        flows: confidential table of pandas, Arrow, Polars or DuckDB, with text columns ``origin`` and ``destination``.
+            It has one row per trip, or a column ``trips`` with the number of trips of each row. For a user unit, it has
+            one row per trip and the unit's column of user ids; at most m trips of each user are counted, where m is the
+            unit's contribution bound. If the unit bounds weights, it has one row per record and a column ``weight``.
         geography: public geography of the origins, and of the destinations unless ``destination_geography`` is given.
         unit, budget, mechanism, tree, destination_geography: see :func:`od_core.flows.plan.plan_release`.
         ledger: ledger that is charged. It must declare a privacy domain with the name of the series. The measurements
@@ -266,7 +267,7 @@ def release_flows(
     key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
     period = "" if charged is None else charged.key.period
     trips = count_trips(
-        flows,
+        data_frame(flows),
         plan.tree,
         unit=unit,
         key=key,

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_only
+from od_core.files.data_frame import Table, data_frame
 from od_core.geography.codes import (
     COORDINATES,
     TEXT,
@@ -126,7 +127,7 @@ class Geography:
     @classmethod
     def from_frame(
         cls,
-        zones: pd.DataFrame,
+        zones: Table,
         levels: Sequence[str],
         *,
         unknown: str | None = None,
@@ -136,7 +137,7 @@ class Geography:
         """Make a geography from a table with one row per zone and one text column per level.
 
         Args:
-            zones: the public zone list; other columns, such as names, are ignored.
+            zones: the public zone list, of pandas, Arrow, Polars or DuckDB; other columns, such as names, are ignored.
             levels: columns of the levels, coarse to fine; the last one contains the zone codes.
             unknown: code of a listed zone for records from unlisted places, or None.
             coordinates: columns of latitude and longitude in degrees; blank for a zone without coordinates.
@@ -147,7 +148,7 @@ class Geography:
                 :func:`od_core.geography.codes.check_codes`, or differs from another in case alone; a zone is listed
                 twice; an area has two parents; coordinates are not degrees.
         """
-        names = tuple(levels)
+        zones, names = data_frame(zones), tuple(levels)
         check_level_names(names)
         check_named_once(zones)
         missing = [name for name in (*names, *(coordinates or ())) if name not in zones.columns]
@@ -159,7 +160,10 @@ class Geography:
         columns = [text_codes(zones[name], name) for name in names]
         twice = first_repeated(columns[-1])
         if twice is not None:
-            raise _fault("OD-GEOGRAPHY-DUPLICATE", f"column {names[-1]!r}: a zone is listed twice", f"zone {twice!r}")
+            reverse = len(names) > 1 and first_repeated(columns[0]) is None
+            hint = "; name levels coarse to fine: are they the wrong way round?" if reverse else ""
+            message = f"column {names[-1]!r}: a zone is listed twice{hint}"
+            raise _fault("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
         for name, codes in zip(names, columns, strict=True):
             check_case(codes, name)
 

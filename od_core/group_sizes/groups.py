@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.files.data_frame import Table, data_frame
 from od_core.geography.geography import Geography, Numbers
 
 Counts = NDArray[np.int64]
@@ -109,7 +110,7 @@ class GroupSizes:
         yield self.area.astype(np.int64), self.size
 
     @classmethod
-    def from_frame(cls, groups: pd.DataFrame, geography: Geography) -> GroupSizes:
+    def from_frame(cls, groups: Table, geography: Geography) -> GroupSizes:
         """Create the groups from a table with one row per group.
 
         Args:
@@ -121,6 +122,7 @@ class GroupSizes:
             OdError: A column is missing, a group is listed twice or has no name, an area is not a leaf area of the
                 geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
         """
+        groups = data_frame(groups)
         missing = [name for name in ("group", "area", "size") if name not in groups.columns]
         if missing:
             raise _fault("OD-GROUPS-COLUMN", f"the groups have no column {missing[0]!r}")

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from od_core.files.data_frame import Table
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
 from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
@@ -120,7 +121,7 @@ class GroupSizeRelease(PlannedRelease):
 
 
 def release_group_sizes(
-    groups: pd.DataFrame,
+    groups: Table,
     geography: Geography,
     *,
     unit: PrivacyUnit,
@@ -136,8 +137,9 @@ def release_group_sizes(
     Without a ledger, the guarantee covers this one call only; see :func:`od_core.release_flows`.
 
     Args:
-        groups: columns ``group``, ``area`` and ``size``, with one row per group. The groups and their areas are public.
-            The sizes are confidential. List every group; a group without members has size 0.
+        groups: table of pandas, Arrow, Polars or DuckDB with columns ``group``, ``area`` and ``size``, and one row per
+            group. The groups and their areas are public. The sizes are confidential. List every group; a group without
+            members has size 0.
         geography: the public geography.
         unit: ``PrivacyUnit("trip")``. One member is added or removed (unbounded neighbours) or replaced (bounded
             neighbours).

@@ -189,6 +189,7 @@ def with_value(column: str, row: int, value: object) -> pd.DataFrame:
         (with_value("region", 1, "North"), LEVELS, "OD-GEOGRAPHY-CASE", "'north' and 'North'"),
         (pd.concat([ZONES, ZONES.iloc[[1]]]), LEVELS, "OD-GEOGRAPHY-DUPLICATE", "'011'"),
         (with_value("zone", 0, "011"), LEVELS, "OD-GEOGRAPHY-DUPLICATE", "'011'"),
+        (ZONES, LEVELS[::-1], "OD-GEOGRAPHY-DUPLICATE", "coarse to fine: are they the wrong way round?"),
         (with_value("region", 3, "north"), LEVELS, "OD-GEOGRAPHY-TWO-PARENTS", "'03'"),
         (
             pd.concat([ZONES, ZONES[["town"]].set_axis(["region"], axis=1)], axis=1),
