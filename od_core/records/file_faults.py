@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zipfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -66,15 +68,34 @@ def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
 # decides how a file is read, because otherwise one record could change how others are read.
 
 
-_PARQUET, _DUCKDB, _GZIP = "a Parquet file", "a DuckDB file", "compressed with gzip"
-_MARKS = {b"PAR1": _PARQUET, b"\x1f\x8b": _GZIP, b"PK\3\4": "a zip archive"}
+_PARQUET, _DUCKDB, _GZIP, _ZIP = "a Parquet file", "a DuckDB file", "compressed with gzip", "a zip archive"
+WORKBOOK = "an Excel workbook"
+_MARKS = {b"PAR1": _PARQUET, b"\x1f\x8b": _GZIP, b"PK\3\4": _ZIP, b"\xd0\xcf\x11\xe0": WORKBOOK}
 _TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\xbb\xbf": "utf-8"}
 
-_WHAT_TO_DO = {
+WHAT_TO_DO = {
     _PARQUET: "give it a name that ends in .parquet",
     _DUCKDB: "write table: and the name of its table next to the path of the files",
     _GZIP: "give it a name that ends in .gz",
+    WORKBOOK: "save its sheet as CSV UTF-8, with codes that keep their leading zeros",
 }
+
+
+def kind_of(source: Path) -> str | None:
+    """Return the kind of a file, such as ``an Excel workbook``, by its first bytes; None if they are of no kind.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with source.open("rb") as file:
+        first = file.read(16)
+    if first[8:12] == b"DUCK":
+        return _DUCKDB
+    found = next((what for mark, what in _MARKS.items() if first.startswith(mark)), None)
+    if found == _ZIP:
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(source) as archive:
+            return WORKBOOK if any(name.startswith("xl/workbook.") for name in archive.namelist()) else _ZIP
+    return found
 
 
 def is_compressed(source: Path) -> bool:
@@ -108,13 +129,9 @@ def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
     """
     form.refuse_options_of_text(source)
     try:
-        with source.open("rb") as file:
-            first = file.read(16)
+        found = kind_of(source)
     except OSError as error:
         raise unreadable(source, form, error) from None
-    found = next((what for mark, what in _MARKS.items() if first.startswith(mark)), None)
-    if first[8:12] == b"DUCK":
-        found = _DUCKDB
     container = form.container_of(source)
     wanted = {"parquet": _PARQUET, "duckdb": _DUCKDB}.get(container, _GZIP if is_compressed(source) else None)
     if found != wanted:
@@ -126,7 +143,7 @@ def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
 
 def _other_kind(source: Path, form: RecordFormat, found: str | None, wanted: str | None) -> OdError:
     message = f"is not {wanted}" if found is None else f"is {found}"
-    next_step = _WHAT_TO_DO.get(
+    next_step = WHAT_TO_DO.get(
         str(found), "correct its name, or the reader in the declaration" if found is None else "unpack it"
     )
     if form.container != "named" and found != _GZIP:

@@ -16,7 +16,7 @@ from od_core.files.durable import absence, file_digest
 from od_core.geography.codes import COORDINATES, check_codes, no_column
 from od_core.geography.geography import Geography
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
-from od_core.records.file_faults import GZIP_ERRORS, open_bytes
+from od_core.records.file_faults import GZIP_ERRORS, WHAT_TO_DO, WORKBOOK, kind_of, open_bytes
 
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
@@ -151,6 +151,8 @@ def read_zones(path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
+        if kind_of(path) == WORKBOOK:
+            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {WORKBOOK}", next_step=WHAT_TO_DO[WORKBOOK])
         _refuse_other_text(path)
         table = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, index_col=False)
         if len(table) == 0:
@@ -179,6 +181,7 @@ def _refuse_other_text(path: Path) -> None:
                 "OD-FILE-DELIMITER",
                 f"{path.name} is separated by {name}, not by commas",
                 f"its first line: {heads[:80]!r}",
+                next_step="save it with commas, or as Parquet with columns of text",
             )
 
 
@@ -186,7 +189,8 @@ def _declared(message: str) -> OdError:
     return OdError("OD-GEOGRAPHY-LEVELS", message, next_step="correct the declaration of the zone list")
 
 
-def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+def _fault(
+    code: str, message: str, detail: str | None = None, *, next_step: str = "correct the geography's file or its path"
+) -> OdError:
     """Return an OdError. Its detail quotes the file and is confidential, because a wrong path may lead to records."""
-    next_step = "correct the geography's file or its path"
     return OdError(code, message, next_step=next_step, confidential_detail=detail)

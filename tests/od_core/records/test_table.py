@@ -21,6 +21,7 @@ from od_core import FlowTree, Geography, OdError
 from od_core.records.count_records import trip_counts_of
 from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
+from tests.od_core.files.workbooks import WORKBOOKS, zipped
 
 TABLE = FORMATS["table"]
 CANARY = "QX-CANARY-7731"
@@ -119,6 +120,9 @@ WRONG = {
     ),
     "gzip by another name": ("t.csv", gzip.compress(GOOD.encode()), {}, "OD-FILE-UNREADABLE", "ends in .gz"),
     "not gzip": ("t.csv.gz", GOOD.encode(), {}, "OD-FILE-UNREADABLE", "not compressed with gzip"),
+    "workbook": ("t.csv", WORKBOOKS["xlsx"], {}, "OD-FILE-UNREADABLE", "is an Excel workbook"),
+    "old workbook": ("t.csv", WORKBOOKS["xls"], {}, "OD-FILE-UNREADABLE", "save its sheet as CSV UTF-8"),
+    "whole zip": ("t.csv", zipped("t.csv"), {}, "OD-FILE-UNREADABLE", "unpack it"),
     "zip": ("t.csv", b"PK\3\4" + GOOD.encode(), {}, "OD-FILE-UNREADABLE", "unpack it"),
     "CSV for DuckDB": ("t.duckdb", GOOD.encode(), {"table": "t"}, "OD-FILE-UNREADABLE", "not a DuckDB file"),
     "CSV for Parquet": ("t.parquet", GOOD.encode(), {}, "OD-FILE-UNREADABLE", "not a Parquet file"),

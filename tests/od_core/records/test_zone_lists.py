@@ -15,6 +15,7 @@ from od_core import Geography, OdError
 from od_core.group_sizes.grouping import ListedGroups
 from od_core.records.zone_lists import ZoneList, geography_from, read_zones
 from od_core.stops.place_list import PlaceColumns, PlaceList
+from tests.od_core.files.workbooks import WORKBOOKS
 from tests.real_data import real_data
 
 ZONES = pd.DataFrame(
@@ -77,6 +78,17 @@ def test_a_file_that_is_no_table_is_refused_by_its_name(tmp_path, name):
     assert "\n" not in str(refused.value)
     if code == "OD-FILE-DELIMITER":
         assert f"separated by {name.split('.')[0]}" in refused.value.message
+        assert refused.value.next_step.startswith("save it with commas")
+
+
+@pytest.mark.parametrize("suffix", WORKBOOKS)
+@pytest.mark.parametrize("name", ["zones.csv", "zones.xlsx"])
+def test_an_excel_workbook_is_called_one(tmp_path, suffix, name):
+    (tmp_path / name).write_bytes(WORKBOOKS[suffix])
+    with pytest.raises(
+        OdError, match=f"{name} is an Excel workbook .* next: save its sheet as CSV"
+    ):
+        read_zones(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["absent.csv", "absent.parquet", "."])
