@@ -47,6 +47,7 @@ class Question:
         default: answer if none is given; None if an answer is required, an empty text if the field may be left out.
         read: converts an answer to the value of the field.
         of_users: True if the question is asked only if users are protected.
+        advice: how to choose an answer; shown at the terminal before the question.
     """
 
     flag: str
@@ -55,6 +56,7 @@ class Question:
     default: str | None = ""
     read: Callable[[str], Any] = as_text
     of_users: bool = False
+    advice: str = ""
 
 
 QUESTIONS = (
@@ -81,7 +83,15 @@ QUESTIONS = (
     Question(
         "time_zone", "Time zone in which days begin, such as Europe/Rome; empty for local times", "domain:time_zone"
     ),
-    Question("unit", "What is protected: trip, user_period or user", "domain:unit", None),
+    Question(
+        "unit",
+        "What is protected: trip, user_period or user",
+        "domain:unit",
+        None,
+        advice="trip hides each single trip; user_period hides all trips of a person in one period, user those of all "
+        "periods. If the records have ids of persons, user_period is the usual choice; without ids, only trip is "
+        "possible.",
+    ),
     Question("column", "Column of user ids", "domain:column", None, of_users=True),
     Question(
         "one_row_a_trip",
@@ -89,14 +99,46 @@ QUESTIONS = (
         "trips.one_row_a_trip",
     ),
     Question(
-        "max_trips", "Largest number of trips that are counted per user", "max_trips", None, as_yaml, of_users=True
+        "max_trips",
+        "Largest number of trips that are counted per user",
+        "max_trips",
+        None,
+        as_yaml,
+        of_users=True,
+        advice="Further trips of a user are left out, and the noise grows in proportion to this number. Take it from "
+        "public knowledge, such as a travel survey, and not from these records; 10 is a start for a month.",
     ),
     Question(
-        "neighbours", "bounded (one replaced) or unbounded (one added or removed)", "domain:neighbours", "bounded"
+        "neighbours",
+        "bounded (one replaced) or unbounded (one added or removed)",
+        "domain:neighbours",
+        "bounded",
+        advice="bounded hides which trips somebody made, unbounded also whether somebody is in the records at all. "
+        "Choose unbounded if being in the records is itself a secret.",
     ),
-    Question("epsilon", "Epsilon of one release", "privacy.epsilon", None),
-    Question("delta", "Delta of one release", "privacy.delta", None),
-    Question("cap", "Cap of the data set in rho, if it is not five times the plan", "domain:cap.rho"),
+    Question(
+        "epsilon",
+        "Epsilon of one release",
+        "privacy.epsilon",
+        None,
+        advice="Smaller values promise more and add more noise. 1 is a usual start; od-release plan then shows the"
+        " noise of every level before anything is spent.",
+    ),
+    Question(
+        "delta",
+        "Delta of one release",
+        "privacy.delta",
+        None,
+        advice="The probability that is allowed beyond epsilon. Choose far less than one in the number of trips: 1e-8"
+        " is a usual choice.",
+    ),
+    Question(
+        "cap",
+        "Cap of the data set in rho, if it is not five times the plan",
+        "domain:cap.rho",
+        advice="No release is possible beyond it. Five times the plan leaves room for corrections of a period, for"
+        " other tables of the same records, and for draws that a crash loses.",
+    ),
     Question("reason", "Reason for the cap", "domain:cap.reason"),
     Question(
         "settled_seconds",

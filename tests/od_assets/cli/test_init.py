@@ -145,6 +145,19 @@ def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[
     assert written(empty) == by_terminal
 
 
+def test_the_hardest_questions_come_with_advice(empty: Project, typed: Callable[..., str]) -> None:
+    """At the terminal, before the question; not where all is said by flags."""
+    advice = {question.asks: question.advice for question in QUESTIONS if question.advice}
+    assert len(advice) == 6
+    said = " ".join(typed(unit="user_period", column="origin", max_trips="2", neighbours="unbounded").split())
+    for asks, text in advice.items():
+        assert said.index(" ".join(text.split())) < said.index(asks)
+    for path in written(empty):
+        (empty.defs / path).unlink()
+    (empty.defs / "mine").rmdir()
+    assert not any(" ".join(text.split()) in " ".join(init().stdout.split()) for text in advice.values())
+
+
 def test_at_a_terminal_columns_are_shown_once(empty: Project, typed: Callable[..., str]) -> None:
     ZONES.to_parquet(empty.root / "2001-01.parquet")
     said = typed(records="{period}.parquet", unit="user", column="rider", max_trips="2")

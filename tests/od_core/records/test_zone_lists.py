@@ -85,9 +85,7 @@ def test_a_file_that_is_no_table_is_refused_by_its_name(tmp_path, name):
 @pytest.mark.parametrize("name", ["zones.csv", "zones.xlsx"])
 def test_an_excel_workbook_is_called_one(tmp_path, suffix, name):
     (tmp_path / name).write_bytes(WORKBOOKS[suffix])
-    with pytest.raises(
-        OdError, match=f"{name} is an Excel workbook .* next: save its sheet as CSV"
-    ):
+    with pytest.raises(OdError, match=f"{name} is an Excel workbook .* next: save its sheet as CSV"):
         read_zones(tmp_path / name)
 
 
