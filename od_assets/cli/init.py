@@ -89,5 +89,5 @@ def _asked(question: Question) -> str:
     """Ask a question at the terminal, after its advice, and return the answer."""
     if question.advice:
         console.print(question.advice, style="dim")
-    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
+    answer: str = typer.prompt(question.asks, default=question.default or "", show_default=bool(question.default))
     return answer

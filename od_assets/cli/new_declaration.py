@@ -69,9 +69,11 @@ def answered(
         tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
         settings: additional fields of the release's declaration, by path of the field.
 
+    An answer that does not fit the files is shown with its fault, and asked again.
+
     Raises:
-        OdError: an answer is missing and there is no terminal; or it is unclear whether a row is one trip, and no
-            answer confirms it.
+        OdError: an answer is missing or does not fit the files, and there is no terminal; or it is unclear whether a
+            row is one trip, and no answer confirms it.
     """
     answers: dict[str, str] = {}
     told: set[str] = set()
@@ -82,12 +84,17 @@ def answered(
         if question.flag == "one_row_a_trip" and answer is None:
             answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
             continue
-        if answer is None:
-            answer = ask(question) if ask is not None else question.default
-        if answer is None:
-            flag = f"--{question.flag.replace('_', '-')}"
-            raise OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
-        answers[question.flag] = answer
+        while True:
+            if answer is None:
+                answer = ask(question) if ask is not None else question.default
+            answers[question.flag] = "" if answer is None else answer
+            fault = _fault_of(question, answers, settings or {})
+            if fault is None:
+                break
+            if ask is None:
+                raise fault
+            tell(f"{fault.message}.")
+            answer = None
         look = _TOLD.get(question.flag)
         is_told_later = ask is None and question.flag in ("reader", "zones")
         lines = [] if look is None or is_told_later else look(answers, settings or {})
@@ -96,6 +103,44 @@ def answered(
                 tell(line)
         told.update(lines)
     return answers
+
+
+def _fault_of(question: Question, answers: Answers, settings: Fields) -> OdError | None:
+    """Return an error if the answer to a question is missing or does not fit the files, or None."""
+    flag = f"--{question.flag.replace('_', '-')}"
+    if question.default is None and not answers[question.flag].strip():
+        return OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
+    if question.flag in _NAMED_COLUMNS:
+        return _absent_column(question.flag, answers, settings)
+    if question.flag == "zones" and (fault := absence(current_project().root / answers["zones"])) is not None:
+        return OdError("OD-FILE-MISSING", fault, next_step="give the path of the public list of zones")
+    return None
+
+
+def _absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | None:
+    """Return an error if the newest file of records can be read and lacks the column that an answer names, or None.
+
+    An empty answer names the columns ``origin`` and ``destination``, unless the reader knows the names of its columns.
+    """
+    source = _newest_file(answers["records"])
+    if source is None or absence(source) is not None:
+        return None  # the file comes later, or what is wrong with it is shown
+    stated: dict[str, Any] = {}
+    _fill(stated, answers, settings)
+    try:
+        form = Trips.model_validate(stated["trips"]).record_format()
+        schema = record_schema(source, form)
+    except (ValidationError, OdError):
+        return None  # shown, or refused later for the same reason
+    usual = {one: one for one in ("origin", "destination") if form.container == "named"}
+    name = answers[flag] or usual.get(flag)
+    if not name or column_in(name, list(schema)) is not None:
+        return None
+    message = f"{source.name} has no column {name!r}"
+    named = [answers.get(one) or usual.get(one, "") for one in _NAMED_COLUMNS]
+    if form.container_of(source) != "csv" or any(column_in(one, list(schema)) for one in named):
+        message += f"; it has {', '.join(schema)}"
+    return OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
 
 
 def _said_of_rows(

@@ -22,7 +22,7 @@ from od_assets.cli.new_declaration import ROOM, cap_above
 from od_assets.components.declarations import declaration
 from od_core.errors import OdError
 from tests.od_assets.canary import ZONE
-from tests.od_assets.conftest import ZONES, Project
+from tests.od_assets.conftest import ZONES, Project, records
 
 FLAGS = {
     "records": "{period}.csv",
@@ -88,6 +88,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
 
 
 def test_of_users_the_bound_and_the_column_are_declared(empty: Project) -> None:
+    empty.write_records(records().assign(rider="r1"))
     assert init(unit="user_period", column="rider", max_trips="4", neighbours="unbounded").exit_code == 0
     settings = declaration("mine").settings()
     assert settings.unit.kind == "user_period"
@@ -123,7 +124,8 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         asked = [question for question in QUESTIONS if not question.of_users or answers["unit"] != "trip"]
         asked = [question for question in asked if question.flag != "one_row_a_trip" or question.flag in changes]
         ours, theirs = os.openpty()
-        os.write(ours, "".join(f"{answers.get(question.flag, '')}\n" for question in asked).encode())
+        said = "".join(f"{answers.get(question.flag, '')}\n" for question in asked)
+        os.write(ours, f"{said}\x04".encode())  # the end of input: a further question aborts
         with os.fdopen(theirs, encoding="utf-8") as terminal:
             monkeypatch.setattr(sys, "stdin", terminal)
             app(["init", "mine"], standalone_mode=False)
@@ -160,17 +162,49 @@ def test_the_hardest_questions_come_with_advice(empty: Project, typed: Callable[
 
 def test_at_a_terminal_columns_are_shown_once(empty: Project, typed: Callable[..., str]) -> None:
     ZONES.to_parquet(empty.root / "2001-01.parquet")
-    said = typed(records="{period}.parquet", unit="user", column="rider", max_trips="2")
+    columns = {"origin": "region", "destination": "zone", "date": "zone", "column": "zone"}
+    said = typed(records="{period}.parquet", unit="user", max_trips="2", **columns)
     assert said.count("2001-01.parquet has the columns region") == 1
-    assert said.count("2001-01.parquet has no column 'rider'") == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        ({"records": "  "}, "--records is missing"),
+        ({"origin": "from"}, "2001-01.csv has no column 'from'; it has date, origin, destination."),
+        ({"destination": "to"}, "2001-01.csv has no column 'to'; it has date, origin, destination."),
+        ({"date": "day"}, "2001-01.csv has no column 'day'; it has date, origin, destination."),
+        ({"trips": "n"}, "2001-01.csv has no column 'n'; it has date, origin, destination."),
+        ({"zones": "zone.csv"}, "there is no file zone.csv."),
+        ({"zones": "."}, "is a folder, not a file."),
+        ({"epsilon": ""}, "--epsilon is missing"),
+    ],
+    ids=repr,
+)
+def test_a_wrong_answer_is_named_and_asked_again_or_refused(
+    empty: Project, typed: Callable[..., str], wrong: dict[str, str], fault: str
+) -> None:
+    """At a terminal it is asked again; without one, nothing is written."""
+    refused = init(**wrong)
+    assert isinstance(refused.exception, OdError)
+    assert fault.strip(".\n") in str(refused.exception)
+    assert "[nothing was spent; next: give " in str(refused.exception)
+    assert written(empty) == {}
+    [(flag, answer)] = wrong.items()
+    right = FLAGS.get(flag, flag if flag in ("origin", "destination") else "")
+    said = typed(
+        origin="origin" if flag != "origin" else "from\norigin",
+        **({} if flag == "origin" else {flag: f"{answer}\n{right}"}),
+    )
+    assert fault in said
+    assert declaration("mine").settings()
 
 
 def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
     (empty.root / "2001-01.csv").write_text(f"2001-01-03,{ZONE},Z00\n")
     result = init(origin="from")
-    assert result.exit_code == 0, result.exception
-    assert "2001-01.csv has 3 columns" in result.stdout
-    assert ZONE not in result.stdout
+    assert "OD-INIT-COLUMN: 2001-01.csv has no column 'from' [" in str(result.exception)
+    assert ZONE not in result.stdout + str(result.exception)
 
 
 def test_the_reader_and_its_options_say_how_a_file_is_opened(empty: Project) -> None:
@@ -207,7 +241,7 @@ def test_a_column_of_values_is_shown_by_the_name_of_its_type(empty: Project) -> 
         kinds = {"a": f"'{ZONE}'::ENUM('{ZONE}')", "b": f"{{'{ZONE}': 1}}", "c": f"MAP {{'{ZONE}'::ENUM('{ZONE}'): 1}}"}
         fields = ", ".join(f"{value} AS {name}" for name, value in kinds.items())
         connection.execute(f'CREATE TABLE t AS SELECT {fields}, union_value("{ZONE}" := 1) AS d')
-    said = init(records="{period}.duckdb", date="a", set="trips.table=t").stdout
+    said = init(records="{period}.duckdb", origin="b", destination="c", date="a", set="trips.table=t").stdout
     assert "2001-01.duckdb has the columns a (ENUM), b (STRUCT), c (MAP), d (UNION)." in said
     assert ZONE not in said
 
@@ -219,15 +253,13 @@ def test_levels_may_be_the_first_signs_of_a_code(empty: Project) -> None:
     assert yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["geography"]["prefixes"] == {"region": 2}
 
 
-def test_columns_that_are_not_there_are_said(empty: Project) -> None:
-    assert "2001-01.csv has no column 'from'." in init(origin="from", destination="destination").stdout
-
-
 def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> None:
     import pandas as pd
 
-    pd.DataFrame({"origin": ["Z00"], "n": [7_777_123]}).to_parquet(empty.root / "2001-01.parquet")
-    said = init(records="{period}.parquet", date=None).stdout
+    pd.DataFrame({"origin": ["Z00"], "destination": ["Z00"], "n": [7_777_123]}).to_parquet(
+        empty.root / "2001-01.parquet"
+    )
+    said = init(records="{period}.parquet", date=None, one_row_a_trip="true").stdout
     assert "2001-01.parquet has the columns origin (" in said
     assert "n (BIGINT)" in said
     assert "7777123" not in said
@@ -348,7 +380,7 @@ def test_no_file_is_written_over(empty: Project, there: str) -> None:
         ({"epsilon": "-1"}, "OD-BUDGET-EPSILON"),
         ({"delta": "2"}, "OD-BUDGET-DELTA"),
         ({"unit": "trips"}, "OD-UNIT-UNKNOWN"),
-        ({"unit": "user", "column": "rider", "max_trips": "many"}, "OD-CONFIG"),
+        ({"unit": "user", "column": "origin", "max_trips": "many"}, "OD-CONFIG"),
         ({"neighbours": "bound"}, "OD-UNIT-UNKNOWN"),
         ({"every": "mnth"}, "OD-PERIOD"),
         ({"first": "2001-13"}, "OD-PERIOD-TEXT"),
