@@ -63,13 +63,13 @@ def answered(
 ) -> dict[str, str]:
     """Return an answer to every question that applies, by flag, and show the columns of the files.
 
+    An answer that does not fit the files is shown with its fault, and asked again.
+
     Args:
         given: answers by flag; None for a flag without an answer.
         ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
         tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
         settings: additional fields of the release's declaration, by path of the field.
-
-    An answer that does not fit the files is shown with its fault, and asked again.
 
     Raises:
         OdError: an answer is missing or does not fit the files, and there is no terminal; or it is unclear whether a
