@@ -10,7 +10,7 @@ import datetime
 import glob
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -33,7 +33,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST
 from od_core.privacy.cap import Cap
-from od_core.records.format import column_in
+from od_core.records.format import ColumnName, RecordFormat, column_in, shown
 from od_core.records.open_file import record_schema
 from od_core.records.row_meaning import unclear_records
 from od_core.records.zone_lists import read_zones
@@ -118,29 +118,36 @@ def _fault_of(question: Question, answers: Answers, settings: Fields) -> OdError
 
 
 def _absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | None:
-    """Return an error if the newest file of records can be read and lacks the column that an answer names, or None.
-
-    An empty answer names the columns ``origin`` and ``destination``, unless the reader knows the names of its columns.
-    """
+    """Return an error if the newest file of records can be read and lacks the column that is declared, or None."""
     source = _newest_file(answers["records"])
     if source is None or absence(source) is not None:
         return None  # the file comes later, or what is wrong with it is shown
-    stated: dict[str, Any] = {}
-    _fill(stated, answers, settings)
     try:
-        form = Trips.model_validate(stated["trips"]).record_format()
+        trips = _declared_trips(answers, settings)
+        form = trips.record_format()
         schema = record_schema(source, form)
+        columns = form.columns_with(**trips.columns.model_dump())
     except (ValidationError, OdError):
         return None  # shown, or refused later for the same reason
-    usual = {one: one for one in ("origin", "destination") if form.container == "named"}
-    name = answers[flag] or usual.get(flag)
+    name = answers["column"] if flag == "column" else getattr(columns, flag)
     if not name or column_in(name, list(schema)) is not None:
         return None
-    message = f"{source.name} has no column {name!r}"
-    named = [answers.get(one) or usual.get(one, "") for one in _NAMED_COLUMNS]
-    if form.container_of(source) != "csv" or any(column_in(one, list(schema)) for one in named):
+    message = f"{source.name} has no column {shown(name)}"
+    if _may_show(source, form, schema, columns.names):
         message += f"; it has {', '.join(schema)}"
     return OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
+
+
+def _declared_trips(answers: Answers, settings: Fields) -> Trips:
+    """Return what the answers and the additional fields declare on the records. Raises ValidationError."""
+    stated: dict[str, Any] = {}
+    _fill(stated, answers, settings)
+    return Trips.model_validate(stated["trips"])
+
+
+def _may_show(source: Path, form: RecordFormat, schema: Mapping[str, str], names: Iterable[ColumnName]) -> bool:
+    """Return False if the first line of a CSV file may be a record, because it has none of the names of columns."""
+    return form.container_of(source) != "csv" or any(column_in(name, list(schema)) for name in names)
 
 
 def _said_of_rows(
@@ -172,12 +179,10 @@ def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
     file can be read. Other steps report faults of the file.
     """
     source = _newest_file(answers["records"])
-    stated: dict[str, Any] = {}
-    _fill(stated, answers, settings)
     if source is None or absence(source) is not None:
         return None
     try:
-        trips = Trips.model_validate(stated["trips"])
+        trips = _declared_trips(answers, settings)
         form = trips.record_format()
         columns = replace(form.columns_with(**trips.columns.model_dump()), user=answers.get("column") or None)
         unclear, are_pairs_single = unclear_records(source, columns, form)
@@ -208,10 +213,8 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
         return [f"There is no file {answers['records']} yet."]
     if (fault := absence(source)) is not None:
         return [f"{fault}."]
-    stated: dict[str, Any] = {}
-    _fill(stated, answers, settings)
     try:
-        form = Trips.model_validate(stated["trips"]).record_format()
+        form = _declared_trips(answers, settings).record_format()
         schema = record_schema(source, form)
     except ValidationError:
         return []  # the declaration is refused for the same reason
@@ -219,12 +222,10 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
         return [f"{error.message}: {error.next_step}."]
     named = [answers[flag] for flag in _NAMED_COLUMNS if answers.get(flag)]
     published = () if form.container == "named" else form.columns.names
-    is_header = any(column_in(name, list(schema)) for name in (*named, *published))
-    if form.container_of(source) == "csv" and not is_header:
+    if not _may_show(source, form, schema, (*named, *published)):
         return [f"{source.name} has {len(schema)} columns; their names are shown once one of them is named."]
     columns = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
-    absent = [f"{source.name} has no column {name!r}." for name in named if name not in schema]
-    return [f"{source.name} has the columns {columns}.", *absent]
+    return [f"{source.name} has the columns {columns}."]
 
 
 def _newest_file(records: str) -> Path | None:

@@ -200,6 +200,13 @@ def test_a_wrong_answer_is_named_and_asked_again_or_refused(
     assert declaration("mine").settings()
 
 
+def test_a_column_that_a_further_field_names_is_looked_for(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text("date,start,destination\n2001-01-03,Z00,Z01\n")
+    refused = init("--set", "trips.columns.origin=begin").exception
+    assert "OD-INIT-COLUMN: 2001-01.csv has no column 'begin'; it has date, start, destination [" in str(refused)
+    assert init("--set", "trips.columns.origin=start").exit_code == 0
+
+
 def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
     (empty.root / "2001-01.csv").write_text(f"2001-01-03,{ZONE},Z00\n")
     result = init(origin="from")
