@@ -113,8 +113,8 @@ QUESTIONS = (
         "bounded (one replaced) or unbounded (one added or removed)",
         "domain:neighbours",
         "bounded",
-        advice="bounded hides which trips somebody made, unbounded also whether somebody is in the records at all. "
-        "Choose unbounded if being in the records is itself a secret.",
+        advice="bounded hides what the trip was, or which trips a user made; unbounded also whether the trip, or the "
+        "user, is in the records at all. Choose unbounded if being in the records is itself a secret.",
     ),
     Question(
         "epsilon",
@@ -129,8 +129,8 @@ QUESTIONS = (
         "Delta of one release",
         "privacy.delta",
         None,
-        advice="The probability that is allowed beyond epsilon. Choose far less than one in the number of trips: 1e-8"
-        " is a usual choice.",
+        advice="The probability that is allowed beyond epsilon. Choose far less than 1 divided by the number of"
+        " trips: 1e-8 is a usual choice.",
     ),
     Question(
         "cap",
