@@ -25,13 +25,14 @@ def status(as_json: Json = False) -> None:
     from od_assets.runs.run_period import period_status, release_status  # Dagster takes half a second to import
     from od_assets.series.declared_names import declared_releases
 
+    ledger = Warehouse().ledger
     rows, faults = [], []
     for name in declared_releases():
         try:
-            rows += period_status(declaration(name))
+            rows += period_status(declaration(name), ledger)
         except OdError as error:
             faults.append(error)
-    ledger, listed = Warehouse().ledger, {row["release"] for row in rows}
+    listed = {row["release"] for row in rows}
     rows += [release_status(ledger, key) for key in ledger.published() if str(key) not in listed]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:

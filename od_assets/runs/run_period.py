@@ -142,9 +142,9 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     return Outcome(facts, released)
 
 
-def period_status(component: Series) -> list[dict[str, Any]]:
+def period_status(component: Series, ledger: Ledger) -> list[dict[str, Any]]:
     """Return the :func:`release_status` of every ended period of a series."""
-    settings, ledger = component.settings(), Warehouse().ledger
+    settings = component.settings()
     rows = []
     for period in settings.periods.ended():
         try:

@@ -132,7 +132,7 @@ def chosen(soak: Soak, options: argparse.Namespace) -> Iterator[Trial]:
             chance = random.Random(f"{options.seed} {row} {number}")  # noqa: S311  # to be repeated
             noise = "opendp" if chance.random() < 0.1 else "table"
             start = Start(options.kinds[number % len(options.kinds)], chance.choice(("first", "later")), noise)
-            made = soak.undisturbed(start).made
+            made = soak.undisturbed(start)
             if row == "cuts":
                 cut = (chance.choice(("ordered", "strict", "strict")), _any(made, chance).number)
                 killed = [("kill", _any(made, chance).number)] if chance.random() < 0.4 else []

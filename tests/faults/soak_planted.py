@@ -61,7 +61,7 @@ PLANTED: dict[Callable[[], AbstractContextManager[object]], tuple[str, Callable[
 
 def violations(soak: Soak, fault: str, meets: Callable[[Operation], bool]) -> list[str]:
     """What does not hold after a fault at the operation, or after any of some power cuts there."""
-    number = next(operation.number for operation in soak.undisturbed(START).made if meets(operation))
+    number = next(operation.number for operation in soak.undisturbed(START) if meets(operation))
     seeds = range(4) if fault == "strict" else (None,)  # of any one, half of what was not synced is there
     trials = [Trial(START, ((fault, number),), seed) for seed in seeds]
     return [line for trial in trials for line in soak.trial(trial).violations]

@@ -128,17 +128,6 @@ class Outcome:
     charges: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Undisturbed:
-    """A start's run that nothing disturbs.
-
-    Attributes:
-        made: its operations.
-    """
-
-    made: list[Operation]
-
-
 class Soak:
     """Where trials run: a folder with the releases that later ones begin beside, and what each start does undisturbed.
 
@@ -150,7 +139,7 @@ class Soak:
 
     def __init__(self, folder: Path, kinds: Sequence[str], server: Server | None = None) -> None:
         self._folder, self._server = folder.resolve(), server
-        self._undisturbed: dict[Start, Undisturbed] = {}
+        self._undisturbed: dict[Start, list[Operation]] = {}
         self._earlier: dict[str, dict[str, object]] = {}
         for kind in dict.fromkeys(kinds):  # compiles and loads what the children share
             (self._folder / kind).mkdir()
@@ -161,8 +150,8 @@ class Soak:
         gc.freeze()  # children look at what they collect, and each page that they touch is copied
         atexit.register(gc.unfreeze)
 
-    def undisturbed(self, start: Start) -> Undisturbed:
-        """The run of a start that nothing disturbs. Raises RuntimeError where the log does not give its files."""
+    def undisturbed(self, start: Start) -> list[Operation]:
+        """What a start does undisturbed. Raises RuntimeError where the log of operations does not give its files."""
         if start not in self._undisturbed:
             root, log = self._begun(start)
             now = Disk(root)
@@ -173,7 +162,7 @@ class Soak:
                 f"{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()
             }:
                 raise RuntimeError(f"{start}: {ended}, or operations are missing from the log")
-            self._undisturbed[start] = Undisturbed(made)
+            self._undisturbed[start] = made
         return self._undisturbed[start]
 
     def trial(self, trial: Trial) -> Outcome:
