@@ -1,4 +1,4 @@
-# make install | release | ui | test | test-slow | lint | docs | comparison, which call install first; compatibility
+# make install | test | test-slow | lint | docs | comparison, with tools for development; release | ui without; compatibility
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
@@ -12,10 +12,16 @@ MEMORY := $(shell test "$(FREE)" -gt 8000000 2>/dev/null && echo --tmpdir=/dev/s
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed-release: pyproject.toml constraints.txt
+	@echo "Installing $$(grep -c == constraints.txt) packages into .venv: one to three minutes, once"
 	$(PYTHON) -m venv .venv
 	$(PIP) install $(PINNED) --only-binary :all: -r constraints.txt
 	$(PIP) install --no-build-isolation --no-deps -e .
+	$(PIP) check
+	touch $@
+
+.venv/installed: .venv/installed-release constraints-dev.txt
+	$(PIP) install $(PINNED) --only-binary :all: -r constraints-dev.txt
 	$(PIP) check
 	$(BIN)/python -m od_core.warmup
 	touch $@
@@ -25,10 +31,11 @@ install: .venv/installed
 	$(PIP) check
 	touch $@
 
-release: install
+release: .venv/installed-release
+	@echo "Releasing one period; the first run also compiles code, and takes a minute in all"
 	$(BIN)/od-release run us_flights
 
-ui: install
+ui: .venv/installed-release
 	$(BIN)/od-release ui
 
 test: install

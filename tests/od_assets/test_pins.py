@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("constraints.txt", "constraints-spark.txt")
+FILES = ("constraints.txt", "constraints-dev.txt", "constraints-spark.txt")
 PINS = re.compile(
     r"(?:[a-z0-9-]+==[0-9a-z.!+]+ \\\n(?: {4}--hash=sha256:[0-9a-f]{64} \\\n)* {4}--hash=sha256:[0-9a-f]{64}\n)+"
 )
@@ -33,15 +33,16 @@ def test_what_is_required_is_pinned_within_its_range() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = declared["project"]
     extras = project["optional-dependencies"]
-    own = [line for extra in sorted(extras.keys() - {"all", "spark"}) for line in extras[extra]]
-    main = [*declared["build-system"]["requires"], *project["dependencies"], *own]
     assert extras.keys() == {"all", "bundle", "checks", "dagster", "dev", "openlineage", "postgres", "spark"}
-    for lines, pinned in ((main, pins(FILES[0])), (extras["spark"], pins(FILES[0]) | pins(FILES[1]))):
+    own = [line for extra in sorted(extras.keys() - {"all", "dev", "spark"}) for line in extras[extra]]
+    main = [*declared["build-system"]["requires"], *project["dependencies"], *own]
+    release, dev, spark = map(pins, FILES)
+    for lines, pinned in ((main, release), (extras["dev"], release | dev), (extras["spark"], release | dev | spark)):
         for requirement in map(Requirement, lines):
             if requirement.name == project["name"]:
                 continue  # with other extras, which are looked at themselves
             assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), str(requirement)
-    assert not pins(FILES[0]).keys() & pins(FILES[1]).keys()
+    assert len(release | dev | spark) == len(release) + len(dev) + len(spark)
 
 
 def test_nothing_is_installed_but_what_is_pinned() -> None:
@@ -52,8 +53,9 @@ def test_nothing_is_installed_but_what_is_pinned() -> None:
     assert installing == [
         "$(PIP) install $(PINNED) --only-binary :all: -r constraints.txt",
         "$(PIP) install --no-build-isolation --no-deps -e .",
+        "$(PIP) install $(PINNED) --only-binary :all: -r constraints-dev.txt",
         "$(PIP) install $(PINNED) --no-build-isolation -r constraints-spark.txt",
-        "# bin/pip install --no-index --find-links wheels --upgrade setuptools wheel",  # of a server: what was
+        "# bin/pip install --no-index --find-links wheels --upgrade setuptools",  # of a server: what was
         "# /opt/od-release/venv/bin/pip install --no-index --find-links wheels 'od-release[dagster]'",  # checked before
         "$ pip install 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # into the project of another team
     ]
