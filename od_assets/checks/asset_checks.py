@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from od_assets.checks.expectation_process import checked
 from od_assets.checks.expectations import records_meet_expectations
 from od_assets.checks.invariants import geography_violations
 from od_assets.failures import failures_without_values
@@ -111,8 +112,13 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
         zones, destinations = settings.listed_codes(work.geography)
         with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
             warehouse.confidential.close(docs)  # pages that an earlier version left readable
-            met = records_meet_expectations(
-                staged.records, zones, settings.fault_threshold, docs, destinations=destinations
+            met = checked(
+                records_meet_expectations,
+                staged.records,
+                zones,
+                settings.fault_threshold,
+                docs,
+                destinations=destinations,
             )
         return {"meets_expectations": any_unmet(met)}
 

@@ -82,7 +82,7 @@ def records_meet_expectations(
     Returns:
         Whether each expectation is met, by name of the expectation.
     """
-    gxe = _expectations()
+    gxe = import_expectations()
     lists = {ZONES: zones, DESTINATIONS: zones if destinations is None else destinations}
     summary = _summary(records, lists, fault_threshold)
     is_flows = "trips" in summary.columns
@@ -109,7 +109,7 @@ def flows_meet_expectations(
     Returns:
         Whether each expectation is met, by name of the expectation.
     """
-    gxe = _expectations()
+    gxe = import_expectations()
     expected = [
         gxe.ExpectTableColumnCountToEqual(value=3),
         *(gxe.ExpectColumnToExist(column=column) for column in ("origin", "destination", "trips")),
@@ -144,7 +144,7 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
     return pd.DataFrame([summary])
 
 
-def _expectations() -> Any:
+def import_expectations() -> Any:
     """Return the Great Expectations module of expectations, imported without usage statistics, in four seconds."""
     require("checks")
     os.environ["GX_ANALYTICS_ENABLED"] = "false"

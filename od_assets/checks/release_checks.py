@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_checks, record_checks, spend_violations
+from od_assets.checks.expectation_process import checked
 from od_assets.checks.expectations import flows_meet_expectations
 from od_assets.checks.invariants import (
     box_violations,
@@ -91,7 +92,8 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         refined, root = plan.mechanism.refines, _estimated_levels(plan)[0]
         estimate = staged.estimate(root, refined=refined)
         total = work.counts.total if plan.publishes_total else int(estimate.trips.sum())
-        met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(work.key))
+        docs = warehouse.data_docs(work.key)
+        met = checked(flows_meet_expectations, table, tree.origin.zones, tree.destination.zones, docs)
         return {
             "meets_expectations": any_unmet(met),
             "same_at_every_level": sum(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.options import Json, Period, Release
 from od_assets.cli.printing import print_outcome
 from od_assets.project import prepare_dagster_home
@@ -20,19 +21,20 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Release one period with the Dagster job, in this process, or read it back if it is already released."""
-    from od_assets.components.declarations import declaration
-    from od_assets.runs.run_period import chosen_periods, run_period  # Dagster takes half a second to import
-
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
-    component = declaration(release)
-    periods = chosen_periods(component, period, every=every)
-    prepare_dagster_home()
-    outcomes = []
-    for each in periods:
-        outcomes.append(run_period(component, each, quiet=as_json))
-        if not as_json:
-            print_outcome(outcomes[-1])
+    with expectation_process():  # it imports Great Expectations while this process imports Dagster
+        from od_assets.components.declarations import declaration
+        from od_assets.runs.run_period import chosen_periods, run_period
+
+        component = declaration(release)
+        periods = chosen_periods(component, period, every=every)
+        prepare_dagster_home()
+        outcomes = []
+        for each in periods:
+            outcomes.append(run_period(component, each, quiet=as_json))
+            if not as_json:
+                print_outcome(outcomes[-1])
     if as_json:
         typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
     if not all(outcome.released for outcome in outcomes):

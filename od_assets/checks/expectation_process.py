@@ -1,0 +1,81 @@
+"""Check expectations in a process of its own, which imports Great Expectations while this process does other work.
+
+The import takes four seconds of processor time, as long as the draws and estimates of a small release. So
+``od-release run`` starts the process before it imports Dagster. Where none was started, as in a run from Dagster's UI,
+the expectations are checked in the calling process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+_LINE: list[Connection] = []
+"""The connection to the process of :func:`expectation_process`, while it runs."""
+
+
+@contextmanager
+def expectation_process() -> Iterator[None]:
+    """Run the process during the ``with`` statement. It also ends if this process is killed."""
+    if "great_expectations" in sys.modules:  # a second import in another process would gain nothing
+        yield
+        return
+    line, theirs = Pipe()
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603  # our own module
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # a traceback could quote records
+            pass_fds=(theirs.fileno(),),
+            process_group=0,  # this process handles interrupts from the keyboard
+        )
+    _LINE.append(line)
+    try:
+        yield
+    finally:
+        _LINE.clear()
+        line.close()
+        process.kill()
+        process.wait()
+
+
+def checked(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> dict[str, bool]:
+    """Return the result of a check, such as ``records_meet_expectations``, with the given arguments.
+
+    If the process fails, the check runs again in this process, which raises its errors with all their details.
+    """
+    if _LINE:
+        try:
+            _LINE[0].send((check, arguments, options))
+            met: dict[str, bool] = _LINE[0].recv()
+        except (OSError, EOFError):
+            _LINE.clear()
+        else:
+            return met
+    return check(*arguments, **options)
+
+
+def main() -> None:
+    """Import Great Expectations, and answer checks until the other end of the connection is closed."""
+    line = Connection(int(sys.argv[1]))
+    from od_assets.checks.expectations import import_expectations
+
+    import_expectations()
+    while True:
+        try:
+            check, arguments, options = line.recv()
+        except EOFError:
+            return
+        line.send(check(*arguments, **options))
+
+
+if __name__ == "__main__":
+    main()
