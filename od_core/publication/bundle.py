@@ -56,6 +56,10 @@ WORDS = (
 )
 """Text files that are derived from the certificate and the tables; their wording depends on the software version."""
 
+_BUNDLE_FORMAT = "bundle_format"
+"""Name of the certificate's field that states which files the bundle has. Each version of the software states its own.
+"""
+
 _SENTENCES = ("guarantee", "known_limitations")
 """Names of the certificate's fields whose values are sentences."""
 
@@ -177,14 +181,15 @@ def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> 
         published: digest of the published certificate; None if the release is not published.
 
     Returns:
-        ``facts`` with the sentences of the certificate in ``folder``, and without fields that this certificate lacks.
+        ``facts`` with the sentences and the bundle format of the certificate in ``folder``, and without fields that
+        this certificate lacks.
         If the certificate in ``folder`` is not the published one, or if other fields than the sentences and the
         software differ, ``facts`` unchanged.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published or not _numbers_agree(facts, public):
         return facts
-    stated = {name: fact for name, fact in facts.items() if name in public}
+    stated = {name: public[name] if name == _BUNDLE_FORMAT else facts[name] for name in facts if name in public}
     return stated | {name: _in_order_of(facts[name], public[name]) for name in _SENTENCES if name in stated}
 
 
@@ -358,8 +363,12 @@ def _certificates_agree(made: Path, public: Path) -> bool:
 
 
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
-    """Return whether ``made`` has all fields of ``public``, except sentences and software; it may have more fields."""
-    return all(made.get(name) == fact for name, fact in public.items() if name not in (*_SENTENCES, "software"))
+    """Return whether ``made`` has the fields of ``public``; it may have more.
+
+    The sentences, the software and the format of the bundle are not compared.
+    """
+    apart = (*_SENTENCES, _BUNDLE_FORMAT, "software")
+    return all(made.get(name) == fact for name, fact in public.items() if name not in apart)
 
 
 def _content(path: Path) -> dict[str, Any] | None:

@@ -57,7 +57,7 @@ class Table:
     """A public table.
 
     Attributes:
-        name: name of its files, without the extension.
+        name: name of its files, without the extension; a pattern if many files have tables of this form.
         title: short title for people.
         row: meaning of one row.
         absent: meaning of a missing row, and of zero.
@@ -155,6 +155,22 @@ FLOWS_WITH_INTERVALS = replace(
     absent=f"If a pair of levels has at most {MOST_LISTED:,} pairs of areas, every pair is listed; otherwise only the"
     " pairs with released trips are listed. Zero is a released estimate, not a certainty: upper states how many"
     " trips there may be. No number is withheld or missing.",
+)
+
+PAIR_FLOWS = Table(
+    "flows_<origin level>_<destination level>",
+    "Flows at one pair of levels",
+    "The trips from one area to another. Each file contains one pair of levels, which its name states, and thereby all"
+    " trips once. Do not add rows of different files.",
+    FLOWS.absent,
+    (ORIGIN, DESTINATION, TRIPS),
+    ("origin", "destination"),
+    (CodeList(("origin",), "areas", ("area",)), CodeList(("destination",), "areas", ("area",))),
+)
+"""Table of the flows at one pair of levels, without intervals."""
+
+PAIR_FLOWS_WITH_INTERVALS = replace(
+    PAIR_FLOWS, columns=(*PAIR_FLOWS.columns, LOWER, UPPER), absent=FLOWS_WITH_INTERVALS.absent
 )
 
 NOISY_MEASUREMENTS = Table(

@@ -49,7 +49,7 @@ def _resource(file: BundleFile, written: Written) -> dict[str, Any]:
     suffix = PurePath(file.name).suffix
     tabular = file.table is not None and suffix == ".csv"
     facts: dict[str, Any] = {
-        "name": file.table.name if file.table is not None and tabular else file.name.lower(),
+        "name": PurePath(file.name).stem.lower() if tabular else file.name.lower(),
         "path": file.name,
         "title": file.description,
         "type": "table" if tabular else "file",
