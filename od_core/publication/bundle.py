@@ -34,7 +34,7 @@ from od_core.publication.bundle_integrity import (
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
-from od_core.publication.file_formats import opens, refuse_unreadable, same_matrices
+from od_core.publication.file_formats import opens, refuse_unreadable, same_matrices, same_workbooks
 from od_core.publication.html.certificate_page import certificate_page
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import BundleFile
@@ -52,9 +52,10 @@ WORDS = (
     "codebook.md",
     PACKAGE,
     "flows.sdmx.json",
+    "flows.xlsx",
     REPORT,
 )
-"""Text files that are derived from the certificate and the tables; their wording depends on the software version."""
+"""Files with text that follows from the certificate and the tables; its wording depends on the software version."""
 
 _BUNDLE_FORMAT = "bundle_format"
 """Name of the certificate's field that states which files the bundle has. Each version of the software states its own.
@@ -325,11 +326,13 @@ def differing_files(made: Path, public: Path) -> list[str]:
 
 
 def _same(file: Path, public: Path, *, one_software: bool) -> bool:
-    """Return whether two files have the same bytes, or the same tables or matrices if different software wrote them."""
+    """Return whether two files have the same bytes, or the same content if different software wrote them."""
     if not (file.is_file() and public.is_file()):
         return False
     if file_digest(file) == file_digest(public):
         return True
+    if file.suffix == ".xlsx":
+        return same_workbooks(file, public)
     if file.suffix == ".omx" and not one_software:
         return same_matrices(file, public)
     if file.suffix != ".parquet" or _software(file) == _software(public):

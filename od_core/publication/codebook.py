@@ -104,6 +104,7 @@ def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFil
     shown = {
         "report.html": "the release in pictures and tables",
         first: "the released numbers, as text",
+        **{file.name: "the same as an Excel workbook" for file in files if file.name.endswith(".xlsx")},
         "codebook.md": "the meaning of every file and column; zero, missing and not released",
         "certificate.html": "what is protected, and what is not",
         "datapackage.json": "the same information for programs (Frictionless Data Package)",

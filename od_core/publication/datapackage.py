@@ -19,6 +19,7 @@ _MEDIA = {
     ".csv": "text/csv",
     ".parquet": "application/vnd.apache.parquet",
     ".omx": "application/x-hdf5",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     ".json": "application/json",
     ".geojson": "application/geo+json",
     ".html": "text/html",

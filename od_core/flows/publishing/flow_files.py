@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from od_core.files.durable import write_batches
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
+from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
 from od_core.flows.publishing.omx import MOST_CELLS, cells, write_matrices
 from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
 from od_core.flows.release import MEASUREMENT_SCHEMA, Release
@@ -37,11 +38,12 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
     areas = areas_table(tree.origin)
     if tree.destination.digest != tree.origin.digest:
         areas = pa.concat_tables([areas, areas_table(tree.destination)], promote_options="default")
-    key = ReleaseKey.parse(certificate["release"])
+    key, bundle_format = ReleaseKey.parse(certificate["release"]), certificate.get("bundle_format", 1)
     return [
-        *_tables_in_csv(tables, certificate.get("bundle_format", 1)),
+        *_tables_in_csv(tables, bundle_format),
         BundleFile("flows.parquet", "Flows at every pair of levels, as Parquet.", tables.write_parquet, tables.table),
         *_matrices(tables),
+        *(_more_formats(tables, certificate) if bundle_format > 1 else []),
         BundleFile(
             "flows.sdmx.csv",
             "The same flows as SDMX-CSV 2.0, for statistical offices.",
@@ -111,6 +113,17 @@ def _tables_in_csv(tables: FlowTables, bundle_format: int) -> list[BundleFile]:
     return [
         BundleFile(f"{name}.csv", f"{description}.", partial(write, place), tables.pair_table)
         for place, name, description in _named_pairs(tables.tree)
+    ]
+
+
+def _more_formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+    """Return the files that bundles have since format 2."""
+    return [
+        BundleFile(
+            "flows.xlsx",
+            f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest flows.",
+            partial(write_flow_workbook, tables, certificate),
+        ),
     ]
 
 

@@ -10,6 +10,7 @@ import itertools
 import json
 import shutil
 import tempfile
+import zipfile
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ from tests.od_core.publication.examples import (
 
 NAMES = ("all", "region", "county", "zone")
 FILES = {
-    *("flows.parquet", "flows.sdmx.csv", "flows.sdmx.json", "noisy_measurements.parquet"),
+    *("flows.parquet", "flows.xlsx", "flows.sdmx.csv", "flows.sdmx.json", "noisy_measurements.parquet"),
     *("areas.parquet", "areas.csv", "certificate.json", "certificate.html", "certificate.schema.json"),
     *("codebook.md", "datapackage.json", "README.txt", "report.html", "SHA256SUMS"),
     *(f"flows_{pair[0]}_{pair[1]}.{end}" for pair in itertools.product(NAMES, NAMES) for end in ("csv", "omx")),
@@ -253,6 +254,22 @@ def test_a_damaged_bundle_of_an_earlier_version_keeps_its_certificate(copied):
         pass
 
 
+def test_a_workbook_is_compared_by_its_parts(whole, copied):
+    """Another version of the compressor gives other bytes of the same workbook."""
+    path = copied / "flows.xlsx"
+    with zipfile.ZipFile(path) as archive:
+        parts = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    last = "xl/worksheets/sheet17.xml"
+    changed = parts | {last: parts[last].replace(b"</v>", b"0</v>", 1)}
+    for content, different in ((parts, []), (changed, ["flows.xlsx"])):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, part in content.items():
+                archive.writestr(name, part, zipfile.ZIP_STORED)
+        sealed_again(copied)
+        assert path.read_bytes() != (whole / "flows.xlsx").read_bytes()
+        assert [name for name in differing_files(whole, copied) if name != "datapackage.json"] == different
+
+
 def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     """Its certificate states no format; it has all pairs of levels in one CSV file, which is made again as it was."""
     now = facts(release())
@@ -260,7 +277,7 @@ def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     bundle, published = tmp_path / "r1", certificate_digest(old)
     with staged_bundle(release(), old, bundle):
         pass
-    parts = {path.name for path in bundle.glob("flows_*.csv")}
+    parts = {path.name for path in (*bundle.glob("flows_*.csv"), *bundle.glob("*.xlsx"))}
     listed = pd.read_csv(bundle / "flows.csv", dtype=dict.fromkeys(("origin", "destination"), str), na_filter=False)
     assert parts == set()
     pd.testing.assert_frame_equal(listed, pd.read_parquet(bundle / "flows.parquet"), check_dtype=False)
@@ -286,7 +303,15 @@ def test_a_certificate_that_did_not_change_stays_as_it_is_made(whole):
 
 HALF_WRITTEN = (
     *("flows_zone_zone.csv", "flows.parquet", "flows_zone_zone.omx", "flows.sdmx.csv", "flows.sdmx.json", "areas.csv"),
-    *("noisy_measurements.parquet", "report.html", "certificate.json", "codebook.md", "SHA256SUMS", "r1.zip"),
+    *(
+        "flows.xlsx",
+        "noisy_measurements.parquet",
+        "report.html",
+        "certificate.json",
+        "codebook.md",
+        "SHA256SUMS",
+        "r1.zip",
+    ),
 )
 """A file of every writer."""
 

@@ -29,12 +29,14 @@ from pysdmx.model.dataset import ActionType
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_tables import FlowTables, pair_names
+from od_core.flows.publishing.flow_workbook import MOST_ROWS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, area_identifier, structure, time_period
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certificate import certificate
+from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
@@ -141,6 +143,15 @@ def test_openmatrix_reads_the_same_numbers(bundle, listed, origin, destination):
             matrix = file[name][:]
             assert matrix[row, column].tolist() == part[name].tolist()
             assert matrix.sum() == part[name].sum()
+
+
+def test_the_workbook_has_the_largest_flows_of_every_pair_of_levels(bundle, listed):
+    sheets = read_workbook(bundle / "flows.xlsx")
+    for (origin, destination), part in listed.groupby(["origin_level", "destination_level"]):
+        _, head, *rows = sheets[f"{origin}_{destination}"]
+        assert head == COLUMNS[2:]
+        assert rows == part.sort_values("trips", ascending=False, kind="stable")[head].head(MOST_ROWS).values.tolist()
+        assert sum(row[2] for row in rows) == part["trips"].sum()  # what is left out has no trips
 
 
 def test_every_pair_of_levels_has_its_matrices(bundle):
