@@ -34,7 +34,7 @@ from od_core.publication.bundle_integrity import (
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
-from od_core.publication.file_formats import opens, refuse_unreadable, same_matrices, same_workbooks
+from od_core.publication.file_formats import opens, refuse_unreadable, same_geopackages, same_matrices, same_workbooks
 from od_core.publication.html.certificate_page import certificate_page
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import BundleFile
@@ -331,8 +331,8 @@ def _same(file: Path, public: Path, *, one_software: bool) -> bool:
         return False
     if file_digest(file) == file_digest(public):
         return True
-    if file.suffix == ".xlsx":
-        return same_workbooks(file, public)
+    if file.suffix in (".xlsx", ".gpkg"):
+        return (same_workbooks if file.suffix == ".xlsx" else same_geopackages)(file, public)
     if file.suffix == ".omx" and not one_software:
         return same_matrices(file, public)
     if file.suffix != ".parquet" or _software(file) == _software(public):

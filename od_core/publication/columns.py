@@ -242,6 +242,35 @@ LOCATED_AREAS = replace(
 )
 """Table of the areas of geographies whose zones have coordinates."""
 
+FLOWMAP_LOCATIONS = Table(
+    "flowmap_locations",
+    "Places for flowmap.gl",
+    "A zone with coordinates.",
+    "A zone that is not listed has no coordinates.",
+    (
+        Column("id", "string", "Zone", "Code of the zone."),
+        Column("name", "string", "Name", "Name that a map shows: the code of the zone."),
+        Column("lat", "number", "Latitude", "Latitude of the zone, in degrees north.", unit="degrees"),
+        Column("lon", "number", "Longitude", "Longitude of the zone, in degrees east.", unit="degrees"),
+    ),
+    ("id",),
+    (CodeList(("id",), "areas", ("area",)),),
+)
+
+FLOWMAP_FLOWS = Table(
+    "flowmap_flows",
+    "Flows for flowmap.gl",
+    "The trips from one zone with coordinates to another, or within one.",
+    "Only the largest flows between zones with coordinates are listed, of at least one released trip.",
+    (
+        replace(ORIGIN, description="Code of the zone where the trips begin."),
+        Column("dest", "string", "Destination", "Code of the zone where the trips end."),
+        replace(TRIPS, name="count", minimum=1),
+    ),
+    ("origin", "dest"),
+    (CodeList(("origin",), "flowmap_locations", ("id",)), CodeList(("dest",), "flowmap_locations", ("id",))),
+)
+
 AREA = Column("area", "string", "Area", "Code of the area.")
 AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")
 SIZE = Column(

@@ -22,6 +22,7 @@ _MEDIA = {
     ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     ".json": "application/json",
     ".geojson": "application/geo+json",
+    ".gpkg": "application/geopackage+sqlite3",
     ".html": "text/html",
     ".md": "text/markdown",
     ".txt": "text/plain",

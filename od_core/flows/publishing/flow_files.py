@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from od_core.files.durable import write_batches
+from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
 from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
 from od_core.flows.publishing.omx import MOST_CELLS, cells, write_matrices
@@ -124,7 +125,36 @@ def _more_formats(tables: FlowTables, certificate: dict[str, Any]) -> list[Bundl
             f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest flows.",
             partial(write_flow_workbook, tables, certificate),
         ),
+        *_maps(tables, certificate),
     ]
+
+
+def _maps(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+    """Return the files for maps: none without coordinates, and tables for flowmap.gl only if each zone has one code.
+
+    flowmap.gl has one list of places, and two geographies may use a code for two places.
+    """
+    tree, lines = tables.tree, DesireLines(tables, certificate)
+    if tree.origin.coordinates is None or tree.destination.coordinates is None:
+        return []
+    largest = f"the {MOST_LINES:,} largest flows between zones with coordinates"
+    files = [
+        BundleFile("desire_lines.geojson", f"Lines on a map, as GeoJSON: {largest}.", lines.write_geojson),
+        BundleFile("desire_lines.gpkg", "The same lines as a GeoPackage, for QGIS and others.", lines.write_geopackage),
+    ]
+    if tree.origin.digest == tree.destination.digest:
+        files += [
+            BundleFile(
+                "flowmap_flows.csv", f"For flowmap.gl: {largest}.", lines.write_flowmap_flows, columns.FLOWMAP_FLOWS
+            ),
+            BundleFile(
+                "flowmap_locations.csv",
+                "For flowmap.gl: the zones with coordinates.",
+                lines.write_flowmap_locations,
+                columns.FLOWMAP_LOCATIONS,
+            ),
+        ]
+    return files
 
 
 def _matrices(tables: FlowTables) -> list[BundleFile]:
