@@ -34,7 +34,7 @@ from od_core.publication.bundle_integrity import (
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
-from od_core.publication.file_formats import opens, refuse_unreadable, same_matrices
+from od_core.publication.file_formats import opens, refuse_unreadable, same_geopackages, same_matrices, same_workbooks
 from od_core.publication.html.certificate_page import certificate_page
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import BundleFile
@@ -52,9 +52,14 @@ WORDS = (
     "codebook.md",
     PACKAGE,
     "flows.sdmx.json",
+    "flows.xlsx",
     REPORT,
 )
-"""Text files that are derived from the certificate and the tables; their wording depends on the software version."""
+"""Files with text that follows from the certificate and the tables; its wording depends on the software version."""
+
+_BUNDLE_FORMAT = "bundle_format"
+"""Name of the certificate's field that states which files the bundle has. Each version of the software states its own.
+"""
 
 _SENTENCES = ("guarantee", "known_limitations")
 """Names of the certificate's fields whose values are sentences."""
@@ -177,14 +182,15 @@ def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> 
         published: digest of the published certificate; None if the release is not published.
 
     Returns:
-        ``facts`` with the sentences of the certificate in ``folder``, and without fields that this certificate lacks.
+        ``facts`` with the sentences and the bundle format of the certificate in ``folder``, and without fields that
+        this certificate lacks.
         If the certificate in ``folder`` is not the published one, or if other fields than the sentences and the
         software differ, ``facts`` unchanged.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published or not _numbers_agree(facts, public):
         return facts
-    stated = {name: fact for name, fact in facts.items() if name in public}
+    stated = {name: public[name] if name == _BUNDLE_FORMAT else facts[name] for name in facts if name in public}
     return stated | {name: _in_order_of(facts[name], public[name]) for name in _SENTENCES if name in stated}
 
 
@@ -320,11 +326,13 @@ def differing_files(made: Path, public: Path) -> list[str]:
 
 
 def _same(file: Path, public: Path, *, one_software: bool) -> bool:
-    """Return whether two files have the same bytes, or the same tables or matrices if different software wrote them."""
+    """Return whether two files have the same bytes, or the same content if different software wrote them."""
     if not (file.is_file() and public.is_file()):
         return False
     if file_digest(file) == file_digest(public):
         return True
+    if file.suffix in (".xlsx", ".gpkg"):
+        return (same_workbooks if file.suffix == ".xlsx" else same_geopackages)(file, public)
     if file.suffix == ".omx" and not one_software:
         return same_matrices(file, public)
     if file.suffix != ".parquet" or _software(file) == _software(public):
@@ -358,8 +366,12 @@ def _certificates_agree(made: Path, public: Path) -> bool:
 
 
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
-    """Return whether ``made`` has all fields of ``public``, except sentences and software; it may have more fields."""
-    return all(made.get(name) == fact for name, fact in public.items() if name not in (*_SENTENCES, "software"))
+    """Return whether ``made`` has the fields of ``public``; it may have more.
+
+    The sentences, the software and the format of the bundle are not compared.
+    """
+    apart = (*_SENTENCES, _BUNDLE_FORMAT, "software")
+    return all(made.get(name) == fact for name, fact in public.items() if name not in apart)
 
 
 def _content(path: Path) -> dict[str, Any] | None:

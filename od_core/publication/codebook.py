@@ -101,17 +101,21 @@ def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile]) -> str:
     """Return the plain text of ``README.txt``, an overview of the files; the arguments are as in :func:`codebook`."""
     first = next(file.name for file in files if file.name.endswith(".csv"))
-    report = any(file.name == "report.html" for file in files)
+    shown = {
+        "report.html": "the release in pictures and tables",
+        first: "the released numbers, as text",
+        **{file.name: "the same as an Excel workbook" for file in files if file.name.endswith(".xlsx")},
+        "codebook.md": "the meaning of every file and column; zero, missing and not released",
+        "certificate.html": "what is protected, and what is not",
+        "datapackage.json": "the same information for programs (Frictionless Data Package)",
+    }
+    width = max(map(len, shown)) + 2
     return (
         f"{certificate['release']}: {contents}, published with differential privacy\n\n"
         f"{promise(certificate['guarantee'])}\n\n"
         "Files\n"
-        + ("  report.html          the release in pictures and tables\n" if report else "")
-        + f"  {first:<20} the released numbers, as text\n"
-        "  codebook.md          the meaning of every file and column; zero, missing and not released\n"
-        "  certificate.html     what is protected, and what is not\n"
-        "  datapackage.json     the same information for programs (Frictionless Data Package)\n\n"
-        "To check that no file was damaged in transfer\n"
+        + "".join(f"  {name:<{width}}{words}\n" for name, words in shown.items())
+        + "\nTo check that no file was damaged in transfer\n"
         f"  sha256sum -c {CHECKSUMS}\n\n"
         "To cite\n"
         f"  {certificate['data_set']}, {contents} of {certificate['period']}, revision {certificate['revision']},"

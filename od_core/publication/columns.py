@@ -57,7 +57,7 @@ class Table:
     """A public table.
 
     Attributes:
-        name: name of its files, without the extension.
+        name: name of its files, without the extension; a pattern if many files have tables of this form.
         title: short title for people.
         row: meaning of one row.
         absent: meaning of a missing row, and of zero.
@@ -157,6 +157,22 @@ FLOWS_WITH_INTERVALS = replace(
     " trips there may be. No number is withheld or missing.",
 )
 
+PAIR_FLOWS = Table(
+    "flows_<origin level>_<destination level>",
+    "Flows at one pair of levels",
+    "The trips from one area to another. Each file contains one pair of levels, which its name states, and thereby all"
+    " trips once. Do not add rows of different files.",
+    FLOWS.absent,
+    (ORIGIN, DESTINATION, TRIPS),
+    ("origin", "destination"),
+    (CodeList(("origin",), "areas", ("area",)), CodeList(("destination",), "areas", ("area",))),
+)
+"""Table of the flows at one pair of levels, without intervals."""
+
+PAIR_FLOWS_WITH_INTERVALS = replace(
+    PAIR_FLOWS, columns=(*PAIR_FLOWS.columns, LOWER, UPPER), absent=FLOWS_WITH_INTERVALS.absent
+)
+
 NOISY_MEASUREMENTS = Table(
     "noisy_measurements",
     "Noisy measurements",
@@ -225,6 +241,35 @@ LOCATED_AREAS = replace(
     ),
 )
 """Table of the areas of geographies whose zones have coordinates."""
+
+FLOWMAP_LOCATIONS = Table(
+    "flowmap_locations",
+    "Places for flowmap.gl",
+    "A zone with coordinates.",
+    "A zone that is not listed has no coordinates.",
+    (
+        Column("id", "string", "Zone", "Code of the zone."),
+        Column("name", "string", "Name", "Name that a map shows: the code of the zone."),
+        Column("lat", "number", "Latitude", "Latitude of the zone, in degrees north.", unit="degrees"),
+        Column("lon", "number", "Longitude", "Longitude of the zone, in degrees east.", unit="degrees"),
+    ),
+    ("id",),
+    (CodeList(("id",), "areas", ("area",)),),
+)
+
+FLOWMAP_FLOWS = Table(
+    "flowmap_flows",
+    "Flows for flowmap.gl",
+    "The trips from one zone with coordinates to another, or within one.",
+    "Only the largest flows between zones with coordinates are listed, of at least one released trip.",
+    (
+        replace(ORIGIN, description="Code of the zone where the trips begin."),
+        Column("dest", "string", "Destination", "Code of the zone where the trips end."),
+        replace(TRIPS, name="count", minimum=1),
+    ),
+    ("origin", "dest"),
+    (CodeList(("origin",), "flowmap_locations", ("id",)), CodeList(("dest",), "flowmap_locations", ("id",))),
+)
 
 AREA = Column("area", "string", "Area", "Code of the area.")
 AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")

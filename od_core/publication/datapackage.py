@@ -19,8 +19,10 @@ _MEDIA = {
     ".csv": "text/csv",
     ".parquet": "application/vnd.apache.parquet",
     ".omx": "application/x-hdf5",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     ".json": "application/json",
     ".geojson": "application/geo+json",
+    ".gpkg": "application/geopackage+sqlite3",
     ".html": "text/html",
     ".md": "text/markdown",
     ".txt": "text/plain",
@@ -49,7 +51,7 @@ def _resource(file: BundleFile, written: Written) -> dict[str, Any]:
     suffix = PurePath(file.name).suffix
     tabular = file.table is not None and suffix == ".csv"
     facts: dict[str, Any] = {
-        "name": file.table.name if file.table is not None and tabular else file.name.lower(),
+        "name": PurePath(file.name).stem.lower() if tabular else file.name.lower(),
         "path": file.name,
         "title": file.description,
         "type": "table" if tabular else "file",

@@ -91,7 +91,7 @@ def test_every_command_prints_names_as_they_are(root: Path, tmp_path: Path) -> N
     changes = said("compare", "trips/2001-01/r1", bundle_of_another_month(root / "bundle"))
     assert f"{REGION} to {REGION}" in changes
     assert "[red]" in changes
-    (root / "var" / "releases" / "trips" / "2001-01" / "r1" / "flows.csv").unlink()
+    (root / "var" / "releases" / "trips" / "2001-01" / "r1" / "areas.csv").unlink()
     assert "NOT VERIFIED" in said("verify", code=1)
     (root / "2001-01.csv").unlink()
     assert "WRONG" in said("doctor", "trips", "--period", "2001-01", code=1)

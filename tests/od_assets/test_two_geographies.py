@@ -129,11 +129,11 @@ def _assert_formats(bundle: Path, release: Release) -> None:
         }
     assert not sides
     listed = pd.read_csv(
-        bundle / "flows.csv", dtype=dict.fromkeys(["origin", "destination"], str), keep_default_na=False
+        bundle / "flows_county_2_town.csv", dtype=dict.fromkeys(["origin", "destination"], str), na_filter=False
     )
-    pairs = listed.set_index(["origin_level", "destination_level", "origin", "destination"])["trips"].to_dict()
+    pairs = listed.set_index(["origin", "destination"])["trips"].to_dict()
     for row in release.flows_at("county_2", "town").itertuples(index=False):
-        assert pairs["county_2", "town", row.origin, row.destination] == row.trips
+        assert pairs[row.origin, row.destination] == row.trips
     file = openmatrix.open_file(str(bundle / "flows_zone_block.omx"))
     matrix, names = (
         file["trips"][:],

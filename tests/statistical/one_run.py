@@ -117,9 +117,8 @@ class Auditor:
         """
         release = open_release(bundle)
         levels = {f"level {step.level}": self._level_scores(release, step.level) for step in release.plan.steps}
-        flows = pd.read_csv(bundle / "flows.csv", dtype=str, keep_default_na=False)
         origin, destination = names = release.levels[-1]
-        flows = flows[(flows["origin_level"] == origin) & (flows["destination_level"] == destination)]
+        flows = pd.read_csv(bundle / f"flows_{origin}_{destination}.csv", dtype=str, keep_default_na=False)
         scores = {
             "all levels": np.sum([each / max(1.0, each.var()) for each in levels.values()], axis=0),
             **levels,

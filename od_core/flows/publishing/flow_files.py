@@ -9,28 +9,42 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from od_core.files.durable import write_batches
-from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches
-from od_core.flows.publishing.omx import MOST_CELLS, cells, matrix_names, write_matrices
+from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
+from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
+from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
+from od_core.flows.publishing.omx import MOST_CELLS, cells, write_matrices
 from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
 from od_core.flows.release import MEASUREMENT_SCHEMA, Release
+from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
 from od_core.publication.markdown import in_markdown
 from od_core.publication.tables import BundleFile, areas_files, areas_table
 
+BUNDLE_FORMAT = 2
+"""Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.
+
+A bundle of format 1 has the flows at all pairs of levels in one CSV file. It is verified, and written again if it is
+damaged, with the files of its own format.
+"""
+
 
 def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile]:
-    """Return the files of the bundle: the flows in every format, the noisy measurements, and the areas."""
+    """Return the files of the bundle: the flows in every format, the noisy measurements, and the areas.
+
+    The content of a file is computed when the file is written.
+    """
     tables, tree = FlowTables.of(release, certificate), release.plan.tree
     areas = areas_table(tree.origin)
     if tree.destination.digest != tree.origin.digest:
         areas = pa.concat_tables([areas, areas_table(tree.destination)], promote_options="default")
-    key = ReleaseKey.parse(certificate["release"])
+    key, bundle_format = ReleaseKey.parse(certificate["release"]), certificate.get("bundle_format", 1)
     return [
-        BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, tables.table),
-        BundleFile("flows.parquet", "The same table as Parquet.", tables.write_parquet, tables.table),
+        *_tables_in_csv(tables, bundle_format),
+        BundleFile("flows.parquet", "Flows at every pair of levels, as Parquet.", tables.write_parquet, tables.table),
         *_matrices(tables),
+        *(_more_formats(tables, certificate) if bundle_format > 1 else []),
         BundleFile(
             "flows.sdmx.csv",
             "The same flows as SDMX-CSV 2.0, for statistical offices.",
@@ -60,7 +74,7 @@ def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
         *(_unlisted(release) if interval else []),
         "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
         f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8.{bounds}"
-        " A pair that is not listed in `flows.csv` is 0 in the matrix."
+        " A pair that is not listed in `flows.parquet` is 0 in the matrix."
         + (f" Matrices of more than {MOST_CELLS:,} cells are left out: {', '.join(large)}." if large else ""),
         "In `flows.sdmx.csv`, an area is identified by the number of its level and its code, such as `L4_007`,"
         " because some readers of SDMX treat codes that look like numbers as numbers (`pysdmx` reads `007` back as"
@@ -89,26 +103,85 @@ def _unlisted(release: Release) -> list[str]:
     ]
 
 
-def _matrices(tables: FlowTables) -> list[BundleFile]:
-    """Return one OpenMatrix file for each pair of levels with at most ``MOST_CELLS`` pairs of areas.
+def _tables_in_csv(tables: FlowTables, bundle_format: int) -> list[BundleFile]:
+    """Return the CSV files of the flows: one for each pair of levels, so that no sum of a file counts a trip twice."""
+    if bundle_format == 1:
+        return [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, tables.table)]
 
-    The content of a file is computed when the file is written.
+    def write(place: int, file: BinaryIO) -> None:
+        tables.pairs[place].write_csv(file)
+
+    return [
+        BundleFile(f"{name}.csv", f"{description}.", partial(write, place), tables.pair_table)
+        for place, name, description in _named_pairs(tables.tree)
+    ]
+
+
+def _more_formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+    """Return the files that bundles have since format 2."""
+    return [
+        BundleFile(
+            "flows.xlsx",
+            f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest flows.",
+            partial(write_flow_workbook, tables, certificate),
+        ),
+        *_maps(tables, certificate),
+    ]
+
+
+def _maps(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+    """Return the files for maps: none without coordinates, and tables for flowmap.gl only if each zone has one code.
+
+    flowmap.gl has one list of places, and two geographies may use a code for two places.
     """
+    tree, lines = tables.tree, DesireLines(tables, certificate)
+    if tree.origin.coordinates is None or tree.destination.coordinates is None:
+        return []
+    largest = f"the {MOST_LINES:,} largest flows between zones with coordinates"
+    files = [
+        BundleFile("desire_lines.geojson", f"Lines on a map, as GeoJSON: {largest}.", lines.write_geojson),
+        BundleFile("desire_lines.gpkg", "The same lines as a GeoPackage, for QGIS and others.", lines.write_geopackage),
+    ]
+    if tree.origin.digest == tree.destination.digest:
+        files += [
+            BundleFile(
+                "flowmap_flows.csv", f"For flowmap.gl: {largest}.", lines.write_flowmap_flows, columns.FLOWMAP_FLOWS
+            ),
+            BundleFile(
+                "flowmap_locations.csv",
+                "For flowmap.gl: the zones with coordinates.",
+                lines.write_flowmap_locations,
+                columns.FLOWMAP_LOCATIONS,
+            ),
+        ]
+    return files
+
+
+def _matrices(tables: FlowTables) -> list[BundleFile]:
+    """Return one OpenMatrix file for each pair of levels with at most ``MOST_CELLS`` pairs of areas."""
     tree = tables.tree
-    origins, destinations = tree.origin.level_names, tree.destination.level_names
 
     def write(place: int, file: BinaryIO) -> None:
         write_matrices(tree, tables.pairs[place], file)
 
     return [
-        BundleFile(
-            name,
-            f"Flows from {origins[origin]} to {destinations[destination]}, as OpenMatrix.",
-            partial(write, place),
-        )
-        for place, ((origin, destination), name) in enumerate(matrix_names(tree).items())
-        if cells(tree, origin, destination) <= MOST_CELLS
+        BundleFile(f"{name}.omx", f"{description}, as OpenMatrix.", partial(write, place))
+        for place, name, description in _named_pairs(tree)
+        if cells(tree, *divmod(place, len(tree.destination.level_names))) <= MOST_CELLS
     ]
+
+
+def _named_pairs(tree: FlowTree) -> list[tuple[int, str, str]]:
+    """Return the place in ``FlowTables.pairs``, the name of the files and a description of each pair of levels.
+
+    The finest pair is first, because ``README.txt`` names the first table.
+    """
+    origins, destinations = tree.origin.level_names, tree.destination.level_names
+    named = [
+        (place, name, f"Flows from {origins[origin]} to {destinations[destination]}")
+        for place, ((origin, destination), name) in enumerate(pair_names(tree).items())
+    ]
+    return named[::-1]
 
 
 def _write_measurements(release: Release, file: BinaryIO) -> None:

@@ -1,7 +1,8 @@
-"""Compute the flows of a release at every pair of levels once, and write them as Parquet and CSV."""
+"""Compute the flows of a release at every pair of levels once, name their files, and write Parquet and CSV."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,13 @@ import pyarrow.parquet as pq
 from od_core.files.csv_text import write_rows
 from od_core.flows.release import Release, measured_cells
 from od_core.geography.flow_tree import FlowTree
-from od_core.publication.columns import FLOWS, FLOWS_WITH_INTERVALS, Table
+from od_core.publication.columns import (
+    FLOWS,
+    FLOWS_WITH_INTERVALS,
+    PAIR_FLOWS,
+    PAIR_FLOWS_WITH_INTERVALS,
+    Table,
+)
 
 _FLOWS_SCHEMA = pa.schema(
     [
@@ -22,6 +29,28 @@ _FLOWS_SCHEMA = pa.schema(
         *((name, pa.int64()) for name in ("trips", "lower", "upper")),
     ]
 )
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+"""Pattern of level names that are valid in a file name on every operating system."""
+
+
+def pair_names(tree: FlowTree) -> dict[tuple[int, int], str]:
+    """Return the name of the files of each pair of level numbers, without the extension, such as ``flows_state_state``.
+
+    All names have the numbers of the levels instead, such as ``flows_3_3``, if the name of a level is not valid in a
+    file name on every operating system or if two files would have the same name.
+    """
+    origins, destinations = tree.origin.level_names, tree.destination.level_names
+    names = {
+        (o_level, d_level): f"flows_{origin}_{destination}"
+        for o_level, origin in enumerate(origins)
+        for d_level, destination in enumerate(destinations)
+    }
+    plain = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
+    if plain and len({name.casefold() for name in names.values()}) == len(names):
+        return names
+    return {pair: f"flows_{pair[0]}_{pair[1]}" for pair in names}
 
 
 @dataclass(frozen=True)
@@ -42,6 +71,10 @@ class LevelPair:
         """The columns of ``flows`` in Arrow, by name, converted once. They share their memory with ``flows``."""
         table = pa.Table.from_pandas(self.flows, preserve_index=False)
         return dict(zip(table.column_names, table.columns, strict=True))
+
+    def write_csv(self, file: BinaryIO) -> None:
+        """Write these flows as one CSV table (RFC 4180) in UTF-8."""
+        write_rows(file, pa.table(self.columns), header=True)
 
 
 @dataclass(frozen=True)
@@ -74,14 +107,21 @@ class FlowTables:
             for d_level, destination in enumerate(self.tree.destination.level_names)
         ]
 
-    @property
+    @cached_property
     def table(self) -> Table:
-        """Description of the columns of the published table.
+        """Definition of the table with the flows at every pair of levels."""
+        return self._signed(FLOWS_WITH_INTERVALS if self.interval else FLOWS)
 
-        Numbers have a minimum, except for a mechanism that measures all leaves and releases them as measured, because
-        its numbers may be negative.
+    @cached_property
+    def pair_table(self) -> Table:
+        """Definition of the table with the flows at one pair of levels."""
+        return self._signed(PAIR_FLOWS_WITH_INTERVALS if self.interval else PAIR_FLOWS)
+
+    def _signed(self, table: Table) -> Table:
+        """Return a table without the minimum of its numbers if the mechanism releases all leaves as it measured them.
+
+        Such numbers may be negative.
         """
-        table = FLOWS_WITH_INTERVALS if self.interval else FLOWS
         if self.release.plan.mechanism.measures != "all_leaves":
             return table
         return replace(table, columns=tuple(replace(column, minimum=None) for column in table.columns))
@@ -106,7 +146,7 @@ class FlowTables:
                 writer.write_table(table.cast(schema))
 
     def write_csv(self, file: BinaryIO) -> None:
-        """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8."""
+        """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8, for bundles of format 1."""
         for number, table in enumerate(self.tables()):
             write_rows(file, table, header=number == 0)
 

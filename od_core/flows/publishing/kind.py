@@ -18,7 +18,7 @@ from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import estimate, root_of
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_database import SCHEMA, expected_error_table, stored_tables
-from od_core.flows.publishing.flow_files import flow_files, flow_notes
+from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import flow_pictures, flows_report
 from od_core.flows.release import Release
@@ -51,6 +51,7 @@ class FlowKind(Kind[Release]):
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
         plan = release.plan
         return {
+            "bundle_format": BUNDLE_FORMAT,
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": _interval(release),
             "levels": [

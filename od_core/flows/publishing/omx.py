@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import BinaryIO
 
@@ -19,9 +18,6 @@ from od_core.publication.columns import MOST_LISTED
 MOST_CELLS = MOST_LISTED
 """Largest number of cells of a matrix that is written. Up to this number, every cell has an interval."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
-"""Pattern of level names that are valid in a file name on every operating system."""
-
 SIDES = ("origin", "destination")
 
 _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
@@ -31,24 +27,6 @@ _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
 def cells(tree: FlowTree, origin_level: int, destination_level: int) -> int:
     """Return the number of cells of the matrix for a pair of levels, given by their numbers."""
     return tree.origin.size(origin_level) * tree.destination.size(destination_level)
-
-
-def matrix_names(tree: FlowTree) -> dict[tuple[int, int], str]:
-    """Return a mapping from each pair of level numbers to its file name, such as ``flows_state_state.omx``.
-
-    All file names use the numbers of the levels instead, such as ``flows_3_3.omx``, if the name of a level is not valid
-    in a file name on every operating system or if two files would have the same name.
-    """
-    origins, destinations = tree.origin.level_names, tree.destination.level_names
-    names = {
-        (o_level, d_level): f"flows_{origin}_{destination}.omx"
-        for o_level, origin in enumerate(origins)
-        for d_level, destination in enumerate(destinations)
-    }
-    plain = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
-    if plain and len({name.casefold() for name in names.values()}) == len(names):
-        return names
-    return {pair: f"flows_{pair[0]}_{pair[1]}.omx" for pair in names}
 
 
 def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:

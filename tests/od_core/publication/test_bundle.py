@@ -10,6 +10,7 @@ import itertools
 import json
 import shutil
 import tempfile
+import zipfile
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,10 @@ from tests.od_core.publication.examples import (
 
 NAMES = ("all", "region", "county", "zone")
 FILES = {
-    *("flows.parquet", "flows.csv", "flows.sdmx.csv", "flows.sdmx.json", "noisy_measurements.parquet"),
+    *("flows.parquet", "flows.xlsx", "flows.sdmx.csv", "flows.sdmx.json", "noisy_measurements.parquet"),
     *("areas.parquet", "areas.csv", "certificate.json", "certificate.html", "certificate.schema.json"),
     *("codebook.md", "datapackage.json", "README.txt", "report.html", "SHA256SUMS"),
-    *(f"flows_{origin}_{destination}.omx" for origin in NAMES for destination in NAMES),
+    *(f"flows_{pair[0]}_{pair[1]}.{end}" for pair in itertools.product(NAMES, NAMES) for end in ("csv", "omx")),
 }
 
 
@@ -92,14 +93,16 @@ def test_the_files_hold_the_release(bundle_of, kind):
     made = release(kind)
     bundle = bundle_of(kind)
     assert {path.name for path in bundle.iterdir()} == FILES
-    rows = list(csv.reader(io.StringIO((bundle / "flows.csv").read_bytes().decode("utf-8"), newline="")))
-    flows = [
-        made.flows_at(*pair, interval=True).assign(origin_level=pair[0], destination_level=pair[1])
-        for pair in itertools.product(NAMES, NAMES)
-    ]
-    assert rows[0] == ["origin_level", "destination_level", "origin", "destination", "trips", "lower", "upper"]
-    listed = pd.concat(flows, ignore_index=True)[rows[0]]
-    assert rows[1:] == listed.astype(str).to_numpy().tolist()
+    flows = []
+    for origin, destination in itertools.product(NAMES, NAMES):
+        frame = made.flows_at(origin, destination, interval=True)
+        content = (bundle / f"flows_{origin}_{destination}.csv").read_bytes().decode("utf-8")
+        rows = list(csv.reader(io.StringIO(content, newline="")))
+        assert rows[0] == ["origin", "destination", "trips", "lower", "upper"]
+        assert rows[1:] == frame.astype(str).to_numpy().tolist()
+        flows.append(frame.assign(origin_level=origin, destination_level=destination))
+    names = ["origin_level", "destination_level", *rows[0]]
+    listed = pd.concat(flows, ignore_index=True)[names]
     for name, frame in (("flows", listed), ("noisy_measurements", made.measurements)):
         table = pq.read_table(bundle / f"{name}.parquet")
         assert not table.schema.metadata
@@ -151,7 +154,10 @@ def copied(whole, tmp_path):
     return tmp_path / "r1"
 
 
-SOME = ("flows.csv", "flows.parquet", "flows_zone_all.omx", "flows.sdmx.json", "certificate.json", "datapackage.json")
+SOME = (
+    *("flows_zone_zone.csv", "flows.parquet", "flows_zone_all.omx", "flows.sdmx.json"),
+    *("certificate.json", "datapackage.json"),
+)
 
 
 @pytest.mark.parametrize("file", [*SOME, "codebook.md", "SHA256SUMS"])
@@ -185,10 +191,10 @@ def refused(bundle, published=None, seed=4):
     return error.value.message.partition("; different: ")[2].split(", ")
 
 
-@pytest.mark.parametrize("file", ["flows.csv", "flows.parquet", "certificate.json", "codebook.md"])
+@pytest.mark.parametrize("file", ["flows_zone_zone.csv", "flows.parquet", "certificate.json", "codebook.md"])
 def test_a_sound_file_that_differs_is_never_replaced(copied, file):
     """Its checksum holds and it can be read, so it is another one; not even beside a file that is damaged."""
-    place = (copied / file).read_bytes().rindex(b"1" if file == "flows.csv" else b"a")
+    place = (copied / file).read_bytes().rindex(b"1" if file == "flows_zone_zone.csv" else b"a")
     there = (copied / file).read_bytes()
     if file == "flows.parquet":
         table = pq.read_table(copied / file)
@@ -203,8 +209,8 @@ def test_a_sound_file_that_differs_is_never_replaced(copied, file):
 
 def test_a_damaged_bundle_of_other_measurements_is_kept(copied):
     """What would be put in its place was never published: neither the ledger nor the bundle has its certificate."""
-    (copied / "flows.csv").unlink()
-    assert "flows.csv" in refused(copied, seed=5)
+    (copied / "flows_all_all.csv").unlink()
+    assert "flows_all_all.csv" in refused(copied, seed=5)
     (copied / "certificate.json").unlink()
     assert "certificate.json" in refused(copied)
     assert "certificate.json" in refused(copied, published="0" * 64)
@@ -233,19 +239,59 @@ def test_a_damaged_bundle_of_an_earlier_version_keeps_its_certificate(copied):
     old["software"]["od-release"], old["known_limitations"] = "0.0.1", ["In the words of then."]
     (copied / "certificate.json").write_text(json.dumps(old), encoding="utf-8")
     sealed_again(copied)
-    (copied / "flows.csv").unlink()
+    (copied / "flows_all_all.csv").unlink()
     now, published = facts(release()), certificate_digest(old)
     then = as_published(now, copied, published)
     assert (then["known_limitations"], then["software"]) == (old["known_limitations"], now["software"])
     assert as_published(now, copied, "0" * 64) == as_published(now, copied, None) == now
     assert as_published({**now, "revision": 2}, copied, published)["revision"] == 2
-    assert "flows.csv" in refused(copied, published=published)
+    assert "flows_all_all.csv" in refused(copied, published=published)
     with staged_bundle(release(), then, copied, published=published):
         pass
     assert certificate_digest(json.loads((copied / "certificate.json").read_text(encoding="utf-8"))) == published
     assert list(bundle_faults(copied)) == []
     with staged_bundle(release(), as_published(now, copied, published), copied, published=published):
         pass
+
+
+def test_a_workbook_is_compared_by_its_parts(whole, copied):
+    """Another version of the compressor gives other bytes of the same workbook."""
+    path = copied / "flows.xlsx"
+    with zipfile.ZipFile(path) as archive:
+        parts = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    last = "xl/worksheets/sheet17.xml"
+    changed = parts | {last: parts[last].replace(b"</v>", b"0</v>", 1)}
+    for content, different in ((parts, []), (changed, ["flows.xlsx"])):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, part in content.items():
+                archive.writestr(name, part, zipfile.ZIP_STORED)
+        sealed_again(copied)
+        assert path.read_bytes() != (whole / "flows.xlsx").read_bytes()
+        assert [name for name in differing_files(whole, copied) if name != "datapackage.json"] == different
+
+
+def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
+    """Its certificate states no format; it has all pairs of levels in one CSV file, which is made again as it was."""
+    now = facts(release())
+    old = {name: fact for name, fact in now.items() if name != "bundle_format"}
+    bundle, published = tmp_path / "r1", certificate_digest(old)
+    with staged_bundle(release(), old, bundle):
+        pass
+    parts = {path.name for path in (*bundle.glob("flows_*.csv"), *bundle.glob("*.xlsx"))}
+    listed = pd.read_csv(bundle / "flows.csv", dtype=dict.fromkeys(("origin", "destination"), str), na_filter=False)
+    assert parts == set()
+    pd.testing.assert_frame_equal(listed, pd.read_parquet(bundle / "flows.parquet"), check_dtype=False)
+    before = content(bundle)
+    (bundle / "flows.csv").unlink()
+    with staged_bundle(release(), as_published(now, bundle, published), bundle, published=published):
+        pass
+    assert content(bundle) == before
+
+
+def test_a_bundle_keeps_the_format_that_its_certificate_states(whole):
+    """Where later software, whose bundles have another format, verifies or repairs it."""
+    now = facts(release())
+    assert as_published(now | {"bundle_format": 3}, whole, certificate_digest(now)) == now
 
 
 def test_a_certificate_that_did_not_change_stays_as_it_is_made(whole):
@@ -256,8 +302,16 @@ def test_a_certificate_that_did_not_change_stays_as_it_is_made(whole):
 
 
 HALF_WRITTEN = (
-    *("flows.csv", "flows.parquet", "flows_zone_zone.omx", "flows.sdmx.csv", "flows.sdmx.json", "areas.csv"),
-    *("noisy_measurements.parquet", "report.html", "certificate.json", "codebook.md", "SHA256SUMS", "r1.zip"),
+    *("flows_zone_zone.csv", "flows.parquet", "flows_zone_zone.omx", "flows.sdmx.csv", "flows.sdmx.json", "areas.csv"),
+    *(
+        "flows.xlsx",
+        "noisy_measurements.parquet",
+        "report.html",
+        "certificate.json",
+        "codebook.md",
+        "SHA256SUMS",
+        "r1.zip",
+    ),
 )
 """A file of every writer."""
 
@@ -296,7 +350,7 @@ def test_a_file_that_cannot_be_read_again_is_not_published(tmp_path, monkeypatch
     image = tables.File.get_file_image
     monkeypatch.setattr(tables.File, "get_file_image", lambda file: image(file)[:-2000])
     with (
-        pytest.raises(OdError, match=r"OD-FILE-DAMAGED: flows_all_all\.omx"),
+        pytest.raises(OdError, match=r"OD-FILE-DAMAGED: flows_zone_zone\.omx"),
         staged_bundle(release(), facts(release()), tmp_path / "r1"),
     ):
         pytest.fail("the body ran")
@@ -421,8 +475,8 @@ def test_a_file_that_does_not_belong_to_a_bundle_is_found(copied):
     """It is nobody's to remove, not even beside a damaged file."""
     (copied / "more.csv").write_text("origin,destination\n")
     assert refused(copied) == ["more.csv"]
-    (copied / "flows.csv").unlink()
-    assert refused(copied) == ["flows.csv", "more.csv"]
+    (copied / "flows_all_all.csv").unlink()
+    assert refused(copied) == ["flows_all_all.csv", "more.csv"]
 
 
 def test_an_unchanged_bundle_stays_as_it_is(copied):
@@ -444,7 +498,8 @@ def test_other_measurements_are_another_bundle(copied):
     """The same flows released a second time have other noise, and so other files."""
     with pytest.raises(OdError) as error, staged_again(copied, seed=5):
         pytest.fail("the body ran")
-    for name in ("flows.csv", "flows.parquet", "flows.sdmx.csv", "flows_zone_zone.omx", "noisy_measurements.parquet"):
+    of_flows = ("flows_zone_all.csv", "flows.parquet", "flows.sdmx.csv", "flows_zone_zone.omx")
+    for name in (*of_flows, "noisy_measurements.parquet"):
         assert name in error.value.message
 
 
@@ -480,7 +535,7 @@ def test_what_an_interrupted_run_left_is_cleared_away(tmp_path):
 
 def test_nothing_in_a_bundle_runs_in_a_spreadsheet(whole):
     """Codes that begin with a sign of a formula are refused with the geography, so no file can hold one."""
-    for name in ("flows.csv", "areas.csv"):
+    for name in ("flows_zone_zone.csv", "areas.csv"):
         rows = csv.reader(io.StringIO((whole / name).read_bytes().decode("utf-8"), newline=""))
         assert [cell for row in rows for cell in row if cell[:1] in set("=+-@\t\r")] == []
     with pytest.raises(OdError, match="OD-GEOGRAPHY-FORMULA"):

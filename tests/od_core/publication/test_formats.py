@@ -28,13 +28,15 @@ from pysdmx.model.dataset import ActionType
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing import flow_files, omx
-from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.flow_tables import FlowTables, pair_names
+from od_core.flows.publishing.flow_workbook import MOST_ROWS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, area_identifier, structure, time_period
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certificate import certificate
+from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
@@ -72,10 +74,14 @@ def bundle(release, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def listed(bundle):
-    """The flows as the plainest program reads them: CSV, all of it text."""
-    rows = list(csv.reader(io.StringIO((bundle / "flows.csv").read_bytes().decode("utf-8"), newline="")))
-    assert rows[0] == COLUMNS
-    frame = pd.DataFrame(rows[1:], columns=COLUMNS)
+    """The flows as the plainest program reads them: CSV, all of it text; with the levels that the file is named for."""
+    parts = []
+    for pair in itertools.product(LEVELS, LEVELS):
+        content = (bundle / f"flows_{pair[0]}_{pair[1]}.csv").read_bytes().decode("utf-8")
+        rows = list(csv.reader(io.StringIO(content, newline="")))
+        assert rows[0] == COLUMNS[2:]
+        parts += [[*pair, *row] for row in rows[1:]]
+    frame = pd.DataFrame(parts, columns=COLUMNS)
     return frame.astype(dict.fromkeys(("trips", "lower", "upper"), "int64"))
 
 
@@ -91,6 +97,13 @@ def test_the_table_is_the_release_at_every_pair_of_levels(release, listed):
         assert ((part["lower"] <= part["trips"]) & (part["trips"] <= part["upper"])).all()
 
 
+def test_every_csv_file_of_flows_has_every_trip_once(bundle, release):
+    """So that whoever sums a file, without a look at its levels, finds the trips; SDMX has identifiers of its own."""
+    files = [path for path in bundle.glob("*.csv") if path.name not in ("areas.csv", "flows.sdmx.csv")]
+    sums = {path.name: pd.read_csv(path)["trips"].sum() for path in files}
+    assert sums == {f"flows_{o}_{d}.csv": release.flows["trips"].sum() for o in LEVELS for d in LEVELS}
+
+
 def test_pandas_and_duckdb_read_the_same_table(bundle, listed):
     parquet = pd.read_parquet(bundle / "flows.parquet")
     pd.testing.assert_frame_equal(parquet, listed, check_dtype=False)
@@ -101,9 +114,8 @@ def test_pandas_and_duckdb_read_the_same_table(bundle, listed):
             [str(bundle / "flows.parquet")],
         ).fetchall()
         same = connection.execute(
-            "SELECT sum(trips), sum(upper - lower), count(*) FROM read_csv(?, all_varchar = false)"
-            " WHERE origin_level = 'state'",
-            [str(bundle / "flows.csv")],
+            "SELECT sum(trips), sum(upper - lower), count(*) FROM read_csv(?, all_varchar = false)",
+            [str(bundle / "flows_state_*.csv")],
         ).fetchall()
     mine = listed[listed["origin_level"] == "state"]
     assert found == same == [(mine["trips"].sum(), (mine["upper"] - mine["lower"]).sum(), len(mine))]
@@ -133,6 +145,15 @@ def test_openmatrix_reads_the_same_numbers(bundle, listed, origin, destination):
             assert matrix.sum() == part[name].sum()
 
 
+def test_the_workbook_has_the_largest_flows_of_every_pair_of_levels(bundle, listed):
+    sheets = read_workbook(bundle / "flows.xlsx")
+    for (origin, destination), part in listed.groupby(["origin_level", "destination_level"]):
+        _, head, *rows = sheets[f"{origin}_{destination}"]
+        assert head == COLUMNS[2:]
+        assert rows == part.sort_values("trips", ascending=False, kind="stable")[head].head(MOST_ROWS).values.tolist()
+        assert sum(row[2] for row in rows) == part["trips"].sum()  # what is left out has no trips
+
+
 def test_every_pair_of_levels_has_its_matrices(bundle):
     assert {path.name for path in bundle.glob("*.omx")} == {
         f"flows_{origin}_{destination}.omx" for origin in LEVELS for destination in LEVELS
@@ -144,8 +165,8 @@ def test_frictionless_finds_every_row_as_described(bundle, tmp_path, monkeypatch
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is asked"))
     report = frictionless.validate(str(bundle / "datapackage.json"))
     assert report.valid, report.flatten(["type", "message"])[:5]
-    rows = {task.name: task.stats.get("rows") for task in report.tasks}
-    assert rows["flows"] == len(pd.read_csv(bundle / "areas.csv")) ** 2
+    rows = [task.stats.get("rows") for task in report.tasks if task.name.startswith("flows_")]
+    assert sum(filter(None, rows)) == len(pd.read_csv(bundle / "areas.csv")) ** 2
     shutil.copytree(bundle, tmp_path / "r1")
     areas = tmp_path / "r1" / "areas.csv"
     areas.write_bytes(areas.read_bytes().replace(b",Midwest,", b",Midwets,", 1))
@@ -291,7 +312,7 @@ def test_sha256sum_and_unzip_find_the_bundle_whole(bundle):
 
 HARM = {
     "flows.parquet": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "flows.csv": lambda path: path.write_bytes(path.read_bytes().replace(b"airport", b"airpart", 1)),
+    "flows_state_all.csv": lambda path: path.write_bytes(path.read_bytes().replace(b",all,", b",a11,", 1)),
     "flows_state_state.omx": lambda path: path.unlink(),
     "SHA256SUMS": lambda path: path.unlink(),
     "certificate.json": lambda path: path.write_bytes(b"{"),
@@ -411,8 +432,8 @@ def test_level_names_that_files_cannot_have_are_numbers_there(levels):
         budget=Budget(1, "1e-8"),
         fault_threshold=0,
     ).plan
-    names = omx.matrix_names(plan.tree)
-    assert names[1, 2] == "flows_1_2.omx"
+    names = pair_names(plan.tree)
+    assert names[1, 2] == "flows_1_2"
     assert len({name.casefold() for name in names.values()}) == 9
 
 

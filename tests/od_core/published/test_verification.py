@@ -12,8 +12,9 @@ import duckdb
 import pandas as pd
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, release_flows
+from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
+from od_core.flows.publishing.kind import FlowKind
 from od_core.ledger.integrity import EntryName
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -75,6 +76,22 @@ def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_a_period_without_trips_verifies(tmp_path, neighbours):
     assert faults(published(tmp_path, neighbours, FLOWS[:0])) == {}
+
+
+def test_a_bundle_of_format_1_verifies_and_opens(tmp_path, monkeypatch):
+    """Its certificate states no format, and it has one CSV file for all pairs of levels."""
+    stated = FlowKind.facts
+    with monkeypatch.context() as earlier:
+        earlier.setattr(
+            FlowKind, "facts", lambda *given: {k: v for k, v in stated(*given).items() if k != "bundle_format"}
+        )
+        release = published(tmp_path)
+    assert {path.name for path in release.bundle.glob("flows*.csv")} == {"flows.csv", "flows.sdmx.csv"}
+    assert faults(release) == {}
+    (release.bundle / "flows.csv").unlink()
+    assert faults(release)["bundle"] == "flows.csv differs from the file that the measurements and the ledger give"
+    leaves = open_release(release.bundle).flows
+    assert leaves["trips"].sum() == FLOWS["trips"].sum()
 
 
 def rewrite(path: Path, change: Any) -> None:

@@ -1,0 +1,174 @@
+"""Write the largest flows between zones with coordinates for maps: GeoJSON, GeoPackage, and tables for flowmap.gl."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from od_core.files.csv_text import write_rows
+from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.flow_workbook import largest
+from od_core.geography.geography import Geography
+from od_core.publication.tables import write_csv
+
+MOST_LINES = 10_000
+"""Largest number of flows in a file for maps."""
+
+_WGS84 = (
+    'GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563,AUTHORITY["EPSG","7030"]],'
+    'AUTHORITY["EPSG","6326"]],PRIMEM["Greenwich",0,AUTHORITY["EPSG","8901"]],UNIT["degree",0.0174532925199433,'
+    'AUTHORITY["EPSG","9122"]],AXIS["Latitude",NORTH],AXIS["Longitude",EAST],AUTHORITY["EPSG","4326"]]'
+)
+
+_GEOPACKAGE = """
+PRAGMA application_id = 0x47504B47;
+PRAGMA user_version = 10300;
+CREATE TABLE gpkg_spatial_ref_sys (srs_name TEXT NOT NULL, srs_id INTEGER PRIMARY KEY, organization TEXT NOT NULL,
+    organization_coordsys_id INTEGER NOT NULL, definition TEXT NOT NULL, description TEXT);
+CREATE TABLE gpkg_contents (table_name TEXT NOT NULL PRIMARY KEY, data_type TEXT NOT NULL, identifier TEXT UNIQUE,
+    description TEXT DEFAULT '', last_change DATETIME NOT NULL, min_x DOUBLE, min_y DOUBLE, max_x DOUBLE,
+    max_y DOUBLE, srs_id INTEGER REFERENCES gpkg_spatial_ref_sys (srs_id));
+CREATE TABLE gpkg_geometry_columns (table_name TEXT NOT NULL UNIQUE REFERENCES gpkg_contents (table_name),
+    column_name TEXT NOT NULL, geometry_type_name TEXT NOT NULL, srs_id INTEGER NOT NULL REFERENCES
+    gpkg_spatial_ref_sys (srs_id), z TINYINT NOT NULL, m TINYINT NOT NULL, PRIMARY KEY (table_name, column_name));
+INSERT INTO gpkg_spatial_ref_sys VALUES ('Undefined Cartesian', -1, 'NONE', -1, 'undefined', NULL),
+    ('Undefined geographic', 0, 'NONE', 0, 'undefined', NULL);
+"""
+"""Fixed tables of a GeoPackage 1.3 [OGC 12-128r17, Tables 1, 3 and 6]."""
+
+_LAYER = "desire_lines"
+
+_LINE = np.dtype(
+    [
+        *(("magic", "S2"), ("version", "u1"), ("flags", "u1"), ("srs_id", "<i4")),
+        *(("order", "u1"), ("type", "<u4"), ("points", "<u4"), ("degrees", "<f8", (2, 2))),
+    ]
+)
+"""Geometry of a line between two points in a GeoPackage: its header without an envelope, then well-known binary."""
+
+
+def located(geography: Geography) -> pd.DataFrame:
+    """Return the zones with coordinates, indexed by their codes: longitude and latitude in degrees."""
+    if geography.coordinates is None:
+        return pd.DataFrame({"longitude": [], "latitude": []}, dtype=np.float64)
+    degrees = pd.DataFrame(geography.coordinates[:, ::-1], list(geography.zones), ["longitude", "latitude"])
+    return degrees.dropna()
+
+
+@dataclass(frozen=True)
+class DesireLines:
+    """The largest flows between zones with coordinates, in the formats of maps."""
+
+    tables: FlowTables
+    certificate: dict[str, Any]
+
+    @cached_property
+    def flows(self) -> pa.Table:
+        """The largest flows of at least one trip between zones with coordinates, largest first, at most ``MOST_LINES``.
+
+        The columns are those of :attr:`LevelPair.flows`.
+        """
+        columns, tree = self.tables.pairs[-1].columns, self.tables.tree
+        known = pc.greater(columns["trips"], 0)
+        for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
+            if len(places := located(geography)) < len(geography.zones):
+                known = pc.and_(known, pc.is_in(columns[side], pa.array(places.index, columns[side].type)))
+        flows = pa.table(columns).filter(known)
+        return flows.take(pa.array(largest(flows["trips"].to_numpy(), MOST_LINES)))
+
+    @cached_property
+    def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
+        """Those flows that lead to another place, and their lines: longitude and latitude of both ends.
+
+        The lines have the shape (flows, 2, 2).
+        """
+        tree = self.tables.tree
+        ends = [
+            located(geography).loc[self.flows[side].to_pylist()].to_numpy()
+            for side, geography in (("origin", tree.origin), ("destination", tree.destination))
+        ]
+        lines = np.stack(ends, axis=1)
+        apart = (lines[:, 0] != lines[:, 1]).any(axis=1)
+        return self.flows.filter(pa.array(apart)), lines[apart]
+
+    @property
+    def description(self) -> str:
+        """Sentences that the files of lines have about themselves."""
+        return (
+            f"{self.certificate['release']}: flows between zones at different places, of at least one released trip."
+            f" They are among the {MOST_LINES:,} largest flows between zones with coordinates; smaller ones are left"
+            " out. All numbers contain noise."
+        )
+
+    def write_geojson(self, file: BinaryIO) -> None:
+        """Write the flows as GeoJSON (RFC 7946): a line for each, from the origin to the destination."""
+        flows, lines = self.lines
+        head = json.dumps({"type": "FeatureCollection", "name": _LAYER, "description": self.description})
+        features = [
+            json.dumps(
+                {"type": "Feature", "geometry": {"type": "LineString", "coordinates": line}, "properties": properties},
+                ensure_ascii=False,
+            )
+            for line, properties in zip(lines.tolist(), flows.to_pylist(), strict=True)
+        ]
+        file.write(f'{head[:-1]}, "features": [\n'.encode() + ",\n".join(features).encode() + b"\n]}\n")
+
+    def write_geopackage(self, file: BinaryIO) -> None:
+        """Write the flows as a GeoPackage (OGC 12-128r17) with one layer of lines, which is made in memory.
+
+        The same release gives the same bytes with the same version of SQLite: the file states when the release was
+        measured, not when it was written.
+        """
+        flows, lines = self.lines
+        geometry = np.zeros(len(lines), _LINE)
+        geometry["magic"], geometry["flags"], geometry["srs_id"] = b"GP", 1, 4326
+        geometry["order"], geometry["type"], geometry["points"], geometry["degrees"] = 1, 2, 2, lines
+        measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
+        bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
+        numbers = flows.column_names[2:]
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.executescript(_GEOPACKAGE)
+            connection.execute(
+                "INSERT INTO gpkg_spatial_ref_sys VALUES ('WGS 84', 4326, 'EPSG', 4326, ?, 'longitude, latitude')",
+                [_WGS84],
+            )
+            connection.execute(
+                "INSERT INTO gpkg_contents VALUES (?, 'features', ?, ?, ?, ?, ?, ?, ?, 4326)",
+                [_LAYER, _LAYER, self.description, measured.strftime("%Y-%m-%dT%H:%M:%S.000Z"), *bounds],
+            )
+            connection.execute(
+                "INSERT INTO gpkg_geometry_columns VALUES (?, 'geom', 'LINESTRING', 4326, 0, 0)", [_LAYER]
+            )
+            connection.execute(
+                f"CREATE TABLE {_LAYER} (fid INTEGER PRIMARY KEY, geom LINESTRING, origin TEXT NOT NULL, destination"
+                f" TEXT NOT NULL, {', '.join(f'{name} INTEGER NOT NULL' for name in numbers)})"
+            )
+            blobs = [line.tobytes() for line in geometry]
+            connection.executemany(
+                f"INSERT INTO {_LAYER} VALUES (NULL, {', '.join('?' * (3 + len(numbers)))})",  # noqa: S608  # constants
+                zip(blobs, *(column.to_pylist() for column in flows.columns), strict=True),
+            )
+            connection.commit()
+            file.write(connection.serialize())
+
+    def write_flowmap_locations(self, file: BinaryIO) -> None:
+        """Write the zones with coordinates as flowmap.gl reads them: id, name, lat, lon."""
+        places = located(self.tables.tree.origin)
+        codes, latitude, longitude = places.index, places["latitude"].array, places["longitude"].array
+        write_csv(pd.DataFrame({"id": codes, "name": codes, "lat": latitude, "lon": longitude}), file)
+
+    def write_flowmap_flows(self, file: BinaryIO) -> None:
+        """Write the flows as flowmap.gl reads them: origin, dest, count. Flows within a zone are included."""
+        flows = self.flows.select(["origin", "destination", "trips"]).rename_columns(["origin", "dest", "count"])
+        write_rows(file, flows, header=True)

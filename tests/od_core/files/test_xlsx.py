@@ -1,0 +1,78 @@
+"""Excel workbooks, read by the standard library's zip and XML readers as a spreadsheet reads them."""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+
+from od_core.files.xlsx import Sheet, write_workbook
+
+SPACE = {"m": "http://schemas.openxmlformats.org/spreadsheetml/2006/main"}
+RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+
+
+def unescaped(text: str) -> str:
+    """Text as spreadsheets show it: ``_x0041_`` is the character of that number."""
+    return re.sub("_x([0-9A-Fa-f]{4})_", lambda found: chr(int(found[1], 16)), text)
+
+
+def read_workbook(file: Path | io.BytesIO) -> dict[str, list[list[str | int]]]:
+    """The rows of each sheet, by its name; a cell is text or a number, as its type says."""
+    with zipfile.ZipFile(file) as archive:
+        assert archive.testzip() is None
+        listed = part(archive, "workbook.xml").findall(".//m:sheet", SPACE)
+        targets = {each.get("Id"): str(each.get("Target")) for each in part(archive, "_rels/workbook.xml.rels")}
+        found = {}
+        for sheet in listed:
+            rows = part(archive, targets[sheet.get(RELATION)]).findall(".//m:row", SPACE)
+            found[str(sheet.get("name"))] = [[cell(each) for each in row] for row in rows]
+    return found
+
+
+def part(archive: zipfile.ZipFile, name: str) -> ET.Element:
+    return ET.fromstring(archive.read(f"xl/{name}"))  # noqa: S314  # a file of ours
+
+
+def cell(element: ET.Element) -> str | int:
+    assert element.find("m:f", SPACE) is None  # a formula
+    if element.get("t") == "inlineStr":
+        return unescaped(str(element.findtext("m:is/m:t", None, SPACE)))
+    return int(str(element.findtext("m:v", None, SPACE)))
+
+
+CODES = ["=1+1", "+1", "-1", "@SUM(A1)", "007", "1e5", "a&b<c>\"d'", "_x0041_", "é 猫", "x_x005F_"]
+
+
+def test_text_stays_text_and_numbers_are_whole() -> None:
+    table = pa.table({"code <&>": CODES, "trips": pa.array(range(-3, 7), pa.int64())})
+    empty = pa.table({"code": pa.array([], pa.string()), "trips": pa.array([], pa.int64())})
+    alone = pa.table({f"column {number}": [code] for number, code in enumerate(CODES)})
+    file, lines = io.BytesIO(), ["=2+2", "a line"]
+    write_workbook(file, [Sheet("first", lines, table), Sheet("second", [], empty, width=50), Sheet("3", [], alone)])
+    assert read_workbook(file) == {
+        "first": [["=2+2"], ["a line"], ["code <&>", "trips"], *map(list, zip(CODES, range(-3, 7), strict=True))],
+        "second": [["code", "trips"]],
+        "3": [alone.column_names, CODES],
+    }
+
+
+def test_a_slice_of_a_table_and_one_of_several_chunks_are_written_as_they_are() -> None:
+    table = pa.table({"code": pa.chunked_array([["a", "b"], ["c", "d"]]), "trips": [1, 2, 3, 4]})
+    file = io.BytesIO()
+    write_workbook(file, [Sheet("part", [], table.slice(1, 2))])
+    assert read_workbook(file)["part"][1:] == [["b", 2], ["c", 3]]
+
+
+def test_the_same_sheets_give_the_same_bytes() -> None:
+    table = pa.table({"code": CODES, "trips": range(10)})
+    files = [io.BytesIO(), io.BytesIO()]
+    for file in files:
+        write_workbook(file, [Sheet("one", ["words"], table)])
+    assert files[0].getvalue() == files[1].getvalue()
+    with zipfile.ZipFile(files[0]) as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}

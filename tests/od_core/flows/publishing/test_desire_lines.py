@@ -1,0 +1,197 @@
+"""Files for maps, read by JSON, SQLite and CSV readers: the flows of the release, and the coordinates of its zones."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, PrivacyUnit, Release, open_release, release_flows
+from od_core.flows.publishing import desire_lines
+from od_core.flows.publishing.desire_lines import DesireLines
+from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.kind import FLOWS
+from od_core.publication.bundle import differing_files
+from od_core.publication.file_formats import opens
+from tests.od_core.publication.examples import facts, sealed_again, staged_bundle
+
+ZONES = pd.DataFrame(
+    {
+        "region": ["n", "n", "n", "s", "s"],
+        "zone": ["007", "7", "é, 1", "s1", "lost"],
+        "lat": ["60.25", "61", "60.25", "-3.5", ""],
+        "lon": ["10.5", "-170", "10.5", "179.125", ""],
+    },
+    dtype="str",
+)
+"""Two zones at one place, and one without coordinates."""
+
+PLACES = {"007": [10.5, 60.25], "7": [-170, 61], "é, 1": [10.5, 60.25], "s1": [179.125, -3.5]}
+
+
+def made(zones: pd.DataFrame = ZONES, destinations: pd.DataFrame | None = None) -> Release:
+    geographies = [
+        Geography.from_frame(each, ["region", "zone"], coordinates=("lat", "lon") if "lat" in each else None)
+        for each in (zones, zones if destinations is None else destinations)
+    ]
+    pairs = [(origin, destination) for origin in zones["zone"] for destination in geographies[1].zones]
+    flows = pd.DataFrame(pairs, columns=["origin", "destination"]).assign(trips=range(100, 100 + 7 * len(pairs), 7))
+    return release_flows(
+        flows,
+        geographies[0],
+        destination_geography=geographies[1],
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=5, delta="1e-8"),
+        fault_threshold=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    return made()
+
+
+@pytest.fixture(scope="module")
+def bundle(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("lines") / "r1"
+    with staged_bundle(release, facts(release), place):
+        pass
+    return place
+
+
+@pytest.fixture(scope="module")
+def expected(bundle: Path) -> pd.DataFrame:
+    """The flows between zones with coordinates, of the Parquet file, largest first."""
+    flows = pd.read_parquet(bundle / "flows.parquet")
+    flows = flows[(flows["origin_level"] == "zone") & (flows["destination_level"] == "zone") & (flows["trips"] > 0)]
+    known = flows[flows["origin"].isin(list(PLACES)) & flows["destination"].isin(list(PLACES))]
+    return known.sort_values("trips", ascending=False, kind="stable").iloc[:, 2:].reset_index(drop=True)
+
+
+def apart(flows: pd.DataFrame) -> pd.DataFrame:
+    """Those between different places."""
+    pairs = zip(flows["origin"], flows["destination"], strict=True)
+    return flows[[PLACES[origin] != PLACES[destination] for origin, destination in pairs]].reset_index(drop=True)
+
+
+def test_geojson_has_a_line_for_each_flow_between_two_places(bundle: Path, expected: pd.DataFrame) -> None:
+    found = json.loads((bundle / "desire_lines.geojson").read_text(encoding="utf-8"))
+    assert found["type"] == "FeatureCollection"
+    assert "10,000 largest flows" in found["description"]
+    rows = pd.DataFrame([feature["properties"] for feature in found["features"]])
+    pd.testing.assert_frame_equal(rows, apart(expected), check_dtype=False)
+    assert len(rows) >= 9
+    for feature in found["features"]:
+        ends = [PLACES[feature["properties"][side]] for side in ("origin", "destination")]
+        assert feature["geometry"] == {"type": "LineString", "coordinates": ends}
+
+
+def table(path: Path, query: str) -> pd.DataFrame:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        return pd.read_sql_query(query, connection)
+
+
+def test_the_geopackage_has_the_same_lines(bundle: Path, expected: pd.DataFrame) -> None:
+    path = bundle / "desire_lines.gpkg"
+    assert path.read_bytes()[68:72] == b"GPKG"  # the application id in the header of SQLite
+    rows = table(path, "SELECT * FROM desire_lines ORDER BY fid")
+    pd.testing.assert_frame_equal(rows.iloc[:, 2:], apart(expected), check_dtype=False)
+    for row in rows.itertuples():
+        magic, version, flags, system, order, kind, points, *degrees = struct.unpack("<2sBBi BII 4d", row.geom)
+        assert (magic, version, flags, system, order, kind, points) == (b"GP", 0, 1, 4326, 1, 2, 2)
+        assert degrees == [*PLACES[str(row.origin)], *PLACES[str(row.destination)]]
+    (contents,) = table(path, "SELECT * FROM gpkg_contents").to_dict("records")
+    assert (contents["table_name"], contents["data_type"], contents["srs_id"]) == ("desire_lines", "features", 4326)
+    assert contents["last_change"] == "2001-07-03T09:00:00.000Z"  # when the release was measured
+    assert [contents[name] for name in ("min_x", "min_y", "max_x", "max_y")] == [-170, -3.5, 179.125, 61]
+    (column,) = table(path, "SELECT * FROM gpkg_geometry_columns").to_dict("records")
+    assert (column["table_name"], column["column_name"], column["geometry_type_name"]) == (
+        *("desire_lines", "geom", "LINESTRING"),
+    )
+    systems = table(path, "SELECT srs_id, organization FROM gpkg_spatial_ref_sys ORDER BY srs_id")
+    assert systems.to_numpy().tolist() == [[-1, "NONE"], [0, "NONE"], [4326, "EPSG"]]
+
+
+def test_the_tables_for_flowmap_have_the_columns_that_it_reads(bundle: Path, expected: pd.DataFrame) -> None:
+    text: dict[Any, Any] = dict.fromkeys(("id", "name", "origin", "dest"), str)
+    places = pd.read_csv(bundle / "flowmap_locations.csv", dtype=text)
+    assert list(places.columns) == ["id", "name", "lat", "lon"]
+    assert {row.id: [row.lon, row.lat] for row in places.itertuples()} == PLACES
+    flows = pd.read_csv(bundle / "flowmap_flows.csv", dtype=text)
+    assert list(flows.columns) == ["origin", "dest", "count"]
+    assert flows.to_numpy().tolist() == expected[["origin", "destination", "trips"]].to_numpy().tolist()
+
+
+def test_a_bundle_that_is_read_back_gives_the_same_files(bundle: Path, tmp_path: Path) -> None:
+    again = open_release(bundle)
+    with staged_bundle(again, facts(again), tmp_path / "r1"):
+        pass
+    assert differing_files(tmp_path / "r1", bundle) == []
+
+
+def test_only_the_largest_flows_are_drawn(
+    release: Release, expected: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desire_lines, "MOST_LINES", 6)
+    lines, file = DesireLines(FlowTables.of(release, facts(release)), facts(release)), io.BytesIO()
+    assert lines.flows.to_pandas()["trips"].tolist() == expected["trips"].head(6).tolist()
+    lines.write_geojson(file)
+    found = json.loads(file.getvalue())
+    assert "the 6 largest flows" in found["description"]
+    assert [each["properties"]["trips"] for each in found["features"]] == apart(expected.head(6))["trips"].tolist()
+
+
+def names(release: Release) -> set[str]:
+    maps = ("desire_lines", "flowmap")
+    return {file.name for file in FLOWS.files(release, facts(release)) if file.name.startswith(maps)}
+
+
+def test_zones_without_coordinates_have_no_map_and_two_geographies_no_flowmap() -> None:
+    """flowmap.gl has one list of places, in which a code that both geographies use would be one place."""
+    other = ZONES.assign(region=["n", "n", "s", "s", "s"])
+    assert names(made(destinations=other)) == {"desire_lines.geojson", "desire_lines.gpkg"}
+    assert names(made(ZONES[["region", "zone"]])) == set()
+    assert names(made(destinations=other[["region", "zone"]])) == set()
+
+
+def test_a_release_without_trips_has_empty_maps(tmp_path: Path) -> None:
+    place = tmp_path / "r1"
+    none = release_flows(
+        pd.DataFrame({"origin": [], "destination": [], "trips": []}).astype({"origin": str, "destination": str}),
+        Geography.from_frame(ZONES, ["region", "zone"], coordinates=("lat", "lon")),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=1, delta="1e-8"),
+        fault_threshold=0,
+    )
+    with staged_bundle(none, facts(none, intervals=False), place):
+        pass
+    assert json.loads((place / "desire_lines.geojson").read_bytes())["features"] == []
+    assert len(table(place / "desire_lines.gpkg", "SELECT * FROM desire_lines")) == 0
+
+
+def test_a_damaged_geopackage_is_found_and_another_sqlite_is_not_damage(bundle: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "r1"
+    copy.mkdir()
+    for file in bundle.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    path = copy / "desire_lines.gpkg"
+    content = bytearray(path.read_bytes())
+    content[96:100] = struct.pack(">I", 3_060_000)  # the version of SQLite that wrote the file
+    path.write_bytes(content)
+    sealed_again(copy)
+    assert opens(path)
+    assert [name for name in differing_files(bundle, copy) if name != "datapackage.json"] == []
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE desire_lines SET trips = trips + 1 WHERE fid = 1")
+        connection.commit()
+    sealed_again(copy)
+    assert differing_files(bundle, copy) == ["desire_lines.gpkg"]
+    path.write_bytes(content[: len(content) // 2])
+    assert not opens(path)

@@ -1,0 +1,66 @@
+"""The workbook of a bundle: what is in its sheets, and which flows are left out of a large one."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from od_core.flows.publishing import flow_workbook
+from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.flow_workbook import largest, write_flow_workbook
+from tests.od_core.files.test_xlsx import read_workbook
+from tests.od_core.publication.examples import facts, release
+
+LEVELS = ("all", "region", "county", "zone")
+
+
+def written(kind: str = "bounded", *, intervals: bool = True) -> dict[str, list[list[str | int]]]:
+    certificate, file = facts(release(kind), intervals=intervals), io.BytesIO()
+    write_flow_workbook(FlowTables.of(release(kind), certificate), certificate, file)
+    return read_workbook(file)
+
+
+@pytest.mark.parametrize("intervals", [True, False])
+@pytest.mark.parametrize("kind", ["bounded", "other destinations", "no trips"])
+def test_each_pair_of_levels_has_a_sheet_with_all_trips(kind: str, intervals: bool) -> None:
+    sheets, made = written(kind, intervals=intervals), release(kind)
+    read_me = sheets.pop("Read me")
+    assert list(sheets) == [f"{origin}_{destination}" for origin in LEVELS for destination in LEVELS]
+    for name, (line, head, *rows) in sheets.items():
+        flows = made.flows_at(*name.split("_"), interval=intervals)
+        assert line == [f"Flows from {' to '.join(name.split('_'))}: all {len(flows):,} rows, largest first"]
+        assert head == list(flows.columns)
+        assert rows == flows.sort_values("trips", ascending=False, kind="stable").to_numpy(object).tolist()
+        assert sum(int(row[2]) for row in rows) == made.flows["trips"].sum()
+    text = " ".join(str(cell) for row in read_me for cell in row)
+    assert facts(made)["guarantee"]["protected"] in text
+    assert ("90 % interval" in text) == intervals
+    assert [row for row in read_me if row[0] == "zone_zone"] == [
+        ["zone_zone", len(sheets["zone_zone"]) - 2, 0, made.flows["trips"].sum()]
+    ]
+
+
+def test_a_large_sheet_has_the_largest_flows_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_workbook, "MOST_ROWS", 5)
+    sheets, flows = written(), release().flows_at("zone", "zone", interval=True)
+    line, _, *rows = sheets["zone_zone"]
+    assert line == ["Flows from zone to zone: the 5 largest of 49 rows, largest first"]
+    expected = flows.sort_values("trips", ascending=False, kind="stable").head(5)
+    assert rows == expected.to_numpy(object).tolist()
+    assert ["zone_zone", 5, 44, flows["trips"].sum()] in sheets["Read me"]
+    assert "at most 5 rows" in str(sheets["Read me"])
+
+
+@given(st.lists(st.integers(-3, 3)), st.integers(1, 8))
+def test_the_largest_are_those_of_a_stable_sort(trips: list[int], most: int) -> None:
+    expected = sorted(range(len(trips)), key=lambda place: -trips[place])[:most]
+    assert largest(np.array(trips, dtype=np.int64), most).tolist() == expected
+
+
+def test_names_of_levels_that_are_too_long_for_sheets_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_workbook, "_LONGEST_NAME", 10)
+    assert list(written())[-1] == "3_3"
