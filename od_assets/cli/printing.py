@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 from rich.table import Table
@@ -13,12 +13,13 @@ from rich.text import Text
 from od_assets.cli.findings import Finding
 from od_assets.terminal import PlainConsole
 from od_core.flows.plan import ReleasePlan
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.plan import Plan
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
+    from od_assets.series.settings import SeriesSettings
 
 console = PlainConsole(width=None if sys.stdout.isatty() else 120)
 
@@ -55,6 +56,64 @@ def conversion_text(plan: Plan) -> str:
     if plan.conversion == (plan.budget.conversion or plan.mechanism.default_conversion):
         return f" Rho was found by conversion {plan.conversion!r}."
     return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
+
+
+def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool) -> None:
+    """Print what one period would spend, and what could be read in it.
+
+    Args:
+        settings: settings of the series.
+        plan: plan of the period.
+        verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
+    """
+    spent, domain = plan.spent, settings.domain
+    cap, every = domain.cap.allowed_rho(), f"per {domain.elementary_period}"
+    at_delta = f" at delta {text_above(spent.delta, 3)}" if spent.delta else ""
+    console.print(
+        f"One period of {settings.name} spends epsilon {text_above(spent.epsilon, 3)}{at_delta}:"
+        f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
+        f" {float(cap):.4g} {'for all periods' if domain.unit.kind == 'user' else every}).\n"
+    )
+    for verdict in plan.verdicts():
+        console.print(verdict)
+    console.print()
+    if isinstance(plan, ReleasePlan):
+        _print_errors(plan)
+    console.print(f"Meaning of a row of the records: {settings.columns.row}.\n")
+    if verbose:
+        print_frame(f"{settings.name}: what one period measures", plan.to_frame())
+        console.print(f"A release spends {spent_text(spent)}.{conversion_text(plan)}\n")
+
+
+def _print_errors(plan: ReleasePlan) -> None:
+    """Print what the verdicts on flows refer to, and a table of the noise and the expected error of each level."""
+    if not plan.has_threshold:
+        console.print(
+            "These sentences hold for the 90 % interval of a flow before it is cut at 0. Published flows are whole"
+            " numbers of at least 0 that add up over the levels; where most pairs of areas have no trips, they can be"
+            " further off: see od-release forecast.\n"
+        )
+    exact = plan.to_frame()
+    print_frame(
+        "Two measures of error, in trips",
+        pd.DataFrame(
+            {
+                "level": exact["origin_level"] + " x " + exact["destination_level"],
+                "pairs of areas": exact["public_cells"],
+                "noise of one measured cell": exact["standard_deviation"].map(_rounded),
+                "expected error of the published estimate": exact["expected_error"].map(_rounded),
+            }
+        ),
+    )
+    console.print(
+        "Noise of one measured cell: its standard deviation. Expected error of the published estimate: the root mean"
+        " square over all pairs of areas, after all levels are made consistent, if no estimate is cut at 0.\n"
+    )
+
+
+def _rounded(value: float) -> float:
+    """Return a number rounded to three significant digits; NaN stays."""
+    return float(f"{value:.3g}")
 
 
 def print_outcome(outcome: Outcome) -> None:
@@ -113,9 +172,9 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 
 
 def _text(value: object) -> str:
-    """Return the text of a cell; a dash for a missing value."""
+    """Return the text of a cell, with thousands separators in numbers; a dash for a missing value."""
     if value is None:
         return "-"
     if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.6g}"
-    return str(value)
+        return "-" if math.isnan(value) else f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
