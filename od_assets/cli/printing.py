@@ -16,6 +16,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.plan import Plan
+from od_core.publication.bundle import REPORT
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
@@ -58,6 +59,12 @@ def conversion_text(plan: Plan) -> str:
     return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
 
 
+def _epsilon_text(spent: Spent) -> str:
+    """Return the epsilon and delta of a whole release, rounded up to three digits."""
+    at_delta = f" at delta {text_above(spent.delta, 3)}" if spent.delta else ""
+    return f"epsilon {text_above(spent.epsilon, 3)}{at_delta}"
+
+
 def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
@@ -66,11 +73,10 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
         plan: plan of the period.
         verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
-    spent, domain = plan.spent, settings.domain
+    domain = settings.domain
     cap, every = domain.cap.allowed_rho(), f"per {domain.elementary_period}"
-    at_delta = f" at delta {text_above(spent.delta, 3)}" if spent.delta else ""
     console.print(
-        f"One period of {settings.name} spends epsilon {text_above(spent.epsilon, 3)}{at_delta}:"
+        f"One period of {settings.name} spends {_epsilon_text(plan.spent)}:"
         f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
         f" {float(cap):.4g} {'for all periods' if domain.unit.kind == 'user' else every}).\n"
     )
@@ -82,7 +88,7 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
     console.print(f"Meaning of a row of the records: {settings.columns.row}.\n")
     if verbose:
         print_frame(f"{settings.name}: what one period measures", plan.to_frame())
-        console.print(f"A release spends {spent_text(spent)}.{conversion_text(plan)}\n")
+        console.print(f"A release spends {spent_text(plan.spent)}.{conversion_text(plan)}\n")
 
 
 def _print_errors(plan: ReleasePlan) -> None:
@@ -126,24 +132,29 @@ def print_outcome(outcome: Outcome) -> None:
         return
     console.rule(facts["release"])
     print_guarantee(facts["guarantee"])
+    left = math.floor(1000 * facts["left_rho"] / facts["cap_rho"]) / 10 if facts["cap_rho"] else 0
     console.print(
-        f"\nSpent: {spent_text(released.spent)}."
-        f" Of the cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} remains."
+        f"\nSpent: {_epsilon_text(released.spent)}. Of the cap, rho {facts['cap_rho']:.4g}, {left:g} % remains."
         f" This run drew {facts['drawn']} of {len(facts['levels'])} levels and read the others back."
     )
-    print_frame(f"{released.contents.capitalize()} by level", released.levels)
+    floats = released.levels.select_dtypes("float")
+    print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(_rounded)))
     passed = sum(check["passed"] for check in facts["checks"])
     console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
         checks = [check for check in facts["checks"] if check["subject"] == subject]
         names = ", ".join(check["check"] if check["passed"] else f"{check['check']} FAILED" for check in checks)
         console.print(f"  {subject}: {names}")
-    console.print(f"\nBundle:   {facts['bundle']}\nDatabase: {facts['database']}", soft_wrap=True)
+    places = {"Bundle": facts["bundle"], "Database": facts["database"], "Report": f"{facts['bundle']}/{REPORT}"}
+    console.print()
+    for title, place in places.items():
+        console.print(f"{title + ':':<9} {place}", soft_wrap=True)
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
-    """Print each sentence of a guarantee with its name."""
-    for title, sentence in guarantee.items():
+    """Print each sentence of a guarantee with its name: first what is protected, what is public, and what is not."""
+    first = [name for name in ("protected", "public", "not_protected") if name in guarantee]
+    for title, sentence in {name: guarantee[name] for name in [*first, *guarantee]}.items():
         console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
 
 

@@ -13,16 +13,13 @@ from typing import Any
 
 import dagster as dg
 import pandas as pd
-from dagster import DagsterEventType, EventLogEntry
-from rich.progress import Progress, TaskID
 
 from od_assets.components.declarations import load_definitions
 from od_assets.components.series import Series
-from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import failure_lines
 from od_assets.resources.arrivals import arrival
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.progress import Tell, followed
+from od_assets.runs.progress import by_step, followed, number_of_steps
 from od_core.errors import OdError
 from od_core.ledger.entries import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger
@@ -111,7 +108,8 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     with instance:
         run_id = str(uuid.uuid4())
         name = str(key)
-        with nullcontext() if quiet else followed(instance, run_id, name, _by_step(name), transient=True):
+        bar = followed(instance, run_id, name, by_step(name), number_of_steps(job), transient=True)
+        with nullcontext() if quiet else bar:
             result = job.execute_in_process(
                 partition_key=settings.periods.partition(Period(period)),
                 instance=instance,
@@ -175,23 +173,6 @@ def release_status(ledger: Ledger, key: ReleaseKey, left: Fraction | None = None
         "rho_spent": float(sum((charge.as_rho for _, charge in ledger.charges(key)), start=Fraction(0))),
         "data_set_rho_left": None if left is None else float(left),
     }
-
-
-def _by_step(title: str) -> Tell:
-    """Return a function that updates the progress bar with the current step and the number of completed steps."""
-
-    def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
-        event, said = entry.dagster_event, one_of_all(entry)
-        if said is not None:
-            progress.update(task, description=f"{title}: {said[2]} ({said[0]} of {said[1]})")
-        if event is None:
-            return
-        if event.event_type == DagsterEventType.STEP_START:
-            progress.update(task, description=f"{title}: {event.step_key}")
-        elif event.event_type == DagsterEventType.STEP_SUCCESS:
-            progress.advance(task)
-
-    return tell
 
 
 def _no_period(message: str) -> OdError:
