@@ -151,6 +151,21 @@ def print_outcome(outcome: Outcome) -> None:
         console.print(f"{title + ':':<9} {place}", soft_wrap=True)
 
 
+def print_status(rows: list[dict[str, Any]]) -> None:
+    """Print the state of releases, and which settings were changed since they were published or begun."""
+    print_frame("Releases", pd.DataFrame(rows).drop(columns="settings_changed", errors="ignore"))
+    others = [row for row in rows if row["settings_changed"]]
+    for row in others:
+        names = ", ".join(name.replace("_", " ") for name in row["settings_changed"])
+        line = f"{row['release']} was {row['state']} with other settings than those declared now: {names}."
+        console.print(line, soft_wrap=True)
+    if others:
+        console.print(
+            "What is published stays as it is. A higher revision releases a period with the new settings, and is"
+            " charged; restore the settings to continue a release that is only begun."
+        )
+
+
 def print_guarantee(guarantee: dict[str, str]) -> None:
     """Print each sentence of a guarantee with its name: first what is protected, what is public, and what is not."""
     first = [name for name in ("protected", "public", "not_protected") if name in guarantee]

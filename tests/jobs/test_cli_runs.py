@@ -37,10 +37,13 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     assert published["rho_spent"] == pytest.approx(float(Fraction(facts["spent"]["rho_exact"])), rel=1e-12)
     assert published["data_set_rho_left"] == pytest.approx(facts["left_rho"], rel=1e-12)
     assert before["rho_spent"] == 0
+    assert (published["settings_changed"], before["settings_changed"]) == ([], None)
 
     make_dg_project(tmp_path / "elsewhere")
     rows = json.loads(od_release("status", "--json", var=tmp_path, project=tmp_path / "elsewhere").stdout)
-    assert rows == [published | {"data_set_rho_left": None}]  # no longer declared, and still listed
+    assert rows == [
+        published | {"data_set_rho_left": None, "settings_changed": None}
+    ]  # no longer declared, and still listed
 
 
 def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Path) -> None:
