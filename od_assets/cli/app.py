@@ -16,6 +16,7 @@ from od_assets.cli.forecast import forecast
 from od_assets.cli.init import init
 from od_assets.cli.ledger import ledger_app
 from od_assets.cli.plan import plan
+from od_assets.cli.report import report
 from od_assets.cli.run import run
 from od_assets.cli.status import status
 from od_assets.cli.ui import ui
@@ -26,7 +27,7 @@ from od_core.errors import OdError
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
 )
-for command in (plan, forecast, init, run, status, verify, doctor, compare, compare_mechanisms, contract, ui):
+for command in (plan, forecast, init, run, report, status, verify, doctor, compare, compare_mechanisms, contract, ui):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 

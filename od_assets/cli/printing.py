@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 from rich.table import Table
@@ -13,12 +13,14 @@ from rich.text import Text
 from od_assets.cli.findings import Finding
 from od_assets.terminal import PlainConsole
 from od_core.flows.plan import ReleasePlan
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.plan import Plan
+from od_core.publication.bundle import REPORT
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
+    from od_assets.series.settings import SeriesSettings
 
 console = PlainConsole(width=None if sys.stdout.isatty() else 120)
 
@@ -57,6 +59,69 @@ def conversion_text(plan: Plan) -> str:
     return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
 
 
+def _epsilon_text(spent: Spent) -> str:
+    """Return the epsilon and delta of a whole release, rounded up to three digits."""
+    at_delta = f" at delta {text_above(spent.delta, 3)}" if spent.delta else ""
+    return f"epsilon {text_above(spent.epsilon, 3)}{at_delta}"
+
+
+def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool) -> None:
+    """Print what one period would spend, and what could be read in it.
+
+    Args:
+        settings: settings of the series.
+        plan: plan of the period.
+        verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
+    """
+    domain = settings.domain
+    cap, every = domain.cap.allowed_rho(), f"per {domain.elementary_period}"
+    console.print(
+        f"One period of {settings.name} spends {_epsilon_text(plan.spent)}:"
+        f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
+        f" {float(cap):.4g} {'for all periods' if domain.unit.kind == 'user' else every}).\n"
+    )
+    for verdict in plan.verdicts():
+        console.print(verdict)
+    console.print()
+    if isinstance(plan, ReleasePlan):
+        _print_errors(plan)
+    console.print(f"Meaning of a row of the records: {settings.columns.row}.\n")
+    if verbose:
+        print_frame(f"{settings.name}: what one period measures", plan.to_frame())
+        console.print(f"A release spends {spent_text(plan.spent)}.{conversion_text(plan)}\n")
+
+
+def _print_errors(plan: ReleasePlan) -> None:
+    """Print what the verdicts on flows refer to, and a table of the noise and the expected error of each level."""
+    if not plan.has_threshold:
+        console.print(
+            "These sentences hold for the 90 % interval of a flow before it is cut at 0. Published flows are whole"
+            " numbers of at least 0 that add up over the levels; where most pairs of areas have no trips, they can be"
+            " further off: see od-release forecast.\n"
+        )
+    exact = plan.to_frame()
+    print_frame(
+        "Two measures of error, in trips",
+        pd.DataFrame(
+            {
+                "level": exact["origin_level"] + " x " + exact["destination_level"],
+                "pairs of areas": exact["public_cells"],
+                "noise of one measured cell": exact["standard_deviation"].map(_rounded),
+                "expected error of the published estimate": exact["expected_error"].map(_rounded),
+            }
+        ),
+    )
+    console.print(
+        "Noise of one measured cell: its standard deviation. Expected error of the published estimate: the root mean"
+        " square over all pairs of areas, after all levels are made consistent, if no estimate is cut at 0.\n"
+    )
+
+
+def _rounded(value: float) -> float:
+    """Return a number rounded to three significant digits; NaN stays."""
+    return float(f"{value:.3g}")
+
+
 def print_outcome(outcome: Outcome) -> None:
     """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
     facts, released = outcome.facts, outcome.released
@@ -67,24 +132,44 @@ def print_outcome(outcome: Outcome) -> None:
         return
     console.rule(facts["release"])
     print_guarantee(facts["guarantee"])
+    left = math.floor(1000 * facts["left_rho"] / facts["cap_rho"]) / 10 if facts["cap_rho"] else 0
     console.print(
-        f"\nSpent: {spent_text(released.spent)}."
-        f" Of the cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} remains."
+        f"\nSpent: {_epsilon_text(released.spent)}. Of the cap, rho {facts['cap_rho']:.4g}, {left:g} % remains."
         f" This run drew {facts['drawn']} of {len(facts['levels'])} levels and read the others back."
     )
-    print_frame(f"{released.contents.capitalize()} by level", released.levels)
+    floats = released.levels.select_dtypes("float")
+    print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(_rounded)))
     passed = sum(check["passed"] for check in facts["checks"])
     console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
         checks = [check for check in facts["checks"] if check["subject"] == subject]
         names = ", ".join(check["check"] if check["passed"] else f"{check['check']} FAILED" for check in checks)
         console.print(f"  {subject}: {names}")
-    console.print(f"\nBundle:   {facts['bundle']}\nDatabase: {facts['database']}", soft_wrap=True)
+    places = {"Bundle": facts["bundle"], "Database": facts["database"], "Report": f"{facts['bundle']}/{REPORT}"}
+    console.print()
+    for title, place in places.items():
+        console.print(f"{title + ':':<9} {place}", soft_wrap=True)
+
+
+def print_status(rows: list[dict[str, Any]]) -> None:
+    """Print the state of releases, and which settings were changed since they were published or begun."""
+    print_frame("Releases", pd.DataFrame(rows).drop(columns="settings_changed", errors="ignore"))
+    others = [row for row in rows if row["settings_changed"]]
+    for row in others:
+        names = ", ".join(name.replace("_", " ") for name in row["settings_changed"])
+        line = f"{row['release']} was {row['state']} with other settings than those declared now: {names}."
+        console.print(line, soft_wrap=True)
+    if others:
+        console.print(
+            "What is published stays as it is. A higher revision releases a period with the new settings, and is"
+            " charged; restore the settings to continue a release that is only begun."
+        )
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
-    """Print each sentence of a guarantee with its name."""
-    for title, sentence in guarantee.items():
+    """Print each sentence of a guarantee with its name: first what is protected, what is public, and what is not."""
+    first = [name for name in ("protected", "public", "not_protected") if name in guarantee]
+    for title, sentence in {name: guarantee[name] for name in [*first, *guarantee]}.items():
         console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
 
 
@@ -113,9 +198,9 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 
 
 def _text(value: object) -> str:
-    """Return the text of a cell; a dash for a missing value."""
+    """Return the text of a cell, with thousands separators in numbers; a dash for a missing value."""
     if value is None:
         return "-"
     if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.6g}"
-    return str(value)
+        return "-" if math.isnan(value) else f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pandas as pd
 import typer
 
 from od_assets.cli.options import Json
-from od_assets.cli.printing import print_frame
+from od_assets.cli.printing import print_status
 from od_assets.terminal import printable
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
@@ -17,8 +16,9 @@ from od_core.ledger.release_key import ReleaseKey
 def status(as_json: Json = False) -> None:
     """Print the state, the measured levels and the spent rho of every release, and what its data set has left.
 
-    Published releases that are no longer declared are listed, too. If a declaration has a fault, the others are printed
-    all the same, and the exit code is 2.
+    Releases whose settings were changed since they were published or begun are named, and published releases that are
+    no longer declared are listed, too. If a declaration has a fault, the others are printed all the same, and the exit
+    code is 2.
     """
     from od_assets.components.declarations import declaration
     from od_assets.resources.warehouse import Warehouse
@@ -38,7 +38,7 @@ def status(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
-        print_frame("Releases", pd.DataFrame(rows))
+        print_status(rows)
     for fault in faults:
         typer.echo(printable(str(fault)), err=True)
     if faults:

@@ -18,7 +18,7 @@ from od_assets.components.od_comparison import KnownTableSection, OdComparison, 
 from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import step_failures
 from od_assets.project import current_project
-from od_assets.runs.progress import followed
+from od_assets.runs.progress import by_step, followed, number_of_steps
 from od_assets.runs.run_period import silent
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
@@ -107,15 +107,21 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
     failures: list[str] = []
     with instance:
         jobs = [(f"{settings.name}_runs", data_set) for data_set in settings.data_sets]
-        for job, data_set in [*jobs, (f"{settings.name}_report", None)]:
-            run_id = str(uuid.uuid4())
-            with followed(instance, run_id, data_set or "tables and figures", _by_run, transient=False):
-                result = definitions.resolve_job_def(job).execute_in_process(
+        for name, data_set in [*jobs, (f"{settings.name}_report", None)]:
+            run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
+            if data_set is None:
+                title = "tables and figures"
+                bar = followed(instance, run_id, title, by_step(title), number_of_steps(job), transient=False)
+            else:
+                runs = len(settings.planned(data_set))
+                bar = followed(instance, run_id, data_set, _by_run, runs, transient=False)
+            with bar:
+                result = job.execute_in_process(
                     partition_key=data_set,
                     instance=instance,
                     raise_on_error=False,
                     run_id=run_id,
-                    run_config=silent(definitions.resolve_job_def(job)),
+                    run_config=silent(job),
                     tags={"od/launched_by": "od-release"},
                 )
             failures += step_failures(result.all_events)
@@ -130,5 +136,5 @@ def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
     """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
     said = one_of_all(entry)
     if said is not None:
-        done, total, what = said
-        progress.update(task, completed=done, total=total, description=what)
+        done, _, what = said
+        progress.update(task, completed=done, description=what)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pandas as pd
-from dagster import DagsterEventType, EventLogEntry
-from rich.progress import Progress, TaskID
 
 from od_assets.components.declarations import load_definitions
 from od_assets.components.series import Series
-from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import failure_lines
 from od_assets.resources.arrivals import arrival
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.progress import Tell, followed
+from od_assets.runs.progress import by_step, followed, number_of_steps
+from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.ledger.entries import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger
@@ -31,6 +31,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
+from od_core.privacy.plan import Plan
 from od_core.publication.bundle_integrity import CERTIFICATE
 
 
@@ -111,7 +112,8 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     with instance:
         run_id = str(uuid.uuid4())
         name = str(key)
-        with nullcontext() if quiet else followed(instance, run_id, name, _by_step(name), transient=True):
+        bar = followed(instance, run_id, name, by_step(name), number_of_steps(job), transient=True)
+        with nullcontext() if quiet else bar:
             result = job.execute_in_process(
                 partition_key=settings.periods.partition(Period(period)),
                 instance=instance,
@@ -143,15 +145,22 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
 
 
 def period_status(component: Series, ledger: Ledger) -> list[dict[str, Any]]:
-    """Return the :func:`release_status` of every ended period of a series."""
+    """Return the :func:`release_status` of every ended period of a series.
+
+    The field ``settings_changed`` has the names of the settings that were changed since the release was begun.
+    """
     settings = component.settings()
     rows = []
+    planned = _plans(settings)
     for period in settings.periods.ended():
         try:
             left = ledger.balance(settings.domain.name, period.text).left
         except OdError:  # the first release declares the domain in the ledger
             left = settings.domain.cap.allowed_rho()
-        row = release_status(ledger, settings.key(period.text), left)
+        key = settings.key(period.text)
+        row = release_status(ledger, key, left)
+        if row["state"] != "not begun" and (plan := planned(period.text)) is not None:
+            row["settings_changed"] = ledger.changed_settings(key, settings.domain.name, plan)
         waits = arrival(settings, period).waits
         rows.append(row | {"state": "waits", "waits_for": waits} if waits and row["state"] == "not begun" else row)
     return rows
@@ -159,6 +168,8 @@ def period_status(component: Series, ledger: Ledger) -> list[dict[str, Any]]:
 
 def release_status(ledger: Ledger, key: ReleaseKey, left: Fraction | None = None) -> dict[str, Any]:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
+
+    The field ``settings_changed`` is None: without a declaration, it is not known.
 
     Args:
         ledger: the ledger.
@@ -169,6 +180,7 @@ def release_status(ledger: Ledger, key: ReleaseKey, left: Fraction | None = None
     return {
         "release": str(key),
         "state": "published" if ledger.is_published(key) else "begun" if kinds else "not begun",
+        "settings_changed": None,
         "waits_for": None,
         "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds)}" if kinds else "none",
         "interrupted_levels": kinds.count(DRAWING),
@@ -177,21 +189,20 @@ def release_status(ledger: Ledger, key: ReleaseKey, left: Fraction | None = None
     }
 
 
-def _by_step(title: str) -> Tell:
-    """Return a function that updates the progress bar with the current step and the number of completed steps."""
+def _plans(settings: SeriesSettings[Any, Any]) -> Callable[[str], Plan | None]:
+    """Return a function that plans a period, or returns None if a file is missing or a setting cannot be planned."""
 
-    def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
-        event, said = entry.dagster_event, one_of_all(entry)
-        if said is not None:
-            progress.update(task, description=f"{title}: {said[2]} ({said[0]} of {said[1]})")
-        if event is None:
-            return
-        if event.event_type == DagsterEventType.STEP_START:
-            progress.update(task, description=f"{title}: {event.step_key}")
-        elif event.event_type == DagsterEventType.STEP_SUCCESS:
-            progress.advance(task)
+    @cache
+    def geography() -> Any:
+        return settings.read_geography()
 
-    return tell
+    def planned(period: str) -> Plan | None:
+        try:
+            return settings.plan(geography(), period)
+        except OdError:  # doctor states the fault; what was released is listed all the same
+            return None
+
+    return planned
 
 
 def _no_period(message: str) -> OdError:

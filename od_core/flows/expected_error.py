@@ -1,4 +1,4 @@
-"""Predict the error of a release at every level, from the flow tree and the noise variances alone.
+"""Predict the errors of a release at every level, from the flow tree and the noise variances alone.
 
 Let z_i be the value of child i of a node before it is adjusted to the node's estimate c, and v_i the variance of z_i.
 In a top-down release, z_i is the measured value. In a least-squares release, z_i is the best estimate from the child
@@ -14,7 +14,7 @@ pairs of zones become small matrix products.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -62,13 +62,7 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
     """
     _check_measured(tree, variances)
     steps, nodes = _shape_pairs(tree)
-    own = [np.full((1, 1), float(variances[tree.depth]))]
-    siblings: list[Reals] = []
-    for level in range(tree.depth - 1, -1, -1):
-        below = steps[level].over_children(own[0])
-        siblings.insert(0, below)
-        own.insert(0, _own_variance(below, variances.get(level), refined))
-
+    own, siblings = _own_variances(steps, variances, refined=refined)
     estimate = np.zeros((1, 1))
     if 0 in variances:
         estimate = own[0] + (1 / 12 if refined else 0)  # a least-squares root is rounded, a measured one is whole
@@ -93,6 +87,46 @@ def summed_errors(tree: FlowTree, variance: Fraction) -> list[float]:
     """
     leaves = tree.cells(tree.depth)
     return [float(variance * leaves / tree.cells(level)) ** 0.5 for level in range(tree.depth + 1)]
+
+
+def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list[float]:
+    """Return the largest variance, over the public nodes of each level, of the least-squares estimate of a node.
+
+    These are the estimates of :mod:`od_core.flows.estimation.least_squares`, on which the 90 % intervals are based.
+    They do not depend on the mechanism, only on what was measured. No node may have been dropped. If areas of similar
+    shapes are treated as one (see :data:`MAX_SHAPES`), the result is an approximation.
+
+    Args:
+        variances: see :func:`expected_errors`.
+
+    Returns:
+        The largest variance at each level, root first, in trips squared.
+
+    Raises:
+        OdError: As in :func:`expected_errors`.
+    """
+    _check_measured(tree, variances)
+    steps, _ = _shape_pairs(tree)
+    own, siblings = _own_variances(steps, variances, refined=True)
+    estimate = own[0] if 0 in variances else np.zeros((1, 1))
+    largest = [float(estimate.max())]
+    for step, v, s in zip(steps, own[1:], siblings, strict=True):
+        # Var_i grows with Var(c), so the largest Var_i of a pair of shapes follows from the largest Var(c).
+        estimate = np.maximum(v + v**2 * step.largest_parent((estimate / s - 1) / s), 0)
+        largest.append(float(estimate.max()))
+    return largest
+
+
+def largest_summed_variances(tree: FlowTree, variance: Fraction) -> list[float]:
+    """Return the largest variance over the public nodes of each level, root first, for sums of noisy leaf pairs.
+
+    ``variance``: see :func:`summed_errors`.
+    """
+    most = [
+        int(tree.origin.zones_below(origin).max()) * int(tree.destination.zones_below(destination).max())
+        for origin, destination in map(tree.level_pair, range(tree.depth + 1))
+    ]
+    return [float(variance * leaves) for leaves in most]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +164,12 @@ class _Step:
         """Return, for each pair of shapes below, the mean of ``values`` over the parents of its nodes."""
         return self.parents.T @ values if self.splits_origin else values @ self.parents
 
+    def largest_parent(self, values: Reals) -> Reals:
+        """Return, for each pair of shapes below, the largest of ``values`` over the parents of its nodes."""
+        above = values if self.splits_origin else values.T
+        largest = np.array([above[shares > 0].max(axis=0) for shares in self.parents.T])
+        return largest if self.splits_origin else largest.T
+
     def over_whole(self, values: Reals) -> Reals:
         """Return, for each shape of the divided side, the mean of ``values`` over the areas of the whole side.
 
@@ -160,6 +200,22 @@ class _Shapes:
 
     areas: list[Reals]
     pairs: list[Reals]
+
+
+def _own_variances(
+    steps: Sequence[_Step], variances: Mapping[int, Fraction], *, refined: bool
+) -> tuple[list[Reals], list[Reals]]:
+    """Return v of the nodes of each level, root first, and S of the children of each node of all levels but the last.
+
+    ``variances`` and ``refined``: see :func:`expected_errors`. Each array has one value per pair of shapes.
+    """
+    own = [np.full((1, 1), float(variances[len(steps)]))]
+    siblings: list[Reals] = []
+    for level in range(len(steps) - 1, -1, -1):
+        below = steps[level].over_children(own[0])
+        siblings.insert(0, below)
+        own.insert(0, _own_variance(below, variances.get(level), refined))
+    return own, siblings
 
 
 def _own_variance(below: Reals, variance: Fraction | None, refined: bool) -> Reals:

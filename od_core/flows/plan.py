@@ -9,11 +9,18 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
-from od_core.flows.expected_error import expected_errors, summed_errors
+from od_core.flows.confidence import half_width
+from od_core.flows.expected_error import (
+    expected_errors,
+    largest_summed_variances,
+    largest_variances,
+    summed_errors,
+)
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.step import GaussianStep, ThresholdStep
 from od_core.geography.flow_tree import FlowTree, TreeOrder
@@ -107,6 +114,41 @@ class ReleasePlan(Plan):
         if self.mechanism.measures == "all_leaves":
             return summed_errors(self.tree, variances[self.tree.depth])
         return expected_errors(self.tree, variances, refined=self.mechanism.refines)
+
+    @cached_property
+    def half_widths(self) -> list[float]:
+        """Largest distance, at each level, root first, from an estimate to the end of its 90 % interval, in trips.
+
+        The estimate is the unbiased one of :mod:`od_core.flows.estimation.least_squares`. It is at most this far from
+        the true number of counted trips with a probability of 0.9, whatever that number is. If nodes may be dropped,
+        the values are those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a
+        threshold, because such a release has no intervals.
+        """
+        if self.has_threshold:
+            return [math.nan] * (self.tree.depth + 1)
+        variances = {step.level: step.variance for step in self.steps}
+        if self.mechanism.measures == "all_leaves":
+            largest = largest_summed_variances(self.tree, variances[self.tree.depth])
+        elif self.keeps_all:
+            largest = largest_variances(self.tree, variances)
+        else:
+            largest = [0.0 if self.publishes_total else float(variances[0])]
+            for level in range(self.tree.depth, 0, -1):  # an unmeasured level has the counts of the level below
+                largest.insert(1, float(variances[level]) if level in variances else largest[1])
+        return [float(width) for width in half_width(np.zeros(len(largest)), np.array(largest))]
+
+    def verdicts(self) -> list[str]:
+        """Return a sentence for each measured level on what its noise allows to be read; see :attr:`half_widths`.
+
+        The list is empty if the mechanism has a threshold.
+        """
+        if self.has_threshold:
+            return []
+        names = self.tree.level_names
+        return [
+            f"{names[step.level][0]} x {names[step.level][1]}: {_verdict(self.half_widths[step.level])}"
+            for step in self.steps
+        ]
 
     @property
     def conversion(self) -> str:
@@ -263,6 +305,16 @@ def plan_release(
         sensitivity = neighbours.sensitivity_squared(level)
         steps.append(GaussianStep(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share))
     return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps), bands, acceptance)
+
+
+def _verdict(width: float) -> str:
+    """Return what intervals of at most this half-width say of flows. The width is rounded up to two digits."""
+    digits = max(len(str(math.ceil(width))) - 2, 0)
+    trips = math.ceil(width / 10**digits) * 10**digits
+    return (
+        f"below {trips:,} trips, a flow cannot always be told from 0; from {10 * trips:,} on, it is known to within"
+        " 10 %, 9 times in 10."
+    )
 
 
 def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) -> list[int]:

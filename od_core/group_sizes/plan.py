@@ -20,6 +20,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.cap import Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.plan import Plan, Step, plan_defect
+from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
@@ -27,6 +28,13 @@ SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
 or back. This changes two entries of the histogram, one of the cumulative histogram and one of the sorted sizes, each by
 1 [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member removes one and adds one, so the sensitivity
 doubles."""
+
+MEASURED: dict[Query, str] = {
+    "histogram": "the number of groups of each size",
+    "cumulative": "the number of groups of each size or less",
+    "sizes": "the size of each group, in ascending order",
+}
+"""What each query measures, for every area of a level."""
 
 MOST_CELLS = 1 << 28
 """Largest number of cells (areas of all levels times sizes) of a table. An array of this many cells takes 2 GB."""
@@ -142,6 +150,15 @@ class GroupSizePlan(Plan):
                 for step in self.steps
             ]
         )
+
+    def verdicts(self) -> list[str]:
+        """Return a sentence for each step on the noise of one measured number."""
+        names, measured = self.frame.geography.level_names, MEASURED[self.mechanism.query]
+        return [
+            f"{'largest group' if step.level == TOP_CODE_LEVEL else f'{names[step.level]}, {measured}'}: the noise of"
+            f" one measured number is at most {laplace_reach(step.scale):,}, 9 times in 10."
+            for step in self.steps
+        ]
 
     def _own_facts(self) -> dict[str, Any]:
         return {

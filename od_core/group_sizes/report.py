@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from od_core.group_sizes.groups import Counts, Query
+from od_core.group_sizes.groups import Counts
+from od_core.group_sizes.plan import MEASURED
 from od_core.group_sizes.release import GroupSizeRelease
+from od_core.privacy.stability import laplace_reach
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     bar,
@@ -28,12 +28,6 @@ from od_core.publication.markup import Markup, joined
 
 MOST_AREAS = 24
 """Largest number of areas that the report shows one by one."""
-
-_MEASURED: dict[Query, str] = {
-    "histogram": "the number of groups of each size",
-    "cumulative": "the number of groups of each size or less",
-    "sizes": "the size of each group, in ascending order",
-}
 
 
 def group_size_report(
@@ -147,13 +141,13 @@ def _errors(release: GroupSizeRelease) -> Markup:
             geography.level_names[step.level],
             number(geography.size(step.level)),
             rounded(float(step.scale) * 2**0.5),
-            f"\u00b1 {number(reach(step.scale))}",
+            f"\u00b1 {number(laplace_reach(step.scale))}",
         )
         for step in release.plan.level_steps
     ]
     return joined(
         paragraph(
-            f"The release measures {_MEASURED[release.plan.mechanism.query]}, for every area of a level, and estimates"
+            f"The release measures {MEASURED[release.plan.mechanism.query]}, for every area of a level, and estimates"
             " the table from these noisy numbers. The noise of one number is computed from the plan, not by comparing"
             " this release with its input. Estimates are mostly closer to the true numbers than single measurements;"
             " sums over many sizes or areas have larger errors."
@@ -169,12 +163,3 @@ def _errors(release: GroupSizeRelease) -> Markup:
             note=True,
         ),
     )
-
-
-def reach(scale: Fraction) -> int:
-    """Return the least h such that discrete Laplace noise of this scale lies in [-h, h] with probability at least 0.9.
-
-    With q = exp(-1 / scale), the noise lies outside [-h, h] with probability 2 q^(h + 1) / (1 + q).
-    """
-    q = math.exp(-1 / float(scale))
-    return max(0, math.ceil(math.log(0.05 * (1 + q)) / math.log(q) - 1)) if q > 0 else 0

@@ -22,7 +22,7 @@ from od_core.ledger.entries import DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVE
 from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
 from od_core.ledger.lock import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.ledger.same_series import is_reserved, refuse_moved_series, refuse_other_areas
+from od_core.ledger.same_series import changed_settings, is_reserved, refuse_moved_series, refuse_other_areas
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Charge, wrong_charge
@@ -161,6 +161,14 @@ class Ledger:
         with self._transaction() as entries:
             if not is_reserved(entries, key, domain, plan):
                 refuse_other_areas(entries, key, plan)
+
+    def changed_settings(self, key: ReleaseKey, domain: str, plan: Plan) -> list[str]:
+        """Return the names of the settings that differ from those with which the release was reserved.
+
+        The list is empty if nothing changed, or if the release is not reserved.
+        """
+        with self._transaction() as entries:
+            return changed_settings(entries, key, domain, plan) or []
 
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
         """Enter durably that the draw of a level begins, and return the number of the draw.

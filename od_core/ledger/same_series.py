@@ -19,10 +19,25 @@ from od_core.privacy.plan import Plan
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
     """Return whether a release is reserved. Raises OdError if it is reserved with another plan or data set."""
+    changed = changed_settings(entries, key, domain, plan)
+    if changed:
+        raise OdError(
+            "OD-REPLAY-PLAN-CHANGED",
+            f"{key} was reserved with different settings; changed: {', '.join(changed)}",
+            next_step="restore the settings, or give the release a new revision, which is charged again",
+            spent=STAYS_CHARGED,
+        )
+    return changed is not None
+
+
+def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
+    """Return the names of the settings that differ from those of the reservation; None if there is no reservation."""
     found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
-    if found:
-        _check_same_plan(key, found[0], domain, plan)
-    return bool(found)
+    if not found:
+        return None
+    then, now = found[0]["content"]["plan"], json.loads(json.dumps(plan.facts()))
+    changed = sorted(name for name in now if then.get(name) != now[name])
+    return changed if found[0]["domain"] == domain else ["data set", *changed]
 
 
 def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
@@ -72,17 +87,3 @@ def _areas_text(areas: Mapping[str, str]) -> str:
     if len(set(short.values())) == 1:
         short = {"geography": next(iter(short.values()))}
     return " and ".join(f"{name} {digest}" for name, digest in short.items()) or "none"
-
-
-def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: Plan) -> None:
-    facts = json.loads(json.dumps(plan.facts()))
-    changed = sorted(name for name in facts if first["content"]["plan"].get(name) != facts[name])
-    if first["domain"] != domain:
-        changed.insert(0, "data set")
-    if changed:
-        raise OdError(
-            "OD-REPLAY-PLAN-CHANGED",
-            f"{key} was reserved with different settings; changed: {', '.join(changed)}",
-            next_step="restore the settings, or give the release a new revision, which is charged again",
-            spent=STAYS_CHARGED,
-        )

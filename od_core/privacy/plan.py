@@ -115,6 +115,13 @@ class Plan(ABC):
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step: the measured query, the noise and the charge."""
 
+    @abstractmethod
+    def verdicts(self) -> list[str]:
+        """Return sentences on what the noise allows to be read: one per measured level, or per noise distribution.
+
+        They follow from the plan alone, and hold for every input. Numbers are rounded to the weaker statement.
+        """
+
     def facts(self) -> dict[str, Any]:
         """Return the whole plan as JSON-ready public facts; fractions are exact text."""
         return {

@@ -13,6 +13,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.cap import Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.plan import Plan, Step, plan_defect
+from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.geometry.map_grid import MapGrid
@@ -90,6 +91,14 @@ class StopsPlan(Plan):
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per noise scale: noise_on (the purpose of the noise) and scale (rounded up)."""
         return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
+
+    def verdicts(self) -> list[str]:
+        """Return a sentence for each noise distribution that is fixed before the first draw."""
+        return [
+            f"{name.replace('_', ' ')}: the noise of one measured number is at most {laplace_reach(scale):,} trips, 9"
+            " times in 10."
+            for name, scale in self.step.scales
+        ]
 
     def _own_facts(self) -> dict[str, Any]:
         return {

@@ -27,6 +27,9 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     again = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "This run drew 0 of 8 levels and read the others back." in " ".join(again.stdout.split())
+    parts = ("Protected: ", "Not protected: ", "Spent: epsilon 1 at delta 1e-8.", "Flows by level", "Bundle: ")
+    assert sorted(parts, key=again.stdout.index) == list(parts)
+    assert again.stdout.splitlines()[-1] == f"Report:   {facts['bundle']}/report.html"
     rows = json.loads(od_release("status", "--json", var=tmp_path).stdout)
     states = {row["release"]: row for row in rows}
     published, before = states["us_flights/2001-02/r1"], states["us_flights/2001-01/r1"]
@@ -34,10 +37,13 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     assert published["rho_spent"] == pytest.approx(float(Fraction(facts["spent"]["rho_exact"])), rel=1e-12)
     assert published["data_set_rho_left"] == pytest.approx(facts["left_rho"], rel=1e-12)
     assert before["rho_spent"] == 0
+    assert (published["settings_changed"], before["settings_changed"]) == ([], None)
 
     make_dg_project(tmp_path / "elsewhere")
     rows = json.loads(od_release("status", "--json", var=tmp_path, project=tmp_path / "elsewhere").stdout)
-    assert rows == [published | {"data_set_rho_left": None}]  # no longer declared, and still listed
+    assert rows == [
+        published | {"data_set_rho_left": None, "settings_changed": None}
+    ]  # no longer declared, and still listed
 
 
 def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.evaluation.forecast import coverage
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
-from od_core.flows.estimation import confidence
+from od_core.flows import confidence
 from od_core.flows.estimation.intervals import Intervals
 from od_core.flows.estimation.node_sums import NodeSums
 from od_core.flows.mechanisms.inftda import InfTDARefined

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.estimation.confidence import lower_bound, upper_bound
+from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.least_squares import FittedLevel, Positions, Reals, least_squares
 from od_core.flows.estimation.node_sums import NodeSums, dropped_trips
 from od_core.flows.estimation.top_down import Measurement

@@ -50,6 +50,33 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
+def test_a_plan_is_a_verdict_and_its_exact_values_are_asked_for() -> None:
+    said, more = (
+        " ".join(CliRunner().invoke(app, ["plan", "us_flights", *options]).stdout.split())
+        for options in ([], ["--verbose"])
+    )
+    assert said.startswith(
+        "One period of us_flights spends epsilon 1 at delta 1e-8: 19.3 % of the cap of data set 'us_flights'"
+    )
+    assert re.search(
+        r"state x state: below \d\d trips, a flow cannot always be told from 0; from \d\d0 on, it is", said
+    )
+    assert "noise of one measured cell" in said
+    assert "expected error of the published estimate" in said
+    assert "52,441" in said
+    assert said.count("epsilon 1 ") == 1
+    for exact in ("Bun-Steinke", "474.804", "0.0192184"):
+        assert exact not in said
+        assert exact in more
+
+
+@pytest.mark.parametrize(("name", "number"), [("us_departures", "46"), ("us_flight_paths", "154 trips")])
+def test_a_plan_of_another_kind_says_how_large_the_noise_of_one_number_is(name: str, number: str) -> None:
+    """Scales 20 and 66.67: P(|Z| > h) = 2 q^(h + 1) / (1 + q), with q = exp(-1 / scale), is at most 0.1."""
+    said = " ".join(CliRunner().invoke(app, ["plan", name]).stdout.split())
+    assert f"the noise of one measured number is at most {number}, 9 times in 10." in said
+
+
 def test_the_version_is_that_of_the_package() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.output) == (0, f"od-release {version('od-release')}\n")

@@ -9,14 +9,17 @@ from pathlib import Path
 import dagster as dg
 import pandas as pd
 import pytest
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 import od_assets
 from od_assets.cli.findings import Finding
 from od_assets.cli.printing import print_findings, print_frame, print_outcome
-from od_assets.runs.progress import followed
-from od_assets.runs.run_period import Outcome
+from od_assets.runs.progress import by_step, followed, number_of_steps
+from od_assets.runs.run_period import Outcome, silent
 from od_assets.terminal import PlainConsole, printable
+
+RUN = "00000000-0000-4000-8000-000000000000"
 
 NAMES = ["[/bold]", "[red]x", ":key:", "a\x1b]0;title\x07b", "\x9b2J", "c\rd", "\u202eright", "\udcff", "ü → [1]"]
 
@@ -63,11 +66,50 @@ def test_findings_and_frames(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_bar_shows_what_is_at_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal
     title = "[/bold] :key: \x1b]0;title\x07"
-    with dg.DagsterInstance.ephemeral() as instance, followed(instance, "run", title, print, transient=False):
+    with dg.DagsterInstance.ephemeral() as instance, followed(instance, "run", title, print, 26, transient=False):
         pass
     said = capsys.readouterr().err
     assert r"[/bold] :key: \x1b]0;title\x07" in said
     assert "\x07" not in said
+    assert "0/26" in said
+
+
+def test_a_bar_counts_all_steps_of_a_job_that_are_known_before_it_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dg.asset
+    def flows() -> None: ...
+
+    @dg.asset(deps=[flows])
+    def bundle(context) -> None:
+        context.log.info("3 of 4: flows.csv")
+
+    @dg.asset_check(asset=flows)
+    def checked() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    job = dg.Definitions(assets=[flows, bundle], asset_checks=[checked], jobs=[dg.define_asset_job("release")])
+    shown = []
+
+    def run(*, transient: bool) -> None:
+        resolved, tell = job.resolve_job_def("release"), by_step("trips")
+
+        def tell_and_note(progress: Progress, task: TaskID, entry: dg.EventLogEntry) -> None:
+            tell(progress, task, entry)
+            shown.append(progress.tasks[0].completed)
+
+        with (
+            dg.DagsterInstance.ephemeral() as instance,
+            followed(instance, RUN, "trips", tell_and_note, number_of_steps(resolved), transient=transient),
+        ):
+            resolved.execute_in_process(instance=instance, run_id=RUN, run_config=silent(resolved))
+
+    run(transient=True)
+    assert capsys.readouterr().err == ""  # no terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    run(transient=False)
+    assert "3/3" in capsys.readouterr().err
+    assert sorted(set(shown)) in ([0, 1, 1.75, 2, 3], [0, 1, 2, 2.75, 3])
 
 
 def test_a_refusal_is_printed_as_it_is(refused: Callable[..., str], tmp_path: Path) -> None:

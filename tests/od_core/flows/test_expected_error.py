@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release
 from od_core.flows import expected_error
-from od_core.flows.expected_error import expected_errors
+from od_core.flows.expected_error import expected_errors, largest_summed_variances, largest_variances
 from od_core.flows.projection.chebyshev import project_children
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -60,7 +60,7 @@ def root_mean_square(values) -> float:
     return float(np.mean(np.square(np.asarray(values, dtype=float))) ** 0.5)
 
 
-def least_squares_errors(tree: Tree, variances) -> list[float]:
+def least_squares_variances(tree: Tree, variances) -> list[list[float]]:
     """Every node an unknown, every measured node an equation; sums, and a known root, as constraints."""
     levels = tree.levels()
     number = {node: i for i, node in enumerate(node for nodes in levels for node in nodes)}
@@ -76,7 +76,11 @@ def least_squares_errors(tree: Tree, variances) -> list[float]:
     c = np.array(constraints)
     bordered = np.block([[np.diag(weights), c.T], [c, np.zeros((len(c), len(c)))]])
     covariance = np.linalg.inv(bordered)[: len(number), : len(number)] * LARGE
-    return [float(np.mean([covariance[i, i] for i in map(number.get, nodes)])) ** 0.5 for nodes in levels]
+    return [[float(covariance[i, i]) for i in map(number.get, nodes)] for nodes in levels]
+
+
+def least_squares_errors(tree: Tree, variances) -> list[float]:
+    return [float(np.mean(level)) ** 0.5 for level in least_squares_variances(tree, variances)]
 
 
 def top_down_errors(tree: Tree, variances) -> list[float]:
@@ -110,6 +114,28 @@ def test_linear_estimates_have_the_errors_of_dense_linear_algebra(problem, refin
     assume(1 in variances or tree.cells(1) == tree.cells(2))
     expected = (least_squares_errors if refined else top_down_errors)(reference, variances)
     assert expected_errors(tree, variances, refined=refined) == pytest.approx(expected, rel=1e-7, abs=LARGE**0.5 * 1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+@example(problem=chain(0, 3, 4))
+@example(problem=chain(1, 4))
+def test_the_largest_variance_of_a_level_is_that_of_dense_linear_algebra(problem):
+    world, order, variances = problem
+    tree, reference = world.trees(order)
+    assume(1 in variances or tree.cells(1) == tree.cells(2))
+    expected = list(map(max, least_squares_variances(reference, variances)))
+    assert largest_variances(tree, variances) == pytest.approx(expected, rel=1e-7, abs=LARGE * 1e-9)
+
+
+@given(world=small_worlds(), order=st.sampled_from(TREES))
+def test_the_largest_sum_of_leaves_has_the_noise_of_each(world, order):
+    tree, reference = world.trees(order)
+    leaves = dict.fromkeys(reference.levels()[-1], 1)
+    for nodes in reversed(reference.levels()[:-1]):
+        leaves |= {node: sum(leaves[child] for child in reference.children(node)) for node in nodes}
+    expected = [3 * max(leaves[node] for node in nodes) for nodes in reference.levels()]
+    assert largest_summed_variances(tree, Fraction(3)) == expected
 
 
 def discrete_gaussian(variance: float, reach: int):

@@ -16,7 +16,7 @@ from od_core.noise import opendp as opendp_noise
 from od_core.noise import opendp_processes
 from od_core.noise.opendp import SCALE_SLACK, OpenDPNoise
 from od_core.noise.opendp_worker import OpenDP, held_to_loss
-from od_core.privacy.stability import laplace_scale, stability_threshold
+from od_core.privacy.stability import laplace_reach, laplace_scale, stability_threshold
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from tests.od_core.oracles.privacy_loss import precision
 from tests.od_core.oracles.stability import BITS, at_least, ball, hockey_stick, neighbours, partitions, seen
@@ -118,6 +118,15 @@ def test_a_trip_has_the_closed_form_and_the_paper_s_threshold_is_never_smaller(r
     with precision(BITS):
         assert t == 1 + (-s * ((1 + (-1 / s).exp()) * ball(delta)).log()).ceil()
         assert t <= (1 + s * (2 / ball(delta)).log()).ceil()
+
+
+@pytest.mark.parametrize("scale", ["1/50", "1/3", "1", "7/2", "20", "66.7", "1234.5"])
+def test_nine_in_ten_values_are_within_the_reach_and_fewer_within_one_less(scale):
+    """By the sum of the probabilities themselves, which fall below the last digit of a float at 50 scales."""
+    values = np.arange(0, int(50 * float(Fraction(scale))) + 50)
+    weights = np.where(values == 0, 1, 2) * np.exp(-values / float(Fraction(scale)))
+    within = np.cumsum(weights) / weights.sum()
+    assert laplace_reach(Fraction(scale)) == int(np.argmax(within >= 0.9))
 
 
 def test_scales():

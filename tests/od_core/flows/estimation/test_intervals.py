@@ -14,8 +14,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
-from od_core.flows.estimation import confidence, intervals
-from od_core.flows.estimation.confidence import lower_bound, upper_bound
+from od_core.flows import confidence
+from od_core.flows.confidence import lower_bound, upper_bound
+from od_core.flows.estimation import intervals
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.flows.publishing.kind import FLOWS

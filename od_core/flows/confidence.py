@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.least_squares import Reals
-
 Counts = NDArray[np.int64]
+Reals = NDArray[np.float64]
 
 _DEVIATIONS = 1.6448536269514722
 """Half-width of the interval around the mean that contains a normal variable with probability 0.9, in standard
@@ -25,7 +24,7 @@ def lower_bound(estimate: Reals, variance: Reals) -> Counts:
 
     The ends are whole numbers of at least 0. All three arrays have the same shape.
     """
-    return np.maximum(np.ceil(estimate - _half_width(estimate, variance)), 0).astype(np.int64)
+    return np.maximum(np.ceil(estimate - half_width(estimate, variance)), 0).astype(np.int64)
 
 
 def upper_bound(estimate: Reals, variance: Reals) -> Counts:
@@ -33,10 +32,10 @@ def upper_bound(estimate: Reals, variance: Reals) -> Counts:
 
     The ends are whole numbers of at least 0. All three arrays have the same shape.
     """
-    return np.maximum(np.floor(estimate + _half_width(estimate, variance)), 0).astype(np.int64)
+    return np.maximum(np.floor(estimate + half_width(estimate, variance)), 0).astype(np.int64)
 
 
-def _half_width(estimate: Reals, variance: Reals) -> Reals:
+def half_width(estimate: Reals, variance: Reals) -> Reals:
     """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
 
     An estimate is a multiple of 1 or, if the sum of two areas is known exactly, of 1/2. A quarter is added to the

@@ -1,0 +1,75 @@
+"""``od-release report`` on published releases, in this process."""
+
+from __future__ import annotations
+
+import shutil
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_assets.cli.report import newest_report
+from od_assets.project import current_project
+from tests.published_flights import KEYS
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Addresses that the browser was asked to open."""
+    addresses: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", addresses.append)
+    return addresses
+
+
+def test_the_newest_report_is_printed_and_opened_where_there_is_a_display(
+    published_flights: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]
+) -> None:
+    monkeypatch.setenv("OD_VAR", str(published_flights))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    older, newer = (published_flights.resolve() / "releases" / str(key) / "report.html" for key in sorted(KEYS))
+    for arguments in (["us_flights"], ["us_flights", "--period", max(KEYS).period]):
+        assert CliRunner().invoke(app, ["report", *arguments]).stdout == f"{newer}\n"
+    assert opened == []
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    assert CliRunner().invoke(app, ["report", "us_flights", "--period", min(KEYS).period]).stdout == f"{older}\n"
+    assert opened == [older.as_uri()]
+
+
+def test_without_a_published_release_the_next_command_is_named(
+    published_flights: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str], opened: list[str]
+) -> None:
+    assert refused("report").startswith("OD-RELEASE-ABSENT: no release is published here")
+    assert not current_project().var.exists()
+    monkeypatch.setenv("OD_VAR", str(published_flights))
+    monkeypatch.setenv("DISPLAY", ":0")
+    said = refused("report", "us_flights", "--period", "1999-01")
+    assert said.startswith("OD-RELEASE-ABSENT: no release of us_flights for 1999-01 is published here")
+    assert "next: od-release run us_flights --period 1999-01]" in said
+    assert "no release of us_departures is published here" in refused("report", "us_departures")
+    assert opened == []
+
+
+def test_a_report_that_is_gone_is_made_again_by_a_run(
+    published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    var = tmp_path / "published"
+    shutil.copytree(published_flights, var)
+    (var / "releases" / str(max(KEYS)) / "report.html").unlink()
+    monkeypatch.setenv("OD_VAR", str(var))
+    said = refused("report", "us_flights")
+    assert said.startswith(f"OD-BUNDLE-ABSENT: the report of {max(KEYS)} is missing")
+    assert f"od-release run us_flights --period {max(KEYS).period}" in said
+
+
+def test_without_a_name_the_release_that_was_measured_last_is_chosen(tmp_path: Path) -> None:
+    for key, at in {"b/2001-01/r1": "2001-02-01T00:00:01+00:00", "a/2001-02/r1": "2001-02-01T00:00:02+00:00"}.items():
+        bundle = tmp_path / key
+        bundle.mkdir(parents=True)
+        (bundle / "certificate.json").write_text(f'{{"release": "{key}", "measured_at": "{at}"}}', encoding="utf-8")
+        (bundle / "report.html").write_bytes(b"")
+    assert newest_report(tmp_path, None, None) == tmp_path / "a/2001-02/r1/report.html"
+    assert newest_report(tmp_path, None, "2001-01") == tmp_path / "b/2001-01/r1/report.html"

@@ -1,0 +1,120 @@
+"""What a plan says can be read: against the intervals of releases, and in simulated releases."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+from od_core import Budget, PrivacyUnit, plan_release
+from od_core.flows.confidence import half_width
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.plan import _verdict
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.trip_counts import count_trips
+from tests.od_core.strategies import frame_of, geography_of
+
+ZONES = [(f"r{region}", f"r{region}z{zone}") for region, zones in enumerate((1, 2, 7)) for zone in range(zones)]
+"""Regions of different numbers of zones: the variances of the nodes of a level differ."""
+
+
+def planned(**options):
+    budget = Budget(epsilon=options.pop("epsilon", 1), delta="1e-8")
+    return plan_release(geography_of(ZONES), unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS, **options)
+
+
+def released(plan, flows):
+    trips = count_trips(frame_of(flows), plan.tree, unit=plan.unit, key=b"k" * 32)
+    return run_plan(plan, trips, noise_named("table"), MemoryMeasurements())
+
+
+def ends(release, level):
+    """Lower and upper ends of the intervals of all nodes of a level of the flow tree; shape (origins, destinations)."""
+    tree = release.plan.tree
+    o_level, d_level = tree.level_pair(level)
+    shape = tree.origin.size(o_level), tree.destination.size(d_level)
+    origin, destination = (each.astype(np.int32) for each in np.divmod(np.arange(np.prod(shape)), shape[1]))
+    return tuple(each.reshape(shape) for each in release.intervals.of_cells(o_level, d_level, origin, destination))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tree": "origin"}, {"epsilon": 10}, {"mechanism": "vanilla_gauss"}],
+    ids=str,
+)
+def test_the_widest_interval_of_every_level_is_the_planned_one(options):
+    """With flows too large to be cut at 0. The ends are rounded inwards to whole numbers, each by less than 1."""
+    plan = planned(**options)
+    release = released(plan, dict.fromkeys(product(ZONES, ZONES), 5_000))
+    for step in plan.steps:
+        lower, upper = ends(release, step.level)
+        widest = 2 * plan.half_widths[step.level]
+        assert widest - 2 < (upper - lower).max() <= widest
+
+
+def test_where_nodes_may_be_dropped_no_interval_of_a_large_flow_is_wider_than_planned():
+    plan = planned(mechanism=InfTDARefined(keep_all_cap=0))
+    alone = half_width(np.zeros(len(plan.steps)), np.array([float(step.variance) for step in plan.steps]))
+    assert [plan.half_widths[step.level] for step in plan.steps] == alone.tolist()
+    large = list(product(ZONES, ZONES))[::3]
+    release = released(plan, dict.fromkeys(large, 5_000))
+    lower, upper = ends(release, plan.tree.depth)
+    number = {zone: place for place, zone in enumerate(ZONES)}
+    cells = tuple(np.array([[number[o], number[d]] for o, d in large]).T)
+    assert (upper - lower)[cells].max() <= 2 * plan.half_widths[-1]
+
+
+def test_what_is_said_of_flows_is_true_in_releases_of_an_almost_empty_table():
+    """Of 150 releases: a share of 0.5 is below 0.3, and one of 0.9 below 0.74, with a probability below 1e-6.
+
+    Elsewhere there are no trips, so that the published estimates of the two flows are pulled towards 0.
+    """
+    plan, runs = planned(), 150
+    depth, width = plan.tree.depth, plan.half_widths[-1]
+    small, large = math.ceil(width) - 1, math.ceil(10 * width)
+    cell_of_small, cell_of_large = (9, 9), (8, 4)  # in the region of 7 zones, where intervals are widest
+    flows = {(ZONES[o], ZONES[d]): trips for (o, d), trips in {cell_of_small: small, cell_of_large: large}.items()}
+    reaches_0 = is_near = 0
+    for _ in range(runs):
+        lower, upper = ends(released(plan, flows), depth)
+        reaches_0 += lower[cell_of_small] == 0
+        middle = (lower[cell_of_large] + upper[cell_of_large]) / 2
+        is_near += abs(middle - large) <= large / 10
+    assert reaches_0 / runs > 0.3
+    assert is_near / runs > 0.74
+
+
+@pytest.mark.parametrize(
+    ("width", "small", "large"),
+    [
+        (0.6, "1 ", "10 "),
+        (30.3, "31 ", "310 "),
+        (99.5, "100 ", "1,000 "),
+        (123.4, "130 ", "1,300 "),
+        (4_510.0, "4,600 ", "46,000 "),
+    ],
+)
+def test_a_verdict_is_rounded_up_to_two_digits(width, small, large):
+    said = _verdict(width)
+    assert f"below {small}trips" in said
+    assert f"from {large}on" in said
+
+
+def test_a_mechanism_with_a_threshold_says_nothing_of_intervals():
+    plan = planned(mechanism="stability_histogram")
+    assert plan.verdicts() == []
+    assert all(map(math.isnan, plan.half_widths))
+
+
+def test_there_is_a_sentence_for_each_measured_level():
+    plan = planned()
+    names = ["all x region", "region x region", "region x zone", "zone x zone"]
+    assert [said.partition(":")[0] for said in plan.verdicts()] == [
+        name.replace("region", plan.tree.origin.level_names[1]).replace("zone", plan.tree.origin.level_names[2])
+        for name in names
+    ]
