@@ -75,19 +75,18 @@ class Release(PlannedRelease):
     leaves: Nodes
     measured: tuple[Measurement, ...]
 
-    def __str__(self) -> str:
-        tree, unit = self.plan.tree, self.plan.unit
+    def _described(self) -> tuple[str, str, str]:
+        tree = self.plan.tree
         pair = f'"{tree.origin.levels[-1]}", "{tree.destination.levels[-1]}"'
-        epsilon, delta = float_above(self.spent.epsilon), float_above(self.spent.delta)
-        promise = f"epsilon {epsilon:.6g} at delta {delta:.3g} for unit {unit.kind}, {unit.neighbours} neighbours"
+        interval = "" if self.plan.has_threshold else ", interval=True"
+        sums = "" if self.plan.has_threshold else " .trips_between(...);"
         origins, destinations = (", ".join(geography.levels) for geography in (tree.origin, tree.destination))
         levels = origins if origins == destinations else f"{origins} (origins); {destinations} (destinations)"
         return (
-            f"Release of flows by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} trips,"
-            f" {len(self.leaves.trips):,} pairs of zones with trips\n"
-            f"Guarantee: {promise if self.has_guarantee else 'none, because its noise is not of this library'}\n"
-            f"Levels: {levels}\n"
-            f"Read it: .flows; .flows_at({pair}, interval=True); .trips_between(...); .measurements"
+            f"flows by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} trips,"
+            f" {len(self.leaves.trips):,} pairs of zones with trips",
+            levels,
+            f".flows; .flows_at({pair}{interval});{sums} .measurements",
         )
 
     @property

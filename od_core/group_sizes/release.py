@@ -41,6 +41,14 @@ class GroupSizeRelease(PlannedRelease):
     histograms: tuple[Counts, ...]
     measured: tuple[tuple[LaplaceStep, NoisyVector], ...]
 
+    def _described(self) -> tuple[str, str, str]:
+        return (
+            f"group sizes by {self.plan.mechanism.name}: {int(self.frame.groups.sum()):,} groups,"
+            f" sizes 0 to {self.frame.top_code:,}",
+            ", ".join(self.frame.geography.levels),
+            ".histogram; .cumulative; .sizes; .measurements",
+        )
+
     @cached_property
     def frame(self) -> Frame:
         """Public facts of the table. If the top code was estimated, ``frame.top_code`` is the estimate."""

@@ -41,6 +41,14 @@ class StopsRelease(PlannedRelease):
     plan: StopsPlan
     measured: Boxes
 
+    def _described(self) -> tuple[str, str, str]:
+        boxes = f"{self.counts.sum():,} trips in {len(self.counts):,} boxes"
+        return (
+            f"trips with stops by {self.plan.mechanism.name}: {boxes}",
+            f"none; a grid of {' x '.join(f'{size:,}' for size in self.plan.grid.sizes)} cells",
+            ".boxes; .query(ranges); .od(origin, destination)",
+        )
+
     @cached_property
     def counts(self) -> Counts:
         """Released count of each box, an integer of at least 0; shape (boxes,).
