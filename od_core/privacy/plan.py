@@ -82,6 +82,10 @@ class Plan(ABC):
     steps: Sequence[Step]
     acceptance: Acceptance
 
+    def __repr__(self) -> str:
+        charge = ", ".join(f"{name} {value}" for name, value in self.charge.facts().items())
+        return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
+
     @property
     def charge(self) -> Charge:
         """Charge of the whole release if each step is drawn once.

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.accounting import float_above
 from od_core.privacy.cap import Cap
@@ -146,6 +146,12 @@ def test_a_notebook_shows_the_printed_summary_as_a_table_without_markup_of_the_d
     assert [": ".join(cell.text for cell in row) for row in rows] == str(release).splitlines()
     assert "1,234 trips" in shown
     assert not re.search(r"<b>|src|href|http|script", shown)
+
+
+def test_a_geography_and_a_plan_are_shown_in_one_line():
+    plan = plan_release(GEOGRAPHY, **USUAL)
+    assert repr(GEOGRAPHY) == "Geography(2 level_1, 3 level_2)"
+    assert repr(plan) == f"ReleasePlan(inftda_refined, rho {plan.charge.rho}; .to_frame() lists its steps)"
 
 
 def test_only_noise_of_the_library_carries_a_guarantee():
