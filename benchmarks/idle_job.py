@@ -45,7 +45,7 @@ def _asset(asset: dict[str, Any], partitions: dg.PartitionsDefinition) -> dg.Ass
         deps=[dg.AssetKey(key) for key in asset["deps"]],
         partitions_def=partitions if asset["partitioned"] else None,
     )
-    def idle() -> dg.MaterializeResult:
+    def idle() -> dg.MaterializeResult[None]:
         return dg.MaterializeResult(data_version=dg.DataVersion("1"))
 
     return idle

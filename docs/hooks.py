@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import error_codes
+import notebook_cells
 
 BIBLIOGRAPHY = Path(__file__).parent / "references.bib"
 SOURCES = "reference/sources.md"
@@ -214,5 +215,6 @@ MADE: dict[str, Callable[[], Iterator[str]]] = {
     "components": components,
     "domain": domain,
     "errors": errors,
+    "notebook": notebook_cells.page,
     "sources": sources,
 }

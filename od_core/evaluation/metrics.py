@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.files.data_frame import TableOrFile
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
@@ -25,13 +26,14 @@ Level = tuple[NDArray[np.int64], NDArray[np.int64]]
 The rank of a node is the position of its first leaf pair among all leaf pairs of the flow tree. Ranks ascend."""
 
 
-def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
+def evaluate(release: Release, flows: TableOrFile, *, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Return the errors of every level of the flow tree. NOT private: the errors depend on the true flows.
 
     Args:
         release: the release to evaluate.
         flows: the true flows from which the release was made, in the form that :func:`od_core.release_flows` accepts.
             All trips of a user count, without a contribution bound.
+        columns: your names of the columns in ``flows``, as for :func:`od_core.release_flows`.
 
     Returns:
         One row per level 0 to T, with these columns:
@@ -46,7 +48,7 @@ def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
         unchanged, and in the rates as not positive.
     """
     tree = release.plan.tree
-    truth = Truth.from_pairs(tree, *place_trips(flows, tree, fault_threshold=Fraction(1)))
+    truth = Truth.from_pairs(tree, *place_trips(flows, tree, fault_threshold=Fraction(1), columns=columns))
     return pd.DataFrame(truth.errors(release.leaves))
 
 

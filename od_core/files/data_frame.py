@@ -1,13 +1,15 @@
-"""Accept tables of pandas, Arrow, Polars and DuckDB, and return them as pandas data frames."""
+"""Accept tables of pandas, Arrow, Polars and DuckDB as pandas data frames, and the names of their columns."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import OdError, nearest_known
 
 
 class ArrowStream(Protocol):
@@ -21,6 +23,12 @@ class ArrowStream(Protocol):
 Table: TypeAlias = pd.DataFrame | ArrowStream
 """A table of any of these libraries."""
 
+TableOrFile: TypeAlias = Table | str | Path
+"""A table, or the path of a Parquet or CSV file."""
+
+_SHOWN_COLUMNS = 10
+"""Largest number of columns that a message lists, each with the first 40 characters of its name."""
+
 
 def data_frame(table: Table) -> pd.DataFrame:
     """Return a table as a pandas data frame. A data frame is returned unchanged.
@@ -31,7 +39,8 @@ def data_frame(table: Table) -> pd.DataFrame:
     if isinstance(table, pd.DataFrame):
         return table
     if not hasattr(table, "__arrow_c_stream__"):
-        raise _no_table(f"{type(table).__name__} is not a table")
+        step = "read the file first, with its codes as text: pandas.read_csv(path, dtype=str)"
+        raise _no_table(f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE)
     try:
         frame: pd.DataFrame = pa.table(table).to_pandas()
     except (pa.ArrowException, OverflowError, ValueError):  # its text may quote a value
@@ -39,6 +48,50 @@ def data_frame(table: Table) -> pd.DataFrame:
     return frame
 
 
-def _no_table(message: str) -> OdError:
-    step = "pass a pandas data frame, or a table of Arrow, Polars or DuckDB with columns of text and numbers"
-    return OdError("OD-TABLE", message, next_step=step)
+def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:
+    """Return the name of the column of each role: the name that the caller gives, or the name of the role.
+
+    Args:
+        columns: names of columns by role, such as ``{"origin": "from_zone"}``; None if all columns have default names.
+        roles: all roles of columns.
+        hint: further advice for a caller who gives an unknown role.
+
+    Raises:
+        OdError: a key is not a role, a name is not text, or two roles have the same column.
+    """
+    given = {} if columns is None else columns
+    if not isinstance(given, Mapping):
+        example = f'columns={{"{roles[0]}": "the name in your table"}}'
+        raise _no_columns(f"columns is a {type(given).__name__}, not a mapping", f"write {example}")
+    for role, name in given.items():
+        if role not in roles:
+            step = f"use the keys {', '.join(roles)}" + (f"; {hint}" if hint else "")
+            raise _no_columns(f"columns has the unknown key {role!r} ({nearest_known(role, tuple(roles))})", step)
+        if not isinstance(name, str):
+            step = "write the name of the column as it is in the table"
+            raise _no_columns(f"columns gives {role!r} no name, but a value of type {type(name).__name__}", step)
+    names = {role: given.get(role, role) for role in roles}
+    of_column: dict[str, str] = {}
+    for role, name in names.items():
+        first = of_column.setdefault(name, role)
+        if first != role:
+            step = f"name another column for {first if first not in given else role}"
+            raise _no_columns(f"column {name!r} is both the column of {first} and that of {role}", step)
+    return names
+
+
+def shown_columns(names: Sequence[str]) -> str:
+    """Return the names of the first columns of a table for a message, and how many more there are."""
+    more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
+    return ", ".join(repr(name[:40]) for name in names[:_SHOWN_COLUMNS]) + more
+
+
+def _no_columns(message: str, next_step: str) -> OdError:
+    return OdError("OD-TABLE-COLUMNS", message, next_step=next_step)
+
+
+_GIVE = "pass a pandas data frame, or a table of Arrow, Polars or DuckDB with columns of text and numbers"
+
+
+def _no_table(message: str, next_step: str = _GIVE) -> OdError:
+    return OdError("OD-TABLE", message, next_step=next_step)

@@ -35,7 +35,7 @@ from od_core.privacy.stability import laplace_scale, laplace_variance, stability
 from od_core.privacy.unit import PrivacyUnit
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReleasePlan(Plan):
     """The fixed list of steps of one release, with the public facts that determine it.
 

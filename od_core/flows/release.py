@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.errors import OdError
-from od_core.files.data_frame import Table, data_frame
+from od_core.files.data_frame import TableOrFile
 from od_core.flows.estimation.intervals import Intervals
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import (
@@ -75,19 +75,18 @@ class Release(PlannedRelease):
     leaves: Nodes
     measured: tuple[Measurement, ...]
 
-    def __str__(self) -> str:
-        tree, unit = self.plan.tree, self.plan.unit
+    def _described(self) -> tuple[str, str, str]:
+        tree = self.plan.tree
         pair = f'"{tree.origin.levels[-1]}", "{tree.destination.levels[-1]}"'
-        epsilon, delta = float_above(self.spent.epsilon), float_above(self.spent.delta)
-        promise = f"epsilon {epsilon:.6g} at delta {delta:.3g} for unit {unit.kind}, {unit.neighbours} neighbours"
+        interval = "" if self.plan.has_threshold else ", interval=True"
+        sums = "" if self.plan.has_threshold else " .trips_between(...);"
         origins, destinations = (", ".join(geography.levels) for geography in (tree.origin, tree.destination))
         levels = origins if origins == destinations else f"{origins} (origins); {destinations} (destinations)"
         return (
-            f"Release of flows by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} trips,"
-            f" {len(self.leaves.trips):,} pairs of zones with trips\n"
-            f"Guarantee: {promise if self.has_guarantee else 'none, because its noise is not of this library'}\n"
-            f"Levels: {levels}\n"
-            f"Read it: .flows; .flows_at({pair}, interval=True); .trips_between(...); .measurements"
+            f"flows by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} trips,"
+            f" {len(self.leaves.trips):,} pairs of zones with trips",
+            levels,
+            f".flows; .flows_at({pair}{interval});{sums} .measurements",
         )
 
     @property
@@ -205,7 +204,7 @@ class Release(PlannedRelease):
 
 
 def release_flows(
-    flows: Table,
+    flows: TableOrFile,
     geography: Geography,
     *,
     unit: PrivacyUnit,
@@ -218,6 +217,7 @@ def release_flows(
     noise: str | NoiseSource = "opendp",
     fault_threshold: Number = FAULT_THRESHOLD,
     one_row_a_trip: bool = False,
+    columns: Mapping[str, str] | None = None,
 ) -> Release:
     """Release the flows of trips with a differential privacy guarantee.
 
@@ -226,10 +226,11 @@ def release_flows(
     privacy domain of its series, and a repeated call reads the stored measurements back.
 
     Args:
-        flows: confidential table of pandas, Arrow, Polars or DuckDB, with text columns ``origin`` and ``destination``.
-            It has one row per trip, or a column ``trips`` with the number of trips of each row. For a user unit, it has
-            one row per trip and the unit's column of user ids; at most m trips of each user are counted, where m is the
-            unit's contribution bound. If the unit bounds weights, it has one row per record and a column ``weight``.
+        flows: confidential table of pandas, Arrow, Polars or DuckDB, or the path of a Parquet or CSV file (also
+            .csv.gz), with text columns ``origin`` and ``destination``. It has one row per trip, or a column ``trips``
+            with the number of trips of each row. For a user unit, it has one row per trip and the unit's column of user
+            ids; at most m trips of each user are counted, where m is the unit's contribution bound. If the unit bounds
+            weights, it has one row per record and a column ``weight``.
         geography: public geography of the origins, and of the destinations unless ``destination_geography`` is given.
         unit, budget, mechanism, tree, destination_geography: see :func:`od_core.flows.plan.plan_release`.
         ledger: ledger that is charged. It must declare a privacy domain with the name of the series. The measurements
@@ -244,6 +245,8 @@ def release_flows(
             dropped: both geographies have an unknown area, or the threshold is 0.
         one_row_a_trip: whether to count each row as one trip even if the table has numeric columns that are not read;
             see :func:`od_core.records.trip_counts.count_trips`.
+        columns: your names of the columns in ``flows``, if they differ, such as ``{"origin": "from_zone"}``. The keys
+            are ``origin``, ``destination``, ``trips`` and ``weight``.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
@@ -267,13 +270,14 @@ def release_flows(
     key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
     period = "" if charged is None else charged.key.period
     trips = count_trips(
-        data_frame(flows),
+        flows,
         plan.tree,
         unit=unit,
         key=key,
         period=period,
         fault_threshold=acceptance.fault_threshold,
         one_row_a_trip=one_row_a_trip,
+        columns=columns,
     )
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 

@@ -44,7 +44,7 @@ from od_core.geography.codes import (
 Numbers = NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Geography:
     """A public partition of space in ``depth`` levels below the whole space.
 
@@ -267,6 +267,10 @@ class Geography:
             parents.append(above[starts])
             above = (np.cumsum(starts) - 1).astype(np.int32)
         return cls(levels=names, codes=tuple(codes), parents=tuple(parents), unknown=unknown, version=version)
+
+    def __repr__(self) -> str:
+        areas = ", ".join(f"{self.size(level):,} {name}" for level, name in enumerate(self.levels, start=1))
+        return f"Geography({areas})"
 
     @property
     def area_counts(self) -> dict[str, int]:

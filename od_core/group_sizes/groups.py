@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import Table, data_frame
+from od_core.files.data_frame import TableOrFile, column_names
 from od_core.geography.geography import Geography, Numbers
+from od_core.records.table_file import read_table
 
 Counts = NDArray[np.int64]
 
@@ -110,36 +111,44 @@ class GroupSizes:
         yield self.area.astype(np.int64), self.size
 
     @classmethod
-    def from_frame(cls, groups: Table, geography: Geography) -> GroupSizes:
+    def from_frame(
+        cls, groups: TableOrFile, geography: Geography, *, columns: Mapping[str, str] | None = None
+    ) -> GroupSizes:
         """Create the groups from a table with one row per group.
 
         Args:
-            groups: columns ``group`` (a unique name), ``area`` (text code of a leaf area) and ``size`` (number of
-                members, an integer of at least 0).
+            groups: table, or path of a file as in :func:`od_core.records.table_file.read_table`, with columns ``group``
+                (a unique name), ``area`` (text code of a leaf area) and ``size`` (number of members, an integer of at
+                least 0).
             geography: the public geography.
+            columns: names of the columns in ``groups``, by these names.
 
         Raises:
             OdError: A column is missing, a group is listed twice or has no name, an area is not a leaf area of the
                 geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
         """
-        groups = data_frame(groups)
-        missing = [name for name in ("group", "area", "size") if name not in groups.columns]
-        if missing:
-            raise _fault("OD-GROUPS-COLUMN", f"the groups have no column {missing[0]!r}")
-        if groups["group"].isna().any():
-            raise _fault("OD-GROUPS-NAME", "a group has no name")
-        twice = groups["group"].duplicated()
+        own = column_names(columns, ("group", "area", "size"))
+        needed, numbers = list(own.values()), [own["size"]]
+        frame = read_table(groups, needed, numbers=numbers, named="the groups", code="OD-GROUPS-COLUMN").frame
+        names, areas, sizes = (frame[column] for column in needed)
+        if names.isna().any():
+            raise _fault("OD-GROUPS-NAME", f"a group has no name in column {names.name!r}")
+        twice = names.duplicated()
         if twice.any():
-            raise _fault("OD-GROUPS-TWICE", "a group is listed twice", f"group {groups['group'][twice].iloc[0]!r}")
-        if not (pd.api.types.is_string_dtype(groups["area"].dtype) or groups["area"].dtype == object):
             raise _fault(
-                "OD-GROUPS-AREA", "column 'area' holds numbers; codes must be text, because numbers lose leading zeros"
+                "OD-GROUPS-TWICE", f"column {names.name!r} lists a group twice", f"group {names[twice].iloc[0]!r}"
             )
-        area = geography.zone_numbers(groups["area"])
+        if not (pd.api.types.is_string_dtype(areas.dtype) or areas.dtype == object):
+            raise _fault(
+                "OD-GROUPS-AREA",
+                f"column {areas.name!r} holds numbers; codes must be text, because numbers lose leading zeros",
+            )
+        area = geography.zone_numbers(areas)
         if (area < 0).any():
-            unlisted = groups["area"][area < 0].iloc[0]
-            raise _fault("OD-GROUPS-AREA", "an area is not a leaf area of the geography", f"area {unlisted!r}")
-        return cls.of(area, _whole_sizes(groups["size"]))
+            unlisted = areas[area < 0].iloc[0]
+            message = f"column {areas.name!r} has an area that is not a leaf area of the geography"
+            raise _fault("OD-GROUPS-AREA", message, f"area {unlisted!r}")
+        return cls.of(area, _whole_sizes(sizes))
 
     @classmethod
     def of(cls, area: Numbers, size: Counts) -> GroupSizes:
@@ -158,10 +167,10 @@ def _whole_sizes(column: pd.Series) -> Counts:
     if len(column) == 0:
         return np.empty(0, dtype=np.int64)
     if not number or kind.is_complex_dtype(column.dtype) or column.isna().any():
-        raise _fault("OD-GROUPS-SIZE", "a size is missing or is not a number")
+        raise _fault("OD-GROUPS-SIZE", f"a size in column {column.name!r} is missing or is not a number")
     values = column.to_numpy(dtype=np.float64)
     if (values < 0).any() or (values > MAX_SIZE).any() or (values != np.floor(values)).any():
-        raise _fault("OD-GROUPS-SIZE", "a size is not a whole number from 0 to 2^53")
+        raise _fault("OD-GROUPS-SIZE", f"a size in column {column.name!r} is not a whole number from 0 to 2^53")
     return column.to_numpy(dtype=np.int64)
 
 

@@ -5,20 +5,26 @@ The main measure is the earth mover's distance [kuo2018countofcounts, section 3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
+from od_core.files.data_frame import TableOrFile
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.release import GroupSizeRelease
 
 
-def evaluate_group_sizes(release: GroupSizeRelease, groups: pd.DataFrame) -> pd.DataFrame:
+def evaluate_group_sizes(
+    release: GroupSizeRelease, groups: TableOrFile, *, columns: Mapping[str, str] | None = None
+) -> pd.DataFrame:
     """Return the errors of every area of every level. The result is NOT private: it depends on the true sizes.
 
     Args:
         release: release whose table is evaluated.
         groups: the true groups, in the form that :func:`od_core.group_sizes.release_group_sizes` takes.
+        columns: your names of the columns in ``groups``, as for that function.
 
     Returns:
         One row per area, with the columns that :func:`errors_by_area` describes.
@@ -26,7 +32,7 @@ def evaluate_group_sizes(release: GroupSizeRelease, groups: pd.DataFrame) -> pd.
     Raises:
         OdError: The groups are invalid, or an area does not have its number of groups in the release.
     """
-    return errors_by_area(release, GroupSizes.from_frame(groups, release.frame.geography))
+    return errors_by_area(release, GroupSizes.from_frame(groups, release.frame.geography, columns=columns))
 
 
 def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:

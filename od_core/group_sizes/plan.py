@@ -82,7 +82,7 @@ class LaplaceStep(Step):
         return {"sensitivity": self.sensitivity, "scale": str(self.scale)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GroupSizePlan(Plan):
     """The fixed list of steps of one group-size table, with the public facts that determine it.
 

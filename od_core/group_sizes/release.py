@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from od_core.files.data_frame import Table
+from od_core.files.data_frame import TableOrFile
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
 from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
@@ -40,6 +40,14 @@ class GroupSizeRelease(PlannedRelease):
     plan: GroupSizePlan
     histograms: tuple[Counts, ...]
     measured: tuple[tuple[LaplaceStep, NoisyVector], ...]
+
+    def _described(self) -> tuple[str, str, str]:
+        return (
+            f"group sizes by {self.plan.mechanism.name}: {int(self.frame.groups.sum()):,} groups,"
+            f" sizes 0 to {self.frame.top_code:,}",
+            ", ".join(self.frame.geography.levels),
+            ".histogram; .cumulative; .sizes; .measurements",
+        )
 
     @cached_property
     def frame(self) -> Frame:
@@ -121,7 +129,7 @@ class GroupSizeRelease(PlannedRelease):
 
 
 def release_group_sizes(
-    groups: Table,
+    groups: TableOrFile,
     geography: Geography,
     *,
     unit: PrivacyUnit,
@@ -131,15 +139,16 @@ def release_group_sizes(
     ledger: Ledger | None = None,
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
+    columns: Mapping[str, str] | None = None,
 ) -> GroupSizeRelease:
     """Release the number of groups of each size, for every area of every level, with differential privacy.
 
     Without a ledger, the guarantee covers this one call only; see :func:`od_core.release_flows`.
 
     Args:
-        groups: table of pandas, Arrow, Polars or DuckDB with columns ``group``, ``area`` and ``size``, and one row per
-            group. The groups and their areas are public. The sizes are confidential. List every group; a group without
-            members has size 0.
+        groups: table of pandas, Arrow, Polars or DuckDB, or the path of a Parquet or CSV file (also .csv.gz), with
+            columns ``group``, ``area`` and ``size``, and one row per group. The groups and their areas are public. The
+            sizes are confidential. List every group; a group without members has size 0.
         geography: the public geography.
         unit: ``PrivacyUnit("trip")``. One member is added or removed (unbounded neighbours) or replaced (bounded
             neighbours).
@@ -150,6 +159,8 @@ def release_group_sizes(
             :class:`od_core.group_sizes.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
+        columns: your names of the columns in ``groups``, if they differ, such as ``{"size": "members"}``. The keys are
+            ``group``, ``area`` and ``size``.
 
     Raises:
         OdError: The groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),
@@ -158,7 +169,7 @@ def release_group_sizes(
     """
     source = noise_named(noise)
     laplace_source(source)
-    counted = GroupSizes.from_frame(groups, geography)
+    counted = GroupSizes.from_frame(groups, geography, columns=columns)
     per_area = counted.per_area(geography)
     plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
     refuse_too_wide(source, (step.largest_variance for step in plan.steps))

@@ -75,10 +75,10 @@ class Ledger:
             the server has no ledger, or does not guard it against changes.
     """
 
-    def __init__(self, path: Path, server: str | None = None) -> None:
-        self.path = path
-        make_folder(path.parent)
-        self._chain = chain_of(path, server)
+    def __init__(self, path: str | Path, server: str | None = None) -> None:
+        self.path = Path(path)
+        make_folder(self.path.parent)
+        self._chain = chain_of(self.path, server)
         with self._transaction() as entries:
             entries.verify()
 

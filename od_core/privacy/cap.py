@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from od_core.errors import OdError
 from od_core.privacy.accounting import LARGEST, SMALLEST, rho_for_epsilon
+from od_core.privacy.budget import Number, exact_fraction
 
 _NONE = Fraction(0)
 
@@ -85,22 +86,24 @@ def wrong_charge(message: str) -> OdError:
     return OdError("OD-CHARGE", message, next_step=step)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Cap:
     """The largest budget that all releases of a data set together may spend in one elementary period.
 
-    It is either rho, or epsilon with a delta.
+    It is either rho, or epsilon with a delta. Numbers are stored as exact fractions of their decimal text.
 
     Raises:
-        OdError: not exactly one of rho and epsilon is given; it is out of range; epsilon is given and delta is not in
-            (0, 1); or rho is given and delta is not 0.
+        OdError: a number is not a number; not exactly one of rho and epsilon is given; it is out of range; epsilon is
+            given and delta is not in (0, 1); or rho is given and delta is not 0.
     """
 
-    rho: Fraction | None = None
-    epsilon: Fraction | None = None
-    delta: Fraction = _NONE
+    rho: Fraction | None
+    epsilon: Fraction | None
+    delta: Fraction
 
-    def __post_init__(self) -> None:
+    def __init__(self, rho: Number | None = None, epsilon: Number | None = None, delta: Number = 0) -> None:
+        for name, number in (("rho", rho), ("epsilon", epsilon), ("delta", delta)):
+            object.__setattr__(self, name, None if number is None else exact_fraction(f"{name} of the cap", number))
         promise = self.rho if self.epsilon is None else self.epsilon
         if (self.rho is None) == (self.epsilon is None) or promise is None:
             raise _fault("a cap must be either rho, or epsilon and delta")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from od_core.errors import OdError
+from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, Spent, SpentDirectly
 from od_core.privacy.cap import Charge, refuse_other_charge, wrong_charge
 from od_core.privacy.neighbours import Acceptance, Neighbours
@@ -80,6 +82,10 @@ class Plan(ABC):
     steps: Sequence[Step]
     acceptance: Acceptance
 
+    def __repr__(self) -> str:
+        charge = ", ".join(f"{name} {value}" for name, value in self.charge.facts().items())
+        return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
+
     @property
     def charge(self) -> Charge:
         """Charge of the whole release if each step is drawn once.
@@ -145,8 +151,8 @@ class Plan(ABC):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PlannedRelease:
-    """The result of a release of any kind.
+class PlannedRelease(ABC):
+    """The result of a release of any kind. It prints as a summary, which a notebook shows as a small table.
 
     Attributes:
         plan: the plan, made before any data was read.
@@ -162,6 +168,35 @@ class PlannedRelease:
     def __repr__(self) -> str:
         charge = ", ".join(f"{name} {value}" for name, value in self.plan.charge.facts().items())
         return f"{type(self).__name__}({self.plan.mechanism.name}, {charge})"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {text}" for name, text in self._summary().items())
+
+    def _repr_html_(self) -> str:
+        """Return the summary as a small table of HTML, which notebooks show."""
+        rows = "".join(
+            f'<tr><th style="text-align: left">{html.escape(name)}</th>'
+            f'<td style="text-align: left">{html.escape(text)}</td></tr>'
+            for name, text in self._summary().items()
+        )
+        return f"<table>{rows}</table>"
+
+    def _summary(self) -> dict[str, str]:
+        """Return what the release is, what it promises, its levels and how to read it: texts by their names."""
+        what, levels, reading = self._described()
+        return {"Release": what, "Guarantee": self._promise, "Levels": levels, "Read it": reading}
+
+    @abstractmethod
+    def _described(self) -> tuple[str, str, str]:
+        """Return in words what the release is, which levels it has, and the calls that read it."""
+
+    @property
+    def _promise(self) -> str:
+        if not self.has_guarantee:
+            return "none, because its noise is not of this library"
+        unit, delta = self.plan.unit, self.spent.delta
+        at_delta = f" at delta {text_above(delta, 3)}" if delta else ""
+        return f"epsilon {text_above(self.spent.epsilon)}{at_delta} for unit {unit.kind}, {unit.neighbours} neighbours"
 
     @property
     def has_guarantee(self) -> bool:

@@ -129,36 +129,29 @@ def bounded_counts(
     return counts["rank"].to_numpy().copy(), counts["trips"].to_numpy()  # a copy, because the caller sorts it in place
 
 
-def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:
+def user_ids(column: pd.Series) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Return the user id of each record as text, and whether it is valid; shape (records,) each.
 
     Raises:
-        OdError: the column of user ids is missing, occurs twice, or contains neither text nor whole numbers. Or there
-            is also a column ``trips``.
+        OdError: the column contains neither text nor whole numbers.
     """
-    names = [str(name) for name in flows.columns]
-    check_user_column(str(unit.column), unit, names)
-    if names.count(str(unit.column)) > 1:
-        raise OdError(
-            "OD-TRIPS-COLUMN", f"the records have column {unit.column!r} more than once", next_step="keep one of them"
-        )
-    column = flows[unit.column]
     if pd.api.types.is_integer_dtype(column.dtype):
         ids = pa.array(column).cast(pa.large_string())
     elif column.notna().any() and not _may_hold_text(column):
-        raise no_user_ids(f"column {unit.column!r} holds {base_name(column.dtype)}")
+        raise no_user_ids(f"column {column.name!r} holds {base_name(column.dtype)}")
     else:
         ids = texts(column.astype(object).map(lambda value: str(value) if _is_whole(value) else value))
     return ids, pc.fill_null(pc.match_substring_regex(ids, IS_USER_ID), False).to_numpy(zero_copy_only=False)
 
 
-def check_user_column(column: str, unit: PrivacyUnit, names: list[str]) -> None:
-    """Raise OdError if records lack the column of user ids, or have a column ``trips``.
+def check_user_column(column: str, unit: PrivacyUnit, names: list[str], *, trips: str = "trips") -> None:
+    """Raise OdError if records lack the column of user ids, or have a column of numbers of trips.
 
     Args:
         column: the name of the column of user ids.
         unit: a user unit.
         names: columns that the records have.
+        trips: name of the column of numbers of trips.
     """
     if column not in names:
         raise OdError(
@@ -166,11 +159,11 @@ def check_user_column(column: str, unit: PrivacyUnit, names: list[str]) -> None:
             f"the records have no column {column!r} of user ids{nearest_only(column, tuple(names))}",
             next_step="name the column of the user id, or use unit 'trip'",
         )
-    if "trips" in names:
+    if trips in names:
         raise OdError(
             "OD-TRIPS-WEIGHTS",
-            f"column 'trips' gives records a weight, but under unit {unit.kind!r} one record counts 1",
-            next_step="give one row per trip, without the column 'trips'",
+            f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1",
+            next_step=f"give one row per trip, without the column {trips!r}",
         )
 
 

@@ -17,17 +17,18 @@ FRACTION = "a fraction"
 SUM_TOO_LARGE = "numbers that sum to more than 2^53"
 
 
-def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> OdError:
+def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows: int | None = None) -> OdError:
     """Return the OdError for a column of invalid counts.
 
     Args:
         what: description of the fault, such as ``MISSING``.
+        column: name of the column.
         row: position of the first faulty row, from 0; confidential.
         rows: number of rows; confidential.
     """
     return OdError(
         "OD-TRIPS-COUNT",
-        f"column 'trips' holds {what}",
+        f"column {column!r} holds {what}",
         next_step=(
             "give whole numbers of trips; weights of single records need a column 'weight' and a declared max_weight"
             if what == FRACTION

@@ -17,7 +17,7 @@ from od_core.files.duckdb_session import scratch_database, spill_folder
 from od_core.files.durable import absence, write_durably
 from od_core.geography.geography import Geography
 from od_core.periods import Period
-from od_core.records.file_faults import is_compressed, read_to_end, reading_errors, unreadable
+from od_core.records.file_faults import reading_errors, refuse_truncated, unreadable
 from od_core.records.format import RecordColumns, RecordFormat
 from od_core.records.formats.table import TABLE
 from od_core.records.load_query import RecordQuery
@@ -67,8 +67,7 @@ def load_records(
         try:
             _check_time_zone(connection, time_zone)
             file = open_records(connection, source, form)
-            if is_compressed(source) and duckdb.__version__.startswith("1."):  # reads a file without its end as shorter
-                read_to_end(source)
+            refuse_truncated(source)
             query = RecordQuery(file, columns, time_zone).text(
                 Period(period), geography, destination_geography or geography
             )

@@ -139,8 +139,7 @@ class RecordQuery:
         column = quoted_name(name)
         if kind in _WHOLE_TYPES:
             return f"{column}::BIGINT"
-        exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
-        return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
+        return as_count(column)
 
     def _weight(self, name: str) -> str:
         """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
@@ -160,6 +159,12 @@ class RecordQuery:
         if self._types[name] not in _CATEGORY_TYPES:
             raise self._fault("OD-TRIPS-CATEGORY", f"column {name!r} holds {self._types[name]}, not categories")
         return f"coalesce({quoted_name(name)}::VARCHAR, '') IN ({', '.join(map(quoted_text, values))})"
+
+
+def as_count(column: str) -> str:
+    """Return SQL for a count in a column of text or numbers: infinity above 2^53, and NULL if it is not a number."""
+    exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
+    return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
 
 
 def _placed(code: str, form: RecordFormat, geography: Geography | None) -> str:

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from od_core.errors import OdError, nearest_known, nearest_only
+from od_core.files.data_frame import shown_columns
 from od_core.files.duckdb_session import file_name, parquet_rows, quoted_name, quoted_text, scratch_database
 from od_core.records.file_faults import file_fault, is_compressed, reading_errors, refuse_other_kinds, unreadable
 from od_core.records.format import ColumnName, RecordFormat, column_in, shown
@@ -37,9 +38,6 @@ _DELIMITERS = (",", ";", "\t", "|", ":")
 
 _NO_SUCH_SIGN = "\1"
 """Delimiter with which each line is read as one field. A file that contains this character is unreadable."""
-
-_SHOWN_COLUMNS = 10
-"""Largest number of columns that a message lists, each with the first 40 characters of its name."""
 
 
 class OpenFile(NamedTuple):
@@ -75,9 +73,7 @@ class OpenFile(NamedTuple):
         if self.form.container_of(self.source) == "csv" and not _has_any(expected, columns):
             return self._no_header(name, expected)
         near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
-        listed = ", ".join(repr(column[:40]) for column in columns[:_SHOWN_COLUMNS])
-        more = f" and {len(columns) - _SHOWN_COLUMNS} more" if len(columns) > _SHOWN_COLUMNS else ""
-        message = f"has no column {shown(name)}{near}; it has {listed}{more}"
+        message = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}"
         return file_fault(self.source, self.form, "OD-TRIPS-COLUMN", message)
 
     def _no_header(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:

@@ -6,7 +6,7 @@ or put into messages, and they are stored only in memory or in the confidential 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -16,26 +16,17 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_only
+from od_core.errors import OdError
+from od_core.files.data_frame import TableOrFile
 from od_core.geography.flow_tree import Expansion, FlowTree, Pairs
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import bounded_counts, check_user_column, texts, user_ids
-from od_core.records.faults import (
-    FRACTION,
-    MAX_COUNT,
-    MISSING,
-    NEGATIVE,
-    SUM_TOO_LARGE,
-    TOO_LARGE,
-    bad_count,
-    refuse_too_many_faults,
-    usual_length,
-)
-from od_core.records.row_meaning import refuse_unclear_columns, unclear_columns
-from od_core.records.weights import check_weight_column, weighed
+from od_core.records.contribution_bound import bounded_counts, texts, user_ids
+from od_core.records.faults import refuse_too_many_faults, usual_length
+from od_core.records.trip_table import TripTable
+from od_core.records.weights import weighed
 
 FEW_PAIRS = 16
 """Largest mean number of leaf pairs per child for which :meth:`TripCounts.add_to` adds the pairs one by one."""
@@ -117,7 +108,7 @@ class TripCounts:
 
 
 def count_trips(
-    flows: pd.DataFrame,
+    flows: TableOrFile,
     tree: FlowTree,
     *,
     unit: PrivacyUnit = TRIP,
@@ -125,6 +116,7 @@ def count_trips(
     period: str = "",
     fault_threshold: Fraction = FAULT_THRESHOLD,
     one_row_a_trip: bool = False,
+    columns: Mapping[str, str] | None = None,
 ) -> TripCounts:
     """Assign each record to its zones, and count the trips of each leaf pair (origin zone, destination zone).
 
@@ -135,7 +127,7 @@ def count_trips(
     Args:
         flows: as in :func:`place_trips`. If the unit is a user: one row per trip, with the unit's column of user ids
             (text or whole numbers). If the unit bounds weights: one row per record, with column ``weight``.
-        tree, fault_threshold: as in :func:`place_trips`.
+        tree, fault_threshold, columns: as in :func:`place_trips`.
         unit: the privacy unit.
         key: secret of 32 to 64 bytes, chosen without using the data. It decides which trips of a user are counted. Not
             used for unit ``trip``.
@@ -148,22 +140,19 @@ def count_trips(
             nor whole numbers, the records have a column of trips, or the key has a wrong length; the records have
             weights and the unit has no ``max_weight``, or the reverse; or a column may contain the trips of a row.
     """
-    names = [str(name) for name in flows.columns]
-    check_weight_column(unit, names)
-    _check_columns(flows)
-    if unit.kind != "trip":
-        check_user_column(str(unit.column), unit, names)
+    table = TripTable.of(flows, unit, columns, whole=True)
     if not one_row_a_trip:
-        _refuse_unclear_rows(flows, unit)
+        table.refuse_unclear_rows()
     if unit.max_weight is not None:
-        weights, has_weight = weighed(flows, unit.max_weight)
-        origin, destination, _, placed = _placed(flows, tree, fault_threshold, has_weight)
+        weights, has_weight = weighed(table.column("weight"), unit.max_weight)
+        origin, destination, _, placed = _placed(table, tree, fault_threshold, has_weight)
         return TripCounts.from_pairs(tree, origin[placed], destination[placed], weights[placed])
     if unit.kind == "trip":
-        return TripCounts.from_pairs(tree, *place_trips(flows, tree, fault_threshold=fault_threshold))
-    ids, is_id = user_ids(flows, unit)
-    origin, destination, _, placed = _placed(flows, tree, fault_threshold, is_id)
-    fields = {"person": ids, "origin": texts(flows["origin"]), "destination": texts(flows["destination"])}
+        origin, destination, trips, placed = _placed(table, tree, fault_threshold)
+        return TripCounts.from_pairs(tree, origin[placed], destination[placed], trips[placed])
+    ids, is_id = user_ids(table.user)
+    origin, destination, _, placed = _placed(table, tree, fault_threshold, is_id)
+    fields = {"person": ids, **{side: texts(table.column(side)) for side in ("origin", "destination")}}
     records = pa.table(fields).filter(pa.array(placed))
     ranks = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed]))
     placed_records = records.append_column("rank", pa.array(ranks))
@@ -171,7 +160,11 @@ def count_trips(
 
 
 def place_trips(
-    flows: pd.DataFrame, tree: FlowTree, *, fault_threshold: Fraction = FAULT_THRESHOLD
+    flows: TableOrFile,
+    tree: FlowTree,
+    *,
+    fault_threshold: Fraction = FAULT_THRESHOLD,
+    columns: Mapping[str, str] | None = None,
 ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
     """Confidential: return origin zone, destination zone and trips of the valid records; shape (valid records,) each.
 
@@ -180,113 +173,51 @@ def place_trips(
     (``docs/explanation/privacy.md``).
 
     Args:
-        flows: text columns ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip. An
-            optional column ``in_period`` (true or false) marks the records of the period. All others are faults and are
-            dropped.
+        flows: table, or path of a file as in :func:`od_core.records.table_file.read_table`, with text columns
+            ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip. An optional column
+            ``in_period`` (true or false) marks the records of the period. All others are faults and are dropped.
         tree: the public flow tree.
         fault_threshold: largest share of the trips that may be faulty.
+        columns: names of the columns in ``flows``, by these names.
 
     Raises:
         OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53; or too many
             trips are faulty. No message contains a value of a record.
     """
-    origin, destination, trips, placed = _placed(flows, tree, fault_threshold)
+    table = TripTable.of(flows, columns=columns, whole=False)
+    origin, destination, trips, placed = _placed(table, tree, fault_threshold)
     return origin[placed], destination[placed], trips[placed]
 
 
 def _placed(
-    flows: pd.DataFrame, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | None = None
+    table: TripTable, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | None = None
 ) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
     """Return each record's origin zone, destination zone, trips and whether it is counted; shape (records,) each.
 
     ``is_whole`` is a mask of the records that have the user id or weight that the unit requires; None if all have.
     """
-    _check_columns(flows)
-    trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
-    origin = tree.origin.zone_numbers(flows["origin"])
-    destination = tree.destination.zone_numbers(flows["destination"])
-    valid = np.ones(len(flows), dtype=bool) if is_whole is None else is_whole
-    if "in_period" in flows.columns:
-        valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # a missing value is False
+    trips, valid = table.trips, table.in_period
+    if is_whole is not None:
+        valid = valid & is_whole
+    origin = tree.origin.zone_numbers(table.column("origin"))
+    destination = tree.destination.zone_numbers(table.column("destination"))
     faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
-    lost_zeros = partial(_lost_zeros, flows, (origin, tree.origin), (destination, tree.destination))
+    lost_zeros = partial(_lost_zeros, table, (origin, tree.origin), (destination, tree.destination))
     refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold, lost_zeros=lost_zeros)
     origin = _to_unknown_zone(origin, tree.origin)
     destination = _to_unknown_zone(destination, tree.destination)
     return origin, destination, trips, (origin >= 0) & (destination >= 0) & valid
 
 
-def _lost_zeros(
-    flows: pd.DataFrame, origins: tuple[Numbers, Geography], destinations: tuple[Numbers, Geography]
-) -> bool:
+def _lost_zeros(table: TripTable, origins: tuple[Numbers, Geography], destinations: tuple[Numbers, Geography]) -> bool:
     """Return whether most unlisted zone codes (number -1) are listed after padding with zeros to the usual length."""
     unlisted = listed = 0
-    for column, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
-        codes = pd.Series(texts(flows[column][numbers < 0]).drop_null().to_pylist(), dtype="str")
+    for side, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
+        codes = pd.Series(texts(table.column(side)[numbers < 0]).drop_null().to_pylist(), dtype="str")
         filled = codes.str.rjust(usual_length(geography.zones), "0")
         unlisted += len(codes)
         listed += int((geography.zone_numbers(filled) >= 0).sum())
     return 2 * listed > unlisted
-
-
-def _check_columns(flows: pd.DataFrame) -> None:
-    names = [str(name) for name in flows.columns]
-    for column in ("origin", "destination", "trips", "in_period"):
-        if names.count(column) > 1:
-            raise OdError(
-                "OD-TRIPS-COLUMN", f"the records have column {column!r} more than once", next_step="keep one of them"
-            )
-    for column in ("origin", "destination"):
-        if column not in names:
-            raise OdError(
-                "OD-TRIPS-COLUMN",
-                f"the records have no column {column!r}{nearest_only(column, tuple(names))}",
-                next_step="name the columns origin, destination and (for flows) trips",
-            )
-        if len(flows) and pd.api.types.is_numeric_dtype(flows[column].dtype) and flows[column].notna().any():
-            raise OdError(
-                "OD-TRIPS-NOT-TEXT",
-                f"column {column!r} holds numbers; zone codes must be text, because numbers lose leading zeros",
-                next_step=f"read column {column!r} as text (dtype=str)",
-            )
-
-
-def _refuse_unclear_rows(flows: pd.DataFrame, unit: PrivacyUnit) -> None:
-    """Raise OdError if each row counts as one trip, and an unread column may contain the trips of a row."""
-    if "trips" in flows.columns or unit.max_weight is not None:
-        return
-    kind = pd.api.types
-    is_number = {
-        str(name): kind.is_numeric_dtype(dtype) and not kind.is_bool_dtype(dtype)
-        for name, dtype in flows.dtypes.items()
-    }
-    read = ("origin", "destination", "in_period", str(unit.column))
-    step = "name it trips if it holds the number of trips of a row; otherwise leave it out, or give one_row_a_trip=True"
-    refuse_unclear_columns(unclear_columns(is_number, read), "the records", step)
-
-
-def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
-    """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
-    kind = pd.api.types
-    is_number = kind.is_numeric_dtype(column.dtype) and not kind.is_complex_dtype(column.dtype)
-    if kind.is_bool_dtype(column.dtype) or not is_number:
-        if len(column) == 0:
-            return np.empty(0, dtype=np.int64)
-        raise bad_count("values that are not numbers")
-    _refuse_any(column.isna().to_numpy(), MISSING)
-    values = column.to_numpy(dtype=np.float64) if pd.api.types.is_float_dtype(column.dtype) else column.to_numpy()
-    _refuse_any(values < 0, NEGATIVE)
-    _refuse_any(values > MAX_COUNT, TOO_LARGE)
-    counts = values.astype(np.int64)
-    _refuse_any(counts != values, FRACTION)
-    if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
-        raise bad_count(SUM_TOO_LARGE)
-    return counts
-
-
-def _refuse_any(faulty: NDArray[np.bool_], what: str) -> None:
-    if faulty.any():
-        raise bad_count(what, row=int(np.argmax(faulty)), rows=len(faulty))
 
 
 def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:

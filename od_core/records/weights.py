@@ -39,21 +39,16 @@ def counted_trips(max_weight: int) -> str:
     return f"CASE WHEN {IS_WEIGHT} THEN CAST(least(round({WEIGHT}), {max_weight:d}) AS BIGINT) END"
 
 
-def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def weighed(column: pd.Series, max_weight: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Confidential: return the trips that each record counts, and whether its weight is valid; shape (records,) each.
 
     Args:
-        flows: frame with column ``weight``: numbers, or text as in a file of records.
+        column: the weights: numbers, or text as in a file of records.
         max_weight: the bound on weights.
 
     Raises:
-        OdError: the column occurs twice, or contains neither numbers nor text.
+        OdError: the column contains neither numbers nor text.
     """
-    if list(map(str, flows.columns)).count(WEIGHT) > 1:
-        raise OdError(
-            "OD-TRIPS-COLUMN", f"the records have column {WEIGHT!r} more than once", next_step="keep one of them"
-        )
-    column = flows[WEIGHT]
     kind = pd.api.types
     if kind.is_numeric_dtype(column.dtype) and not (
         kind.is_bool_dtype(column.dtype) or kind.is_complex_dtype(column.dtype)
@@ -62,7 +57,7 @@ def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], ND
     elif kind.is_object_dtype(column.dtype) or kind.is_string_dtype(column.dtype):
         weights = texts(column.astype(object).map(lambda value: str(value) if _is_number(value) else value))
     else:
-        raise no_weights(f"column {WEIGHT!r} holds {base_name(column.dtype)}")
+        raise no_weights(f"column {column.name!r} holds {base_name(column.dtype)}")
     numbers = f"SELECT TRY_CAST(value AS DOUBLE) AS {WEIGHT} FROM weights"  # noqa: S608  # names of our own
     query = f"""
         SELECT coalesce(trips, 0) AS trips, trips IS NOT NULL AS has_weight
@@ -79,36 +74,37 @@ def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], ND
     return result["trips"].to_numpy(), result["has_weight"].to_numpy()
 
 
-def check_weight_column(unit: PrivacyUnit, names: Sequence[str]) -> None:
+def check_weight_column(unit: PrivacyUnit, names: Sequence[str], *, weight: str = WEIGHT, trips: str = "trips") -> None:
     """Raise OdError if records have weights without a declared bound, or no weights although a bound is declared.
 
     Args:
         unit: the privacy unit.
         names: columns that the records have.
+        weight, trips: names of the columns of weights and of numbers of trips.
     """
     if unit.max_weight is None:
-        if WEIGHT in names:
+        if weight in names:
             raise OdError(
                 "OD-TRIPS-WEIGHTS",
-                f"column {WEIGHT!r} gives records a weight, but no max_weight is declared, so each record counts 1",
+                f"column {weight!r} gives records a weight, but no max_weight is declared, so each record counts 1",
                 next_step="declare the unit's max_weight, or leave the column out",
             )
         return
-    if WEIGHT not in names:
+    if weight not in names:
         raise OdError(
             "OD-TRIPS-COLUMN",
-            f"max_weight is declared, but the records have no column {WEIGHT!r}{nearest_only(WEIGHT, tuple(names))}",
+            f"max_weight is declared, but the records have no column {weight!r}{nearest_only(weight, tuple(names))}",
             next_step="name the column of the weights, or leave out max_weight",
         )
-    if "trips" in names:
-        raise trips_and_weights()
+    if trips in names:
+        raise trips_and_weights(trips, weight)
 
 
-def trips_and_weights() -> OdError:
+def trips_and_weights(trips: str = "trips", weight: str = WEIGHT) -> OdError:
     """Return the OdError for rows with both a number of trips and a weight. Only a single record can have a weight."""
     return OdError(
         "OD-TRIPS-WEIGHTS",
-        f"the records have columns 'trips' and {WEIGHT!r}, but only a row that is a single record can have a weight",
+        f"the records have columns {trips!r} and {weight!r}, but only a row that is a single record can have a weight",
         next_step="give one row per record with its weight, or only the number of trips",
     )
 

@@ -57,7 +57,7 @@ class StopsStep(Step):
         return {"sensitivity": self.sensitivity} | {f"scale_of_{name}": str(scale) for name, scale in self.scales}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StopsPlan(Plan):
     """The single step of a release of trips with stops, with the public facts that determine it.
 

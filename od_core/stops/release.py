@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.files.data_frame import TableOrFile
 from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
@@ -39,6 +40,14 @@ class StopsRelease(PlannedRelease):
 
     plan: StopsPlan
     measured: Boxes
+
+    def _described(self) -> tuple[str, str, str]:
+        boxes = f"{self.counts.sum():,} trips in {len(self.counts):,} boxes"
+        return (
+            f"trips with stops by {self.plan.mechanism.name}: {boxes}",
+            f"none; a grid of {' x '.join(f'{size:,}' for size in self.plan.grid.sizes)} cells",
+            ".boxes; .query(ranges); .od(origin, destination)",
+        )
 
     @cached_property
     def counts(self) -> Counts:
@@ -103,7 +112,7 @@ class StopsRelease(PlannedRelease):
 
 
 def release_stops(
-    points: ArrayLike | pd.DataFrame | Trajectories,
+    points: ArrayLike | TableOrFile | Trajectories,
     grid: Grid | MapGrid | tuple[int, ...],
     *,
     unit: PrivacyUnit,
@@ -112,20 +121,22 @@ def release_stops(
     ledger: Ledger | None = None,
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
+    columns: Sequence[str] | None = None,
 ) -> StopsRelease:
     """Divide a grid into boxes, and release the number of trips in each box with differential privacy.
 
     Without a ledger, the guarantee covers this one call only; see :func:`od_core.release_flows`.
 
     Args:
-        points: cell of each trip in each dimension, as integers of shape (trips, dimensions), as a table of that shape,
-            or as :class:`Trajectories`.
+        points: cell of each trip in each dimension, as integers of shape (trips, dimensions); as a table of pandas,
+            Arrow, Polars or DuckDB of that shape; as the path of a Parquet or CSV file; or as :class:`Trajectories`.
         grid: the public grid, or its number of cells in each dimension, or the map that contains the places.
         unit: ``PrivacyUnit("trip")``. One trip is added or removed (unbounded neighbours) or replaced (bounded
             neighbours).
         budget: ``Budget(epsilon=...)``.
         mechanism: name of a mechanism, or a mechanism with its options.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
+        columns: names of the columns of a table or file, in the order of the dimensions. Needed for a file.
 
     Raises:
         OdError: The plan or the trips are invalid (see :func:`plan_stops` and :class:`Trajectories`), the ledger
@@ -135,7 +146,7 @@ def release_stops(
     source = noise_named(noise)
     laplace_source(source)
     plan = plan_stops(grid, unit=unit, budget=budget, mechanism=mechanism)
-    trips = points if isinstance(points, Trajectories) else Trajectories.from_cells(points, plan.grid)
+    trips = points if isinstance(points, Trajectories) else Trajectories.from_cells(points, plan.grid, columns=columns)
     if trips.grid != plan.grid:
         raise OdError("OD-STOPS-GRID", "the trips belong to another grid", next_step="give the grid of the trips")
     refuse_too_wide(source, [plan.step.largest_variance])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
+from od_core.files.data_frame import Table, TableOrFile, data_frame
+from od_core.records.table_file import read_table
 from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of, keys
 
 MAX_TRIPS = (1 << 31) - 1
@@ -61,13 +65,22 @@ class Trajectories:
         yield [word[order] for word in words]
 
     @classmethod
-    def from_cells(cls, points: ArrayLike | pd.DataFrame, grid: Grid) -> Trajectories:
-        """Create the trips from cell numbers, ``points``, with one row per trip and one column per dimension.
+    def from_cells(
+        cls, points: ArrayLike | TableOrFile, grid: Grid, *, columns: Sequence[str] | None = None
+    ) -> Trajectories:
+        """Create the trips from cell numbers.
+
+        Args:
+            points: one row per trip and one column per dimension, as an array, as a table of pandas, Arrow, Polars or
+                DuckDB, or as the path of a Parquet or CSV file.
+            grid: the public grid.
+            columns: names of the columns of a table, in the order of the dimensions. Needed for a file; by default, all
+                columns of a table.
 
         Raises:
             OdError: The number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid.
         """
-        table = _table(points, grid)
+        table = _whole_floats(_table(_given(points, columns), grid), points)
         if len(table) == 0:
             return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
         if not np.issubdtype(table.dtype, np.integer):
@@ -78,15 +91,21 @@ class Trajectories:
 
     @classmethod
     def from_coordinates(
-        cls, coordinates: ArrayLike | pd.DataFrame, grid: Grid, bounds: Sequence[tuple[float, float]]
+        cls,
+        coordinates: ArrayLike | TableOrFile,
+        grid: Grid,
+        bounds: Sequence[tuple[float, float]],
+        *,
+        columns: Sequence[str] | None = None,
     ) -> Trajectories:
         """Create the trips from coordinates within public bounds. The cells of a dimension have equal width.
 
         Args:
-            coordinates: one row per trip, one column per dimension.
+            coordinates: one row per trip, one column per dimension; as in :meth:`from_cells`.
             grid: the public grid.
             bounds: public least and greatest coordinate of each dimension. The greatest coordinate lies in the last
                 cell.
+            columns: as for :meth:`from_cells`.
 
         Raises:
             OdError: The number of columns is wrong; a coordinate is missing, infinite, not a number or out of bounds;
@@ -96,7 +115,7 @@ class Trajectories:
         one_pair_each = limits.shape == (grid.dimensions, 2) and bool(np.isfinite(limits).all())
         if not one_pair_each or (limits[:, 0] >= limits[:, 1]).any():
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
-        table = _table(coordinates, grid)
+        table = _table(_given(coordinates, columns), grid)
         if len(table) == 0:
             return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
@@ -109,7 +128,9 @@ class Trajectories:
         return cls(cells_of(values, limits[:, 0], limits[:, 1], grid.sizes), grid)
 
     @classmethod
-    def from_zones(cls, trips: pd.DataFrame, zones: Sequence[str]) -> Trajectories:
+    def from_zones(
+        cls, trips: TableOrFile, zones: Sequence[str], *, columns: Sequence[str] | None = None
+    ) -> Trajectories:
         """Create the trips from zone codes, with one row per trip and one column per place.
 
         The columns are the origin, the stops in order and the destination. The grid has one dimension per column. In
@@ -117,8 +138,9 @@ class Trajectories:
         numbers, so list nearby zones at nearby positions.
 
         Args:
-            trips: zone codes, as text.
+            trips: zone codes, as text; a table, or the path of a file, as in :meth:`from_cells`.
             zones: public list of the codes of all zones, each once.
+            columns: names of the columns of origins, stops and destinations; as for :meth:`from_cells`.
 
         Raises:
             OdError: There is no column, the list is empty, a zone is listed twice or is not text, or a code is missing
@@ -129,13 +151,50 @@ class Trajectories:
             raise _fault(
                 "OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has a zone that is not text"
             )
-        if not len(trips.columns):
+        places = _given(trips, columns, numbers=False)
+        if not isinstance(places, pd.DataFrame) or not len(places.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column per place")
-        numbered = trips.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
+        numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
         cells = numbered.to_numpy(dtype=np.int64)
         if (cells < 0).any():
             raise _fault("OD-STOPS-ZONE", "a place is missing or is not in the list of zones")
-        return cls(cells.astype(np.int32), Grid((len(number),) * len(trips.columns)))
+        return cls(cells.astype(np.int32), Grid((len(number),) * len(places.columns)))
+
+
+def _given(
+    values: ArrayLike | TableOrFile, columns: Sequence[str] | None, *, numbers: bool = True
+) -> ArrayLike | pd.DataFrame:
+    """Return the named columns of a table or a file as a data frame, and an array as it is.
+
+    ``numbers`` says whether columns of a CSV file are numbers instead of text.
+
+    Raises:
+        OdError: The file cannot be read, a column is missing or named twice, or names are given for an array, or none
+            for a file.
+    """
+    if isinstance(columns, str):
+        raise _fault("OD-STOPS-DIMENSIONS", f"columns is the single text {columns!r}, not a list of names")
+    is_file = isinstance(values, (str, Path))
+    if not (is_file or isinstance(values, pd.DataFrame) or hasattr(values, "__arrow_c_stream__")):
+        if columns is not None:
+            raise _fault("OD-STOPS-DIMENSIONS", "columns names columns, but the trips are not a table")
+        return values  # type: ignore[return-value]  # no table is left
+    if columns is None:
+        if is_file:
+            raise _fault("OD-STOPS-DIMENSIONS", "a file of trips needs columns=[...], one name for each dimension")
+        return data_frame(cast("Table", values))
+    if len(set(columns)) < len(columns):
+        raise _fault("OD-STOPS-DIMENSIONS", "columns names a column twice")
+    asked = list(columns) if numbers else ()
+    given = cast("TableOrFile", values)
+    table = read_table(given, columns, numbers=asked, named="the trips", code="OD-STOPS-DIMENSIONS")
+    return table.frame[list(columns)]
+
+
+def _whole_floats(table: NDArray[np.generic], points: object) -> NDArray[np.generic]:
+    """Return the cells of a file as integers if they are whole: the numbers of a CSV file are read as floats."""
+    is_whole = isinstance(points, (str, Path)) and table.dtype == np.float64 and bool((table == np.rint(table)).all())
+    return table.astype(np.int64) if is_whole and np.isfinite(table.astype(np.float64)).all() else table
 
 
 def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core import Budget, OdError, PrivacyUnit, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.accounting import float_above
 from od_core.privacy.cap import Cap
@@ -126,11 +127,31 @@ def test_a_printed_release_says_what_it_is_what_it_promises_and_how_to_read_it(n
     release = release_flows(FLOWS, GEOGRAPHY, **USUAL, **noise, fault_threshold=0)
     what, promise, levels, reading = str(release).splitlines()
     assert what.endswith(f"{release.flows['trips'].sum():,} trips, {len(release.flows):,} pairs of zones with trips")
-    assert (f"epsilon {release.spent.epsilon_exact:.6g} at delta 1e-08" in promise) == release.has_guarantee
+    found = re.search(r"epsilon (\S+) at delta 1e-8 for unit trip, bounded neighbours", promise)
+    assert (found is not None) == release.has_guarantee
+    if found:
+        assert 0 <= Fraction(found[1]) - release.spent.epsilon < Fraction(1, 10**5)  # never below what was spent
     assert ("none" in promise) != release.has_guarantee
     assert levels.removeprefix("Levels: ").split(", ") == list(GEOGRAPHY.levels)
     for call in re.findall(r"\.flows_at\(.*?\)|\.flows\b|\.measurements", reading):
         assert len(eval(f"release{call}"))  # noqa: S307  # our own text
+
+
+def test_a_notebook_shows_the_printed_summary_as_a_table_without_markup_of_the_data():
+    zones = Geography.from_frame(pd.DataFrame({"<b>area</b> & more": ["1", "2"]}), ["<b>area</b> & more"])
+    flows = pd.DataFrame({"origin": ["1"], "destination": ["2"], "trips": [1_234]})
+    release = release_flows(flows, zones, **USUAL, noise=no_noise())
+    shown = release._repr_html_()
+    rows = ElementTree.fromstring(shown).findall("tr")  # noqa: S314  # our own text
+    assert [": ".join(cell.text for cell in row) for row in rows] == str(release).splitlines()
+    assert "1,234 trips" in shown
+    assert not re.search(r"<b>|src|href|http|script", shown)
+
+
+def test_a_geography_and_a_plan_are_shown_in_one_line():
+    plan = plan_release(GEOGRAPHY, **USUAL)
+    assert repr(GEOGRAPHY) == "Geography(2 level_1, 3 level_2)"
+    assert repr(plan) == f"ReleasePlan(inftda_refined, rho {plan.charge.rho}; .to_frame() lists its steps)"
 
 
 def test_only_noise_of_the_library_carries_a_guarantee():

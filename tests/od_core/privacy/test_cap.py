@@ -84,3 +84,10 @@ def test_a_cap_in_epsilon_converts_the_sum_at_the_delta_that_is_left(spent):
 @pytest.mark.parametrize("spent", [Fraction(1, 10**8), Fraction(2, 10**8)])
 def test_no_delta_left_allows_nothing(spent):
     assert Cap(epsilon=ONE, delta=Fraction(1, 10**8)).allowed_rho(spent) == 0
+
+
+def test_a_cap_takes_numbers_as_a_budget_does():
+    assert Cap(epsilon=1, delta="1e-8") == Cap(epsilon=ONE, delta=Fraction(1, 10**8)) == Cap(epsilon=1.0, delta=1e-8)
+    assert Cap(rho=0.1) == Cap(rho="0.1") == Cap(rho=Fraction(1, 10))
+    with pytest.raises(OdError, match="OD-BUDGET-NUMBER: epsilon of the cap is 'much', which is not a finite number"):
+        Cap(epsilon="much", delta="1e-8")

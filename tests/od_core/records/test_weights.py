@@ -57,14 +57,14 @@ def test_a_weight_is_rounded_to_the_nearest_and_cut_exactly(numbers: list[float]
     texts = [repr(number) for number in numbers]
     wanted = [expected(text, most) for text in texts]
     for column in (pd.Series(numbers, dtype=float), pd.Series(texts, dtype=object)):
-        trips, has_weight = weighed(pd.DataFrame({"weight": column}), most)
+        trips, has_weight = weighed(column, most)
         assert has_weight.tolist() == [count is not None for count in wanted]
         assert trips.tolist() == [count or 0 for count in wanted]
 
 
 def test_objects_that_are_no_numbers_are_no_weights() -> None:
     column = pd.Series([True, None, pd.NA, b"2", "\ud800", [2], 2, np.float32(2.5), "3"], dtype=object)
-    trips, has_weight = weighed(pd.DataFrame({"weight": column}), 5)
+    trips, has_weight = weighed(column, 5)
     assert trips.tolist() == [0, 0, 0, 0, 0, 0, 2, 3, 3]
     assert has_weight.tolist() == [False] * 6 + [True] * 3
 

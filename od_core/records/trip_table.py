@@ -1,0 +1,154 @@
+"""Confidential: take trips from a table that a caller passes, by the names that the caller gives its columns.
+
+No message quotes a record. Every message names a column as the caller does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.files.data_frame import TableOrFile, column_names
+from od_core.privacy.unit import TRIP, PrivacyUnit
+from od_core.records.contribution_bound import check_user_column
+from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, SUM_TOO_LARGE, TOO_LARGE, bad_count
+from od_core.records.row_meaning import refuse_unclear_columns, unclear_columns
+from od_core.records.table_file import IN_PERIOD, ReadTable, read_table
+from od_core.records.weights import check_weight_column
+
+ROLES = ("origin", "destination", "trips", "weight")
+"""Roles of columns, which are also their default names. The unit names the column of user ids."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TripTable:
+    """Confidential: trips as a table in memory.
+
+    Attributes:
+        table: the table. Its columns have the names of the caller.
+        names: name of the column of each role.
+        unit: the privacy unit.
+    """
+
+    table: ReadTable
+    names: Mapping[str, str]
+    unit: PrivacyUnit
+
+    def __repr__(self) -> str:
+        return "TripTable(confidential)"
+
+    def __len__(self) -> int:
+        return len(self.table.frame)
+
+    @classmethod
+    def of(
+        cls, flows: TableOrFile, unit: PrivacyUnit = TRIP, columns: Mapping[str, str] | None = None, *, whole: bool
+    ) -> TripTable:
+        """Take the trips of a table.
+
+        Args:
+            flows: table or path of a file; see :func:`od_core.records.table_file.read_table`.
+            unit: the privacy unit, which names the column of user ids.
+            columns: names of columns by role (``origin``, ``destination``, ``trips``, ``weight``). Other roles have the
+                default name.
+            whole: whether the columns that the unit requires must be there: weights and user ids.
+
+        Raises:
+            OdError: the table cannot be read; ``columns`` is not valid; a column is missing, occurs twice or
+                contradicts the unit; or zone codes are numbers.
+        """
+        names = column_names(columns, ROLES, "the unit names the column of user ids")
+        needed = [name for role, name in names.items() if role in ("origin", "destination") or role in (columns or {})]
+        user = [] if unit.column is None else [unit.column]
+        table = read_table(
+            flows,
+            needed,
+            [names["trips"], names["weight"], IN_PERIOD, *user],
+            numbers=[names["trips"]],
+            named="the records",
+            code="OD-TRIPS-COLUMN",
+        )
+        taken = cls(table, names, unit)
+        if whole:
+            present = list(table.is_number)
+            check_weight_column(unit, present, weight=names["weight"], trips=names["trips"])
+            for column in user:
+                check_user_column(column, unit, present, trips=names["trips"])
+        for role in ("origin", "destination"):
+            taken._refuse_numbers(role)
+        return taken
+
+    def column(self, role: str) -> pd.Series:
+        """Return the column of a role."""
+        return self.table.frame[self.names[role]]
+
+    @property
+    def user(self) -> pd.Series:
+        """Column of user ids of a user unit."""
+        return self.table.frame[self.unit.column]
+
+    @property
+    def trips(self) -> NDArray[np.int64]:
+        """Number of trips of each row; shape (rows,).
+
+        Raises:
+            OdError: they, or their sum, are not whole numbers from 0 to 2^53.
+        """
+        if self.names["trips"] not in self.table.frame.columns:
+            return np.ones(len(self), dtype=np.int64)
+        return _whole_counts(self.column("trips"))
+
+    @property
+    def in_period(self) -> NDArray[np.bool_]:
+        """Mask of the records of the period, all records if there is no column ``in_period``; shape (rows,)."""
+        if IN_PERIOD not in self.table.frame.columns:
+            return np.ones(len(self), dtype=np.bool_)
+        inside = self.table.frame[IN_PERIOD].eq(True).fillna(False)  # a missing value is False
+        return inside.to_numpy(dtype=bool)
+
+    def refuse_unclear_rows(self) -> None:
+        """Raise OdError if each row counts as one trip, and an unread column may contain the trips of a row."""
+        if self.names["trips"] in self.table.frame.columns or self.unit.max_weight is not None:
+            return
+        read = (self.names["origin"], self.names["destination"], IN_PERIOD, str(self.unit.column))
+        unclear = unclear_columns(self.table.is_number, read)
+        step = f'give columns={{"trips": {"".join(unclear[:1])!r}}} if it holds the number of trips of a row;'
+        refuse_unclear_columns(unclear, self.table.named, f"{step} otherwise leave it out, or give one_row_a_trip=True")
+
+    def _refuse_numbers(self, role: str) -> None:
+        column, name = self.column(role), self.names[role]
+        if len(column) and pd.api.types.is_numeric_dtype(column.dtype) and column.notna().any():
+            raise OdError(
+                "OD-TRIPS-NOT-TEXT",
+                f"column {name!r} holds numbers; zone codes must be text, because numbers lose leading zeros",
+                next_step=f"read column {name!r} as text (dtype=str)",
+            )
+
+
+def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
+    """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
+    kind, name = pd.api.types, str(column.name)
+    is_number = kind.is_numeric_dtype(column.dtype) and not kind.is_complex_dtype(column.dtype)
+    if kind.is_bool_dtype(column.dtype) or not is_number:
+        if len(column) == 0:
+            return np.empty(0, dtype=np.int64)
+        raise bad_count("values that are not numbers", column=name)
+    _refuse_any(column.isna().to_numpy(), MISSING, name)
+    values = column.to_numpy(dtype=np.float64) if kind.is_float_dtype(column.dtype) else column.to_numpy()
+    _refuse_any(values < 0, NEGATIVE, name)
+    _refuse_any(values > MAX_COUNT, TOO_LARGE, name)
+    counts = values.astype(np.int64)
+    _refuse_any(counts != values, FRACTION, name)
+    if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
+        raise bad_count(SUM_TOO_LARGE, column=name)
+    return counts
+
+
+def _refuse_any(faulty: NDArray[np.bool_], what: str, column: str) -> None:
+    if faulty.any():
+        raise bad_count(what, column=column, row=int(np.argmax(faulty)), rows=len(faulty))

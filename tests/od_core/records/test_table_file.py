@@ -1,0 +1,221 @@
+"""Tables of any form and with any column names give the same release, and every fault names the caller's own column."""
+
+from __future__ import annotations
+
+import gzip
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, evaluate, release_flows, release_stops
+from od_core.group_sizes.groups import GroupSizes
+from od_core.records.trip_counts import count_trips
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.trajectories import Trajectories
+from tests.od_core.doubles import ListedLaplace, no_noise
+
+CANARY = "QX-CANARY-7731"
+GEOGRAPHY = Geography.from_frame(
+    pd.DataFrame({"region": ["n", "n", "s"], "zone": ["01", "02", "03"]}), ["region", "zone"]
+)
+TREE = FlowTree(GEOGRAPHY, GEOGRAPHY)
+FLOWS = pd.DataFrame({"origin": ["01", "02", "03"], "destination": ["03", "03", "01"], "trips": [10, 20, 1_000]})
+OWN = {"origin": "start", "destination": "to zone", "trips": 'n "x"'}
+OF_OWN_NAMES = FLOWS.rename(columns=OWN).assign(origin="not read")
+SIDES = {"origin": "start", "destination": "to zone"}
+
+
+def as_file(ending: str):
+    """A function that writes a table to a file of the folder, and returns the path."""
+
+    def write(table: pd.DataFrame, folder: Path) -> Path:
+        path = folder / f"trips{ending}"
+        table.to_parquet(path) if ending == ".parquet" else table.to_csv(path, index=False)
+        return path
+
+    return write
+
+
+FORMS = {
+    "pandas": lambda table, _: table,
+    "arrow": lambda table, _: pa.Table.from_pandas(table),
+    "duckdb": lambda table, _: duckdb.from_df(table),
+    "text path": lambda table, folder: str(as_file(".csv")(table, folder)),
+    **{ending: as_file(ending) for ending in (".csv", ".csv.gz", ".parquet")},
+}
+FILES = [".csv", ".csv.gz", ".parquet"]
+
+
+@pytest.fixture(params=FORMS)
+def form(request, tmp_path):
+    return lambda table: FORMS[request.param](table, tmp_path)
+
+
+def test_any_form_with_own_names_is_released_as_the_data_frame_is(form):
+    options = {"unit": PrivacyUnit("trip", "bounded"), "budget": Budget(epsilon=1, delta="1e-8"), "noise": no_noise()}
+    expected = release_flows(FLOWS, GEOGRAPHY, **options)
+    release = release_flows(form(OF_OWN_NAMES), GEOGRAPHY, columns=OWN, **options)
+    pd.testing.assert_frame_equal(release.flows, expected.flows)
+    assert release.trips_between("region", ["s"], "region", ["n"]).trips == 1_000
+    assert evaluate(release, form(OF_OWN_NAMES), columns=OWN)["max_abs_error"].eq(0).all()
+    assert evaluate(release, form(FLOWS.assign(trips=[10, 20, 999])))["max_abs_error"].eq(1).all()
+
+
+def test_users_weights_and_periods_are_read_from_any_form(form):
+    records = pd.DataFrame({"start": ["01", "01", "02"], "to zone": ["03", "03", "03"]})
+    of_users = PrivacyUnit("user", column="who", max_trips=1)
+    users = records.assign(who=["7", "7", "8"])
+    assert count_trips(form(users), TREE, unit=of_users, key=bytes(32), columns=SIDES).total == 2
+    weights = records.assign(w=[1.4, 9, 0.5])
+    names = SIDES | {"weight": "w"}
+    assert count_trips(form(weights), TREE, unit=PrivacyUnit("trip", max_weight=5), columns=names).total == 1 + 5 + 1
+    marked = records.assign(in_period=[True, False, True])
+    assert count_trips(form(marked), TREE, columns=SIDES, fault_threshold=Fraction(1)).total == 2
+
+
+def test_origins_and_destinations_can_change_places():
+    swapped = count_trips(FLOWS, TREE, columns={"origin": "destination", "destination": "origin"})
+    renamed = FLOWS.rename(columns={"origin": "destination", "destination": "origin"})
+    np.testing.assert_array_equal(swapped.rank, count_trips(renamed, TREE).rank)
+
+
+START, NUMBER = OF_OWN_NAMES["start"], 'n "x"'
+FAULTS = {
+    "no origin": (OF_OWN_NAMES.drop(columns="start"), "OD-TRIPS-COLUMN", "no column 'start'", "'to zone'"),
+    "no trips": (OF_OWN_NAMES.drop(columns=NUMBER), "OD-TRIPS-COLUMN", "no column 'n \"x\"'", "'start', 'to zone'"),
+    "negative": (OF_OWN_NAMES.assign(**{NUMBER: -7731}), "OD-TRIPS-COUNT", "'n \"x\"' holds a negative number"),
+    "fraction": (OF_OWN_NAMES.assign(**{NUMBER: 77.31}), "OD-TRIPS-COUNT", "'n \"x\"' holds a fraction"),
+    "above 2^53": (OF_OWN_NAMES.assign(**{NUMBER: 2**53 + 1}), "OD-TRIPS-COUNT", "'n \"x\"' holds a number above"),
+    "text": (OF_OWN_NAMES.assign(**{NUMBER: CANARY}), "OD-TRIPS-COUNT", "'n \"x\"' holds "),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_names_the_column_of_the_caller(form, fault):
+    table, code, *says = FAULTS[fault]
+    with pytest.raises(OdError, match=code) as refused:
+        count_trips(form(table), TREE, columns=OWN)
+    assert all(words in refused.value.message for words in says)
+    assert "'trips'" not in str(refused.value)
+    assert "77" not in str(refused.value)
+    assert CANARY not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_faults_of_the_unit_name_the_column_of_the_caller():
+    of_users, weighted = PrivacyUnit("user", column="who", max_trips=1), PrivacyUnit("trip", max_weight=5)
+    records = OF_OWN_NAMES.assign(who="7", w=1.0)
+    both = OWN | {"weight": "w"}
+    for unit, names, table, says in (
+        (of_users, OWN, records, "column 'n \"x\"' gives records a weight, but under unit 'user'"),
+        (of_users, OWN, records.drop(columns="who"), "no column 'who' of user ids"),
+        (PrivacyUnit("trip"), both, records, "column 'w' gives records a weight"),
+        (weighted, both, records, "the records have columns 'n \"x\"' and 'w'"),
+        (weighted, SIDES | {"weight": "w"}, records.assign(w=True), "column 'w' holds bool, not weights"),
+        (PrivacyUnit("trip"), SIDES, records, "column 'n \"x\"' (and 1 more) may hold the number of trips"),
+        (PrivacyUnit("trip"), OWN, records.assign(start=7), "column 'start' holds numbers"),
+        (PrivacyUnit("trip"), OWN, pd.concat([records, START], axis=1), "column 'start' more than once"),
+    ):
+        with pytest.raises(OdError) as refused:
+            count_trips(table, TREE, unit=unit, columns=names, key=bytes(32))
+        assert says in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"orgin": "start"}, "unknown key 'orgin' (did you mean 'origin'?)"),
+        ({"user": "who"}, "the unit names the column of user ids"),
+        ({"origin": "start", "destination": "start"}, "column 'start' is both the column of origin and that of dest"),
+        ({"origin": "destination"}, "column 'destination' is both"),
+        ({"origin": 3}, "gives 'origin' no name, but a value of type int"),
+        (["start"], "columns is a list, not a mapping"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(columns, says):
+    with pytest.raises(OdError, match="OD-TABLE-COLUMNS") as refused:
+        count_trips(OF_OWN_NAMES, TREE, columns=columns)
+    assert says in str(refused.value)
+
+
+def test_names_of_a_table_without_a_header_are_not_shown(tmp_path):
+    """They are the values of the first record."""
+    path = tmp_path / "trips.csv"
+    path.write_text(f"{CANARY},03,7731\n{CANARY},03,7731\n")
+    for table in (path, pd.read_csv(path)):
+        with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.* no column 'start'") as refused:
+            count_trips(table, TREE, columns=SIDES)
+        assert CANARY not in str(refused.value)
+        assert "7731" not in str(refused.value)
+
+
+def test_files_that_cannot_be_read_are_refused_with_a_step_that_a_caller_can_take(tmp_path):
+    whole = gzip.compress(b"origin,destination\n" + b"01,03\n" * 99_999)
+    for name, content, code, says in (
+        ("none.csv", None, "OD-FILE-MISSING", "there is no file none.csv"),
+        ("cut.csv.gz", whole[: len(whole) // 2], "OD-FILE-UNREADABLE", "truncated or damaged"),
+        ("not.parquet", b"origin,destination\n", "OD-FILE-UNREADABLE", "is not a Parquet file"),
+        ("other.csv", b"origin;destination\n01;03\n", "OD-TRIPS-COLUMN", "if ';' separates the fields"),
+        ("latin.csv", b"origin,destination\n01,\xe9\n", "OD-FILE-UNREADABLE", "cannot be read as CSV in UTF-8"),
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(OdError, match=code) as refused:
+            count_trips(tmp_path / name, TREE)
+        assert says in refused.value.message
+        assert "next to the path" not in refused.value.next_step
+        assert "configuration" not in refused.value.next_step
+
+
+def test_groups_of_any_form_with_own_names(form):
+    groups = pd.DataFrame({"group": ["g", "h"], "area": ["01", "03"], "size": [2, 5]})
+    own = {"group": "family", "area": "where", "size": "members"}
+    read = GroupSizes.from_frame(form(groups.rename(columns=own)), GEOGRAPHY, columns=own)
+    assert (read.area.tolist(), read.size.tolist()) == ([0, 2], [2, 5])
+    for table, says in (
+        (groups.assign(size=-7731), "'members' is not a whole number"),
+        (groups.assign(size=CANARY), "'members' is missing or is not a number"),
+        (groups.assign(area="7731"), "'where' has an area that is not a leaf area"),
+        (groups.assign(group="7731"), "'family' lists a group twice"),
+        (groups.drop(columns="area"), "no column 'where'"),
+    ):
+        with pytest.raises(OdError, match="OD-GROUPS") as refused:
+            GroupSizes.from_frame(form(table.rename(columns=own)), GEOGRAPHY, columns=own)
+        assert says in refused.value.message
+        assert "7731" not in str(refused.value)
+
+
+def test_trips_with_stops_of_any_form_with_own_names(form):
+    cells = pd.DataFrame({"id": ["u", "v"], "from cell": [1, 3], "to cell": [0, 6]})
+    names = ["to cell", "from cell"]
+    trips = Trajectories.from_cells(form(cells), Grid((7, 4)), columns=names)
+    assert trips.points.tolist() == [[0, 1], [6, 3]]
+    places = Trajectories.from_coordinates(form(cells), Grid((2, 2)), [(0, 6), (0, 4)], columns=names)
+    assert places.points.tolist() == [[0, 0], [1, 1]]
+    zones = Trajectories.from_zones(form(cells.assign(id=["01", "03"])), ["01", "03"], columns=["id"])
+    assert zones.points.tolist() == [[0], [1]]
+    for table, asked, code in (
+        (cells, ["to", "from cell"], "OD-STOPS-DIMENSIONS.* no column 'to'"),
+        (cells.assign(**{"to cell": 0.5}), names, "OD-STOPS-CELL"),
+        (cells.assign(**{"to cell": 7}), names, "OD-STOPS-OFF-GRID"),
+        (cells, ["to cell", "to cell"], "OD-STOPS-DIMENSIONS: columns names a column twice"),
+        (cells, "to cell", "OD-STOPS-DIMENSIONS: columns is the single text"),
+    ):
+        with pytest.raises(OdError, match=code):
+            Trajectories.from_cells(form(table), Grid((7, 4)), columns=asked)
+
+
+def test_a_release_of_stops_takes_a_file_and_names_of_its_columns(tmp_path):
+    path = as_file(".csv")(pd.DataFrame({"x": [1, 3], "y": [0, 6]}), tmp_path)
+    options = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=1), "noise": ListedLaplace([0])}
+    release = release_stops(path, (4, 7), mechanism="identity", columns=["x", "y"], **options)
+    assert release.counts.sum() == 2
+    with pytest.raises(OdError, match=r"OD-STOPS-DIMENSIONS: a file of trips needs columns=\[...\]"):
+        release_stops(path, (4, 7), **options)
+    with pytest.raises(OdError, match="the trips are not a table"):
+        release_stops([[1, 0]], (4, 7), columns=["x", "y"], **options)
