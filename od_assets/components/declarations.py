@@ -57,7 +57,12 @@ def declaration(name: str) -> Series:
     release = read_declaration(path, SERIES[component_type(path)])
     if release.name != name:
         raise _fault(f"{name}/defs.yaml: name: {release.name!r} differs from the name of its folder")
-    release.partitions()
+    try:
+        release.partitions()
+        release.settings()
+    except OdError as error:
+        names_file = error.message.startswith((f"{release.domain}.yaml", "there is no privacy domain"))
+        raise error if names_file else error.in_file(f"{name}/defs.yaml") from None
     return release
 
 
@@ -137,6 +142,7 @@ def load_definitions() -> dg.Definitions:
         found = getattr(importlib.import_module(project.module), "defs", None)
         definitions = found() if callable(found) else found
     except OdError:
+        _refuse_broken_declarations()  # which name the folder
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
         _refuse_broken_declarations()
@@ -165,7 +171,7 @@ def refuse_unloadable(component: Series) -> None:
         try:
             component.build_defs(None)  # type: ignore[arg-type]  # our components do not use the context
         except (dg.DagsterError, ValueError) as error:
-            raise OdError("OD-CONFIG", str(error), next_step="correct the declaration") from None
+            raise _fault(f"{component.name}/defs.yaml: {error}") from None
 
 
 def _no_attributes(where: str) -> OdError:

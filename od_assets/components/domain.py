@@ -59,15 +59,19 @@ class DomainSection(Section):
         Raises:
             OdError: the unit, the cap or the periods are invalid.
         """
-        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked by PrivacyUnit
-        return PrivacyDomain(
-            self.name,
-            unit,
-            self.cap.cap(),
-            self.cap.reason,
-            self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
-            self.time_zone,
-        )
+        try:
+            unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked by PrivacyUnit
+            return PrivacyDomain(
+                self.name,
+                unit,
+                self.cap.cap(),
+                self.cap.reason,
+                self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
+                self.time_zone,
+            )
+        except OdError as error:
+            of_release = error.code == "OD-UNIT-MAX-TRIPS" or "max_" in error.message
+            raise error if of_release else error.in_file(f"{self.name}.yaml") from None
 
 
 def read_domain(project: Project, name: str) -> DomainSection:
