@@ -39,16 +39,26 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_file(path: Path, text: str, made: list[Path]) -> None:
-    """Write a new file, and its folder if needed, and add both to ``made``. Raises OdError if the file exists."""
+    """Write a new file, and its folder if needed, and add both to ``made``.
+
+    Raises:
+        OdError: the file exists, or cannot be written.
+    """
     try:
         if not path.parent.exists():
             path.parent.mkdir()
             made.append(path.parent)
         path.open("x").close()  # never overwrite a file created in the meantime
+        made.append(path)
+        write_text(path, text)
     except FileExistsError:
         raise already_there(path) from None
-    made.append(path)
-    write_text(path, text)
+    except OSError as error:
+        raise OdError(
+            "OD-INIT-WRITE",
+            f"{path.parent.name}/{path.name} cannot be written: {error.strerror}",
+            next_step="correct the rights or the disk of the folder of the declarations",
+        ) from None
 
 
 @contextmanager
@@ -64,7 +74,7 @@ def removed_if_refused() -> Iterator[list[Path]]:
             else:
                 path.unlink(missing_ok=True)
         if isinstance(error, OdError):
-            step = f"{error.next_step}; init has removed the files that it wrote"
+            step = f"{error.next_step}: no file was kept, so run init again with another answer"
             raise OdError(
                 error.code,
                 error.message,

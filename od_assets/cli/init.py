@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from od_assets.cli.init_questions import Question, asks
+from od_assets.cli.init_questions import Question, asks, further_fields
 from od_assets.cli.plan import plan
 from od_assets.cli.printing import console
 
@@ -46,7 +46,8 @@ def init(
     ] = None,
 ) -> None:
     """Declare a new release: ask for the missing options, write its two files, and print its plan. Releases nothing."""
-    from od_assets.cli.new_declaration import answered, initialize, places_of  # importing Dagster takes half a second
+    from od_assets.cli.init_answers import answered  # importing Dagster takes half a second
+    from od_assets.cli.new_declaration import initialize, places_of
 
     given = {
         "records": records,
@@ -75,7 +76,7 @@ def init(
         "owner": owner,
     }
     places_of(name)  # refuses a taken name before any question
-    fields = dict(each.partition("=")[::2] for each in further or [])
+    fields = further_fields(further or [])
     ask = _asked if sys.stdin.isatty() else None
     answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
     written = initialize(name, answers, fields)

@@ -1,12 +1,20 @@
-"""Define the questions of ``od-release init``, one for each option."""
+"""Define the questions of ``od-release init``, one for each option, and write their answers into declarations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
+
+from od_core.errors import OdError
+
+Answers = Mapping[str, str]
+"""Answers by flag of the question."""
+
+Fields = Mapping[str, str]
+"""Additional fields of the release's declaration, by path of the field."""
 
 
 def as_text(answer: str) -> Any:
@@ -154,3 +162,40 @@ QUESTIONS = (
 def asks(flag: str) -> str:
     """Return the question that an option of ``od-release init`` answers."""
     return next(question.asks for question in QUESTIONS if question.flag == flag)
+
+
+def further_fields(settings: list[str]) -> Fields:
+    """Return the additional fields that ``--set`` gives as FIELD=VALUE. Raises OdError if one has no field or value."""
+    for text in settings:
+        field, _, value = text.partition("=")
+        if not all(part.strip() for part in (*field.split("."), value)):
+            raise OdError(
+                "OD-INIT-FLAG",
+                f"--set {text!r} is not a field and a value",
+                next_step="give --set FIELD=VALUE, such as --set geography.unknown=264",
+            )
+    return dict(text.partition("=")[::2] for text in settings)
+
+
+def fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
+    """Write the answers on the release, and the additional fields in ``settings``, into the attributes ``release``."""
+    for question, answer in answers_of("", answers):
+        put(release, question.place, question.read(answer))
+    for place, value in settings.items():
+        put(release, place, as_yaml(value))
+
+
+def answers_of(of: str, answers: Answers) -> list[tuple[Question, str]]:
+    """Return the non-empty answers on the release (``of`` is empty) or on its data set (``of`` is ``domain``)."""
+    wanted = [question for question in QUESTIONS if question.place.rpartition(":")[0] == of]
+    return [(question, answers[question.flag]) for question in wanted if answers.get(question.flag)]
+
+
+def put(declared: dict[str, Any], place: str, value: Any) -> None:
+    """Write a value into a field, whose path has dots between the names of the sections."""
+    *parents, last = place.split(".")
+    for parent in parents:
+        if not isinstance(declared.get(parent), dict):
+            declared[parent] = {}
+        declared = declared[parent]
+    declared[last] = value

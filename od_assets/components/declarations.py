@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dagster as dg
-import yaml
 from pydantic import ValidationError
 
 from od_assets import components
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.section import Section, first_fault, is_switch
 from od_assets.components.series import Series
+from od_assets.components.yaml_file import yaml_documents
 from od_assets.project import current_project
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.declared_names import (
@@ -48,6 +48,9 @@ def comparison(name: str) -> OdComparison:
 def declaration(name: str) -> Series:
     """Return the declaration of a release series. Raises OdError if it is absent or does not fit the component."""
     if name not in declared_releases():
+        for path in declaration_files():
+            if path.parent.name == name:
+                _refuse_wrong_types(path)
         raise OdError(
             "OD-RELEASE-UNKNOWN",
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
@@ -57,7 +60,12 @@ def declaration(name: str) -> Series:
     release = read_declaration(path, SERIES[component_type(path)])
     if release.name != name:
         raise _fault(f"{name}/defs.yaml: name: {release.name!r} differs from the name of its folder")
-    release.partitions()
+    try:
+        release.partitions()
+        release.settings()
+    except OdError as error:
+        names_file = error.message.startswith(f"{release.domain}.yaml")
+        raise error if names_file else error.in_file(f"{name}/defs.yaml") from None
     return release
 
 
@@ -78,32 +86,30 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
 
 def _documents(path: Path) -> list[Any]:
     """Return the YAML documents of a declaration. Raises OdError, with the line, if they cannot be parsed."""
-    where = f"{path.parent.name}/{path.name}"
-    try:
-        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        raise _fault(f"{where} is not valid YAML{'' if mark is None else f' (line {mark.line + 1})'}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        raise _no_attributes(where) from None
+    return yaml_documents(path, f"{path.parent.name}/{path.name}")
 
 
 def _refuse_broken_declarations() -> None:
     """Raise OdError if a declaration of the project cannot be parsed, or does not fit a component of this package."""
     for path in declaration_files():
-        where = f"{path.parent.name}/{path.name}"
-        for document in _documents(path):
-            stated = document.get("type") if isinstance(document, dict) else None
-            package, _, name = str(stated).rpartition(".")
-            if not isinstance(stated, str) or not name:
-                raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
-            if package == components.__name__ and name not in components.__all__:
-                known = nearest_known(name, tuple(components.__all__))
-                raise _fault(f"{where}: type: there is no component {stated} ({known})")
+        _refuse_wrong_types(path)
         if component_type(path) in SERIES:
             declaration(path.parent.name)
         elif component_type(path) == COMPARISON:
             comparison(path.parent.name)
+
+
+def _refuse_wrong_types(path: Path) -> None:
+    """Raise OdError if a declaration cannot be parsed, or if it names no component, or one that does not exist."""
+    where = f"{path.parent.name}/{path.name}"
+    for document in _documents(path):
+        stated = document.get("type") if isinstance(document, dict) else None
+        package, _, name = str(stated).rpartition(".")
+        if not isinstance(stated, str) or not name:
+            raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
+        if package == components.__name__ and name not in components.__all__:
+            known = nearest_known(name, tuple(components.__all__))
+            raise _fault(f"{where}: type: there is no component {stated} ({known})")
 
 
 def declared_by(attributes: dict[str, Any], component: type[Declared], where: str) -> Declared:
@@ -137,6 +143,7 @@ def load_definitions() -> dg.Definitions:
         found = getattr(importlib.import_module(project.module), "defs", None)
         definitions = found() if callable(found) else found
     except OdError:
+        _refuse_broken_declarations()  # which name the folder
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
         _refuse_broken_declarations()
@@ -165,7 +172,7 @@ def refuse_unloadable(component: Series) -> None:
         try:
             component.build_defs(None)  # type: ignore[arg-type]  # our components do not use the context
         except (dg.DagsterError, ValueError) as error:
-            raise OdError("OD-CONFIG", str(error), next_step="correct the declaration") from None
+            raise _fault(f"{component.name}/defs.yaml: {error}") from None
 
 
 def _no_attributes(where: str) -> OdError:

@@ -1,9 +1,9 @@
 """Read the privacy domain of a data set from its YAML file, which all releases of the data set share."""
 
-import yaml
 from pydantic import Field, ValidationError
 
 from od_assets.components.section import Number, Section, first_fault
+from od_assets.components.yaml_file import yaml_documents
 from od_assets.project import Project
 from od_core import PrivacyUnit
 from od_core.errors import OdError, nearest_known
@@ -59,15 +59,19 @@ class DomainSection(Section):
         Raises:
             OdError: the unit, the cap or the periods are invalid.
         """
-        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked by PrivacyUnit
-        return PrivacyDomain(
-            self.name,
-            unit,
-            self.cap.cap(),
-            self.cap.reason,
-            self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
-            self.time_zone,
-        )
+        try:
+            unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked by PrivacyUnit
+            return PrivacyDomain(
+                self.name,
+                unit,
+                self.cap.cap(),
+                self.cap.reason,
+                self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
+                self.time_zone,
+            )
+        except OdError as error:
+            of_release = error.code == "OD-UNIT-MAX-TRIPS" or "max_" in error.message
+            raise error if of_release else error.in_file(f"{self.name}.yaml") from None
 
 
 def read_domain(project: Project, name: str) -> DomainSection:
@@ -81,11 +85,12 @@ def read_domain(project: Project, name: str) -> DomainSection:
     if name not in known:
         raise _fault(f"there is no privacy domain {name!r} ({nearest_known(name, known)})")
     try:
-        declared = DomainSection.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        [document] = yaml_documents(path, path.name) or [None]
+        declared = DomainSection.model_validate(document)
     except ValidationError as error:
         raise _fault(f"{path.name}: {first_fault(error, DomainSection)}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        raise _fault(f"{path.name} is not a readable YAML file") from None
+    except ValueError:
+        raise _fault(f"{path.name} has more than one YAML document") from None
     if declared.name != name:
         raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file")
     return declared

@@ -10,7 +10,7 @@ from pydantic import Field
 from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
 from od_assets.code_references import with_sources
 from od_assets.compatibility import owned_by
-from od_assets.components.section import Number, Section
+from od_assets.components.section import Declared, Number, Section
 from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import COMPARISON_TAG
 from od_core import Budget
@@ -73,7 +73,7 @@ class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's ba
 
 
 @dg.scaffold_with(ComparisonScaffolder)
-class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
+class OdComparison(Declared):
     """Comparison of mechanisms on synthetic and public data; its results are not private, since they use the truth."""
 
     name: str = Field(

@@ -4,7 +4,7 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.code_references import source_of
-from od_assets.components.section import Section
+from od_assets.components.section import Declared
 from od_assets.project import Project
 from od_assets.resources.dead_runs import sweep_dead_runs
 from od_assets.resources.notice_channels import Notices
@@ -27,7 +27,7 @@ def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"Dead runs reported as failed: {', '.join(swept) or 'none'}.")
 
 
-class OdWarehouse(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
+class OdWarehouse(Declared):
     """The folders, the ledger and the database that all releases of a project share. Declare it once per project."""
 
     notices: bool = Field(

@@ -22,8 +22,15 @@ class Periods(Section):
 
     def checked(self, time_zone: str | None) -> SeriesPeriods:
         """Return the checked periods, whose days begin in the given time zone. Raises OdError if they are invalid."""
-        last = None if self.last is None else Period(self.last)
-        return SeriesPeriods(self.every, Period(self.first), last, time_zone)
+        last = None if self.last is None else _period("last", self.last)
+        return SeriesPeriods(self.every, _period("first", self.first), last, time_zone)
+
+
+def _period(field: str, text: str) -> Period:
+    try:
+        return Period(text)
+    except OdError as error:
+        raise error.in_file(f"periods.{field}") from None
 
 
 class Arrivals(Section):
@@ -68,10 +75,11 @@ class Freshness(Section):
                 lower_bound_delta=datetime.timedelta(days=self.within_days),
                 timezone=time_zone,
             )
-        except CheckError as error:
+        except (CheckError, OverflowError) as error:
+            reason = f"freshness: {str(error).removeprefix('Invariant failed. Description: ')}"
             raise OdError(
                 "OD-FRESHNESS",
-                str(error).removeprefix("Invariant failed. Description: "),
+                "freshness: within_days is too large" if isinstance(error, OverflowError) else reason,
                 next_step="correct deadline and within_days",
             ) from None
 

@@ -2,10 +2,11 @@
 
 import os
 import re
+from functools import partial
 from typing import Any, get_args
 
 import dagster as dg
-from pydantic import ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from od_core.errors import nearest_known
 
@@ -17,8 +18,27 @@ _VARIABLE = re.compile(r"\{\{ *env\.(\w+) *\}\}")
 """Pattern of an environment variable in a text of a declaration, such as ``{{ env.LAKE }}``."""
 
 
+def _by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Change the JSON schema of a section so that ``dg check yaml`` names the missing field of a nested section.
+
+    Dagster and optional fields add alternatives to a section, and an error would only say that none of them fits. With
+    this change, a mapping is compared with the section alone.
+
+    Args:
+        extra: entries to add to the schema.
+        schema: schema to change.
+    """
+    schema.update(extra)
+    for field in schema.get("properties", {}).values():
+        sections = [part for part in field.get("anyOf", ()) if "$ref" in part]
+        if len(sections) == 1:
+            field |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": field.pop("anyOf")}}
+
+
 class Section(dg.Model):
     """A section of a declaration. True and false are accepted only for fields that are switches."""
+
+    model_config = ConfigDict(json_schema_extra=partial(_by_kind, {}))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -27,6 +47,23 @@ class Section(dg.Model):
         if isinstance(value, bool) and not is_switch(cls, field.field_name):
             raise ValueError("true and false are not valid here")
         return with_environment(value)
+
+
+_ALTERNATIVE = re.compile(r"int|float|str|bool|(list|dict)\[.*")
+"""Pattern of the names of types with which pydantic tells the alternatives of a field apart."""
+
+
+class Declared(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
+    """Base of all components: a declaration whose JSON schema, for ``dg check yaml``, tells sections apart."""
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel] | None:
+        """Return the model of the declaration, whose JSON schema has the same change as that of every section."""
+        model: type[BaseModel] | None = super().get_model_cls()
+        extra = None if model is None else model.model_config.get("json_schema_extra")
+        if model is not None and not callable(extra):
+            model.model_config["json_schema_extra"] = partial(_by_kind, dict(extra or {}))
+        return model
 
 
 def with_environment(value: Any) -> Any:
@@ -63,25 +100,35 @@ def _section_of(annotation: Any) -> Any:
     return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
 
 
+def _names_of(fault: Any) -> list[str]:
+    """Return the path of a fault; Dagster has it in one text, with the number of a line."""
+    return ".".join(map(str, fault["loc"])).partition(" at <string>")[0].split(".")
+
+
 def first_fault(error: ValidationError, section: Any) -> str:
     """Return the field and the fault of a validation error, with the most similar known name for an unknown field.
 
-    An unknown field is reported before a missing field, because it may be a misspelling of the missing one. Class names
-    and line numbers that Dagster adds to the message are left out.
+    An unknown field is reported before a missing field, because it may be a misspelling of the missing one. If a field
+    has alternatives, the fault of the alternative that fits best is reported. Class names, names of types and line
+    numbers that pydantic and Dagster add to the message are left out.
 
     Args:
         error: error of the validation.
         section: class that was validated.
     """
     faults = error.errors()
-    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+    same_field = [fault for fault in faults if _names_of(fault)[0] == _names_of(faults[0])[0]]
+    deepest = max(same_field, key=lambda fault: len(_names_of(fault)))
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), deepest)
     path, known = [], tuple[str, ...]()
-    for name in ".".join(map(str, first["loc"])).partition(" at <string>")[0].split("."):
+    for name in _names_of(first):
         if name == getattr(section, "__name__", None):
             continue
         path.append(name)
         fields = getattr(section, "model_fields", {})
         known = tuple(fields)
         section = _section_of(fields[name].annotation) if name in fields else None
+    if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
+        path.pop()
     hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""
-    return f"{'.'.join(path)}: {first['msg']}{hint}"
+    return f"{'.'.join(path)}: {first['msg'].removeprefix('Value error, ')}{hint}"

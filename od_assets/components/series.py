@@ -14,7 +14,7 @@ from od_assets.code_references import with_sources
 from od_assets.compatibility import owned_by
 from od_assets.components.domain import read_domain
 from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
-from od_assets.components.section import Number, Section
+from od_assets.components.section import Declared, Number, Section
 from od_assets.project import DOMAINS, Project, current_project, project_at
 from od_assets.resources.dead_runs import release_tags
 from od_assets.sensors.automation import arrival_sensor, release_schedule
@@ -185,7 +185,7 @@ class PureEpsilon(Section):
     epsilon: Number
 
 
-class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
+class Series(Declared):
     """A release series of any kind, with one release per period."""
 
     name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")

@@ -158,10 +158,12 @@ def absence(path: Path) -> str | None:
     """Return the reason why a file cannot be opened, as text for a message, or None if it can be opened."""
     try:
         if path.is_dir():
-            return f"{path.name} is a folder, not a file"
+            return f"{path.name or path} is a folder, not a file"
         if not path.is_file():
             return f"there is no file {path.name}"
         path.open("rb").close()
     except PermissionError:
         return f"{path.name} cannot be read: the user of this process lacks permission"
+    except OSError as error:  # such as a name that is too long
+        return f"{path.name[:40]} cannot be read: {error.strerror}"
     return None

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import io
 import traceback
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -63,19 +65,16 @@ class Bad:
     detail: str | None = None
 
 
-def settings(folder: Path, in_domain: dict[str, Any] | None = None, **changed: Any) -> Any:
+def settings(folder: Path) -> Any:
     """A declaration, as text in a file beside its privacy domain's, in the terms of the library."""
     defs = make_dg_project(folder)
-    domain = yaml.dump(DOMAIN | (in_domain or {}), allow_unicode=True)
-    (defs / "domains" / "trips.yaml").write_text(domain, encoding="utf-8")
+    (defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN), encoding="utf-8")
     path = defs / "trips" / "defs.yaml"
     path.parent.mkdir()
-    path.write_text(yaml.dump({"attributes": DECLARED | changed}, allow_unicode=True), encoding="utf-8")
+    path.write_text(yaml.dump({"attributes": DECLARED}), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OD_PROJECT", str(folder))
-        declared = read_declaration(path, OdRelease)
-        declared.partitions()
-        return declared.settings()
+        return read_declaration(path, OdRelease).settings()
 
 
 def zone_file(name: str, content: str | bytes | pd.DataFrame | None) -> Callable[[Path], object]:
@@ -127,6 +126,26 @@ def records(
     return Bad(f"records: {what}", read, code, names, detail)
 
 
+def files(make: Callable[[Path], object], name: str = "trips.csv") -> Callable[[Path], object]:
+    """Read records from what a function makes at a path."""
+
+    def read(folder: Path) -> object:
+        make(folder / name)
+        target = folder / "records.parquet"
+        load_records(folder / name, RecordColumns(), "2001-06", target)
+        return trip_counts_of(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
+
+    return read
+
+
+def workbook() -> bytes:
+    """The first file of an Excel workbook."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as book:
+        book.writestr("xl/workbook.xml", CANARY)
+    return content.getvalue()
+
+
 def flows(what: str, frame: dict[str, Any], code: str, *names: str, detail: str | None = None) -> Bad:
     """A fault in a table of confidential flows."""
     table = pd.DataFrame({"origin": ["01", "02"], "destination": ["03", "01"]} | frame)
@@ -145,20 +164,6 @@ def option(what: str, code: str, *names: str, **options: Any) -> Bad:
 
 def call(what: str, make: Callable[[], object], code: str, *names: str, detail: str | None = None) -> Bad:
     return Bad(what, lambda _: make(), code, names, detail)
-
-
-def declared(what: str, code: str, *names: str, **changed: Any) -> Bad:
-    """A fault in a declaration in YAML."""
-    return Bad(f"declaration: {what}", lambda folder: settings(folder, **changed), code, names)
-
-
-def declaration_file(what: str, content: bytes | None) -> Bad:
-    def read(folder: Path) -> object:
-        if content is not None:
-            (folder / "defs.yaml").write_bytes(content)
-        return read_declaration(folder / "defs.yaml", OdRelease)
-
-    return Bad(f"declaration: {what}", read, "OD-CONFIG", ("defs.yaml",))
 
 
 def with_rows(*rows: str, header: str = "origin,destination") -> str:
@@ -180,7 +185,13 @@ BAD = [
     # Missing file or column.
     Bad("zone list: missing file", zone_file("zones.csv", None), "OD-FILE-MISSING", ("zones.csv",)),
     records("missing file", None, "OD-FILE-MISSING", "trips.csv"),
-    declaration_file("missing file", None),
+    Bad("records: folder", files(Path.mkdir), "OD-FILE-MISSING", ("trips.csv", "is a folder")),
+    Bad(
+        "records: dangling link",
+        files(lambda path: path.symlink_to("gone.csv")),
+        "OD-FILE-MISSING",
+        ("there is no file trips.csv",),
+    ),
     zones("missing column", "region,zon\na,01\n", "COLUMN", "'zone' (did you mean 'zon'?)"),
     zones("column in another case", "Region,zone\na,01\n", "COLUMN", "'region'", "did you mean 'Region'?"),
     zones("padded column", "region, zone\na,01\n", "COLUMN", "'zone'", "did you mean ' zone'?"),
@@ -196,6 +207,7 @@ BAD = [
     records("missing column", f"origin,to\n{CANARY},03\n", "OD-TRIPS-COLUMN", "trips.csv", "'destination'"),
     records("no header", f"{CANARY},03\n", "OD-TRIPS-COLUMN", "trips.csv", "'origin'"),
     records("empty file", "", "OD-FILE-UNREADABLE", "trips.csv"),
+    records("no dates", with_rows(header="origin,destination,day"), "OD-TRIPS-FAULTS", "period", columns=DATED),
     records("no date column", with_rows(), "OD-TRIPS-COLUMN", "trips.csv", "'day'", columns=DATED),
     records("no count column", with_rows(), "OD-TRIPS-COLUMN", "'n'", columns=RecordColumns(trips="n")),
     call(
@@ -289,25 +301,6 @@ BAD = [
         "OD-FILE-DELIMITER",
         ("zones.csv", "semicolons"),
         detail="'region;zone'",
-    ),
-    *(
-        declared(f"zone list: {what}", code, *names, **{side: {"file": "zones.csv", "levels": LEVELS, **stated}})
-        for side in ("geography", "destination_geography")
-        for what, code, names, stated in (
-            (f"{side}: misspelt", "OD-CONFIG", (side, "did you mean 'prefixes'?"), {"prefix": {"region": 1}}),
-            (f"{side}: true for a length", "OD-CONFIG", (side, "prefixes"), {"prefixes": {"region": True}}),
-            (f"{side}: number for a version", "OD-CONFIG", (side, "version"), {"version": 2018}),
-            (f"{side}: misspelt parent", "OD-CONFIG", ("did you mean 'parent'?",), {"parents": {"parnet": "up"}}),
-            (f"{side}: prefix of zones", "OD-GEOGRAPHY-LEVELS", ("'zone' has a prefix",), {"prefixes": {"zone": 2}}),
-            (f"{side}: one column joined", "OD-GEOGRAPHY-LEVELS", ("'region'",), {"joined": {"region": ["a"]}}),
-            (
-                f"{side}: two zones for unknown places",
-                "OD-GEOGRAPHY-LEVELS",
-                ("not both",),
-                {"unknown": "01", "unknown_area": "?"},
-            ),
-            (f"{side}: a version that could run", "OD-GEOGRAPHY-FORMULA", ("'version'",), {"version": "=1"}),
-        )
     ),
     # Counts.
     *(
@@ -429,50 +422,6 @@ BAD = [
     ),
     call("padded level", lambda: Geography.from_frame(ZONES, ["region", "zone "]), "OD-GEOGRAPHY-LEVELS", "'zone '"),
     call("unknown release", lambda: declaration("us_flight"), "OD-RELEASE-UNKNOWN", "did you mean 'us_flights'?"),
-    declared(
-        "unknown field", "OD-CONFIG", "trips/defs.yaml", "mechansm", "did you mean 'mechanism'?", mechansm="inftda"
-    ),
-    declared(
-        "unknown field of a section",
-        "OD-CONFIG",
-        "trips/defs.yaml: trips.columns.dat",
-        "did you mean 'date'?",
-        trips={"files": "x/{period}.csv", "columns": {"dat": "day"}},
-    ),
-    declared(
-        "field in another case",
-        "OD-CONFIG",
-        "privacy.Epsilon",
-        "did you mean 'epsilon'?",
-        privacy={"Epsilon": 1, "delta": "1e-8"},
-    ),
-    declared("blank field", "OD-CONFIG", "trips/defs.yaml", "geography", geography=None),
-    declared("blank name", "OD-RELEASE-KEY", "''", name=""),
-    declared("padded name", "OD-RELEASE-KEY", "'trips '", name="trips "),
-    declared("name in another case", "OD-RELEASE-KEY", "'Trips'", name="Trips"),
-    declared("true for a number", "OD-CONFIG", "privacy.epsilon", privacy={"epsilon": True, "delta": "1e-8"}),
-    declared(
-        "padded relation",
-        "OD-UNIT-UNKNOWN",
-        "did you mean 'bounded'?",
-        in_domain={"neighbours": " bounded"},
-    ),
-    declared("unknown domain", "OD-CONFIG", "'trip'", "did you mean 'trips'?", domain="trip"),
-    declared(
-        "unknown field of a domain",
-        "OD-CONFIG",
-        "trips.yaml: neighbors",
-        "did you mean 'neighbours'?",
-        in_domain={"neighbors": "bounded"},
-    ),
-    declared("domain of another name", "OD-CONFIG", "trips.yaml: name", in_domain={"name": "flights"}),
-    declared("cap of no kind", "OD-DOMAIN-CAP", "cap", in_domain={"cap": {"reason": "a test"}}),
-    declared("user unit without column", "OD-UNIT-OPTIONS", "'user'", in_domain={"unit": "user"}, max_trips=4),
-    declared("m below 1", "OD-UNIT-MAX-TRIPS", "max_trips", in_domain={"unit": "user", "column": "id"}, max_trips=0),
-    declared("unknown option", "OD-MECHANISM-OPTIONS", "did you mean 'order'?", mechanism_options={"ordr": "x"}),
-    declared("leaves alone", "OD-MECHANISM-UNPUBLISHED", "vanilla_gauss", "release_flows", mechanism="vanilla_gauss"),
-    declared("threshold", "OD-MECHANISM-UNPUBLISHED", mechanism="stability_histogram"),
-    declared("huge number", "OD-BUDGET-NUMBER", "epsilon", privacy={"epsilon": "9" * 100_000, "delta": "1e-8"}),
     # Not UTF-8.
     Bad(
         "zone list: Latin-1",
@@ -488,31 +437,24 @@ BAD = [
     ),
     records("Latin-1", f"{with_rows()}{CANARY},É\n".encode("latin-1"), "OD-FILE-UNREADABLE", "trips.csv", "UTF-8"),
     records("UTF-16", with_rows(f"{CANARY},03").encode("utf-16"), "OD-FILE-UNREADABLE", "trips.csv", "UTF-8"),
-    declaration_file("Latin-1", "attributes: {name: é}".encode("latin-1")),
-    declaration_file("no YAML", b"attributes:\n\tname: x\n"),
-    declaration_file("empty", b""),
     # Another kind of file than its name or its declaration says.
     records("semicolons", f"origin;destination\n{CANARY};03\n", "OD-TRIPS-COLUMN", "trips.csv", 'delimiter: ";"'),
     records("Parquet by another name", b"PAR1" + CANARY.encode(), "OD-FILE-UNREADABLE", "trips.csv", ".parquet"),
+    records("workbook", workbook(), "OD-FILE-UNREADABLE", "trips.csv", "is an Excel workbook", "save its sheet as CSV"),
+    Bad("zone list: workbook", zone_file("zones.csv", workbook()), "OD-FILE-UNREADABLE", ("zones.csv", "as CSV UTF-8")),
+    Bad(
+        "records: damaged gzip",
+        files(lambda path: path.write_bytes(gzip.compress(with_rows().encode())[:-9]), "trips.csv.gz"),
+        "OD-FILE-UNREADABLE",
+        ("trips.csv.gz", "truncated or damaged", "download the file again"),
+    ),
+    Bad(
+        "records: damaged Parquet",
+        files(lambda path: path.write_bytes(b"PAR1" + CANARY.encode() + b"PAR1"), "trips.parquet"),
+        "OD-FILE-UNREADABLE",
+        ("trips.parquet", "cannot be read as Parquet"),
+    ),
     records("gzip by another name", gzip.compress(CANARY.encode()), "OD-FILE-UNREADABLE", "trips.csv", ".gz"),
-    declared(
-        "unknown reader",
-        "OD-READER-UNKNOWN",
-        "did you mean 'tlc'?",
-        trips={"files": "{period}.parquet", "reader": "tcl"},
-    ),
-    declared(
-        "option of another reader",
-        "OD-READER-OPTIONS",
-        "'tlc' does not take the option delimiter",
-        trips={"files": "{period}.parquet", "reader": "tlc", "delimiter": ";"},
-    ),
-    declared(
-        "numbers for categories",
-        "OD-CONFIG",
-        "trips/defs.yaml: trips.categories.a.0",
-        trips={"files": "{period}.csv", "categories": {"a": [1]}},
-    ),
     # A huge field, and rows that are none.
     zones("huge code", f"region,zone\na,01\nb,{HUGE}\n", "LONG-CODE", "'zone'", detail="3000000 characters"),
     records("huge field", with_rows(f"{CANARY}{HUGE},03"), "OD-FILE-UNREADABLE", "trips.csv", detail="Line: 5"),

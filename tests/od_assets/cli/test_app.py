@@ -252,7 +252,7 @@ def test_every_mistake_in_a_declaration_is_named(
 
 def test_yaml_that_cannot_be_read_is_said_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "defs.yaml").write_text("type: x\nattributes:\n  name: trips\n   domain: trips\n", encoding="utf-8")
-    with pytest.raises(OdError, match=r"OD-CONFIG: \S+/defs.yaml is not valid YAML \(line 4\) "):
+    with pytest.raises(OdError, match=r"OD-CONFIG: \S+/defs.yaml is not valid YAML \(line 4\): "):
         read_declaration(tmp_path / "defs.yaml", OdRelease)
 
 

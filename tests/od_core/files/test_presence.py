@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,20 +10,7 @@ import pytest
 from od_core.errors import OdError
 from od_core.files.durable import absence
 from od_core.records.zone_lists import read_zones
-
-_NOBODY = 65534
-
-
-@contextmanager
-def without_rights_of_root() -> Iterator[None]:
-    """Root may read everything; another user may not."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(_NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
+from tests.privileges import without_rights_of_root
 
 
 def test_what_is_no_file_is_said() -> None:

@@ -1,0 +1,166 @@
+"""Collect the answers to the questions of ``od-release init``, from its options or at the terminal.
+
+An answer that does not fit the files is refused; at the terminal, it is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from od_assets.cli.init_questions import QUESTIONS, Answers, Fields, Question, as_list
+from od_assets.cli.init_records import (
+    ROLES,
+    absent_column,
+    absent_records,
+    found_records,
+    newest_file,
+    unclear_rows,
+    unreadable_records,
+)
+from od_assets.project import current_project
+from od_core.errors import OdError
+from od_core.files.durable import absence
+from od_core.records.zone_lists import read_zones
+
+_NAMED_COLUMNS = (*ROLES, "column")
+
+
+def answered(
+    given: Mapping[str, str | None],
+    ask: Callable[[Question], str] | None,
+    tell: Callable[[str], None],
+    settings: Fields | None = None,
+) -> dict[str, str]:
+    """Return an answer to every question that applies, by flag, and show the columns of the files.
+
+    An answer that does not fit the files is shown with its fault, and asked again. A path of records at which there is
+    no file yet is accepted if it is given twice.
+
+    Args:
+        given: answers by flag; None for a flag without an answer.
+        ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
+        tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
+        settings: additional fields of the release's declaration, by path of the field.
+
+    Raises:
+        OdError: an answer is missing or does not fit the files, and there is no terminal; the records cannot be read,
+            and no other reader was asked for; or it is unclear whether a row is one trip, and no answer confirms it.
+    """
+    answers: dict[str, str] = {}
+    told: set[str] = set()
+    for question in QUESTIONS:
+        answer = given.get(question.flag)
+        if question.of_users and not answers["unit"].startswith("user"):
+            if answer:
+                raise _not_of_users(question)
+            continue
+        if question.flag == "one_row_a_trip" and answer in (None, "", "false"):
+            answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
+            continue
+        while True:
+            refused = answers.get(question.flag)
+            if answer is None:
+                answer = ask(question) if ask is not None else question.default
+            answers[question.flag] = "" if answer is None else answer
+            fault = _fault_of(question, answers, settings or {})
+            if fault is None or _is_confirmed(question, answer, refused):
+                break
+            if ask is None or not _may_ask_again(question, answers):
+                raise fault
+            tell(f"{fault.message}: {fault.next_step}.")
+            answer = None
+        look = _TOLD.get(question.flag)
+        is_told_later = ask is None and question.flag in ("reader", "zones")
+        lines = [] if look is None or is_told_later else look(answers, settings or {})
+        for line in lines:
+            if line not in told:
+                tell(line)
+        told.update(lines)
+    return answers
+
+
+def _fault_of(question: Question, answers: Answers, settings: Fields) -> OdError | None:
+    """Return an error if the answer to a question is missing or does not fit the files, or None."""
+    answer = answers[question.flag]
+    if question.default is None and not answer.strip():
+        flag = f"--{question.flag.replace('_', '-')}"
+        return OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
+    if question.flag == "records":
+        return absent_records(answer)
+    if question.flag == "reader":
+        return unreadable_records(answers, settings)
+    if question.flag in _NAMED_COLUMNS:
+        return absent_column(question.flag, answers, settings)
+    if question.flag == "zones" and (fault := absence(current_project().root / answer)) is not None:
+        return OdError(
+            "OD-FILE-MISSING", fault, next_step="give --zones and the path of a public list of zones that can be read"
+        )
+    return None
+
+
+def _not_of_users(question: Question) -> OdError:
+    flag = f"--{question.flag.replace('_', '-')}"
+    return OdError(
+        "OD-INIT-FLAG",
+        f"{flag} is given, but --unit does not protect users",
+        next_step=f"leave out {flag}, or give --unit user_period or --unit user",
+    )
+
+
+def _is_confirmed(question: Question, answer: str | None, refused: str | None) -> bool:
+    """Return whether the user gives a path of records again that was refused because there is no file yet."""
+    return question.flag == "records" and answer == refused and newest_file(answer or "") is None
+
+
+def _may_ask_again(question: Question, answers: Answers) -> bool:
+    """Return whether another answer to a question can help. Without a reader's name, the file itself is at fault."""
+    return question.flag != "reader" or bool(answers["reader"])
+
+
+def _said_of_rows(
+    question: Question,
+    answers: Answers,
+    ask: Callable[[Question], str] | None,
+    tell: Callable[[str], None],
+    settings: Fields,
+) -> str:
+    """Return the answer to whether each row is one trip. Ask the user only if the records suggest otherwise.
+
+    Raises:
+        OdError: the records suggest otherwise, and the user does not confirm that each row is one trip.
+    """
+    unclear = unclear_rows(answers, settings)
+    if unclear is None:
+        return ""
+    if ask is not None:
+        tell(f"{unclear.message}.")
+        if ask(question).strip().lower() == "true":
+            return "true"
+    raise unclear
+
+
+def _found_zones(answers: Answers, _settings: Fields) -> list[str]:
+    """Return lines to show, with the columns of the list of zones.
+
+    If the user gives a wrong path, the first line of the file may be a record. So the columns are shown only if one of
+    them is a named level.
+    """
+    path = current_project().root / answers["zones"]
+    try:
+        columns = [str(name) for name in read_zones(path).columns]
+    except OdError as error:
+        return [f"{error.message}."]
+    levels = as_list(answers.get("levels", ""))
+    if not any(level in columns for level in levels):
+        return [f"{path.name} has {len(columns)} columns; their names are shown once one of them is named as a level."]
+    return [f"{path.name} has the columns {', '.join(columns)}."]
+
+
+_TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
+    "reader": found_records,
+    "trips": found_records,
+    "column": found_records,
+    "zones": _found_zones,
+    "levels": _found_zones,
+}
+"""Functions that return the lines to show after a question, by flag of the question."""

@@ -1,0 +1,50 @@
+"""Read the YAML files of declarations and privacy domains, and refuse a field that is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from od_core.errors import OdError
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader that refuses a mapping in which a name is written twice. YAML would keep the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return the mapping of a node."""
+        names = [name.value for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
+        for (name, _), text in zip(node.value, names, strict=False):
+            if names.count(text) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{text!r} is written twice", name.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def yaml_documents(path: Path, where: str) -> list[Any]:
+    """Return the YAML documents of a file.
+
+    Args:
+        path: the file.
+        where: name of the file in messages.
+
+    Raises:
+        OdError: the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
+    """
+    try:
+        return list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader))  # a safe loader
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
+        raise _fault(f"{where} is not valid YAML{line}: {error.problem}") from None
+    except OSError as error:
+        raise _fault(f"{where} cannot be opened: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _fault(f"{where} is not UTF-8 text") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _fault(f"{where} is not valid YAML: {str(error) or 'it is nested too deeply'}") from None
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the file")

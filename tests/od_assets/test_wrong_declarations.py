@@ -1,0 +1,271 @@
+"""Every wrong declaration is refused in one line: its folder, its line or field, the cause and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from od_assets.components import OdGroupSizes, OdRelease, OdStops
+from od_assets.components.declarations import declaration, refuse_unloadable
+from od_assets.components.section import Declared
+from od_assets.runs.run_period import planned_period
+from od_core.errors import OdError
+from tests.od_assets.conftest import Project, projects_in
+
+DEFS = """\
+type: od_assets.components.OdRelease
+attributes:
+  name: trips
+  owners: ["team:statistics"]
+  trips:
+    files: "{period}.csv"
+    columns: {date: date}
+  geography: {file: zones.csv, levels: [region, zone]}
+  periods: {first: 2001-01, last: 2001-02}
+  domain: trips
+  privacy: {epsilon: "1", delta: "1e-8"}
+"""
+
+DOMAIN = """\
+name: trips
+unit: trip
+cap: {rho: "0.1", reason: "a test"}
+"""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A text of a file that is replaced by another, the code, and what the line names: the place and the cause."""
+
+    old: str
+    new: str | bytes
+    place: str
+    cause: str
+    code: str = "OD-CONFIG"
+    file: str = "trips/defs.yaml"
+
+    def __str__(self) -> str:
+        return f"{self.cause} {self.new!r}"[:60]
+
+
+def defs(old: str, new: str | bytes, place: str, cause: str, code: str = "OD-CONFIG") -> Wrong:
+    """A fault of the release's declaration; its place is named after the folder."""
+    return Wrong(old, new, f"trips/defs.yaml{place}", cause, code)
+
+
+def domain(old: str, new: str | bytes, place: str, cause: str, code: str = "OD-CONFIG") -> Wrong:
+    return Wrong(old, new, f"trips.yaml{place}", cause, code, "domains/trips.yaml")
+
+
+LINE = " is not valid YAML (line {})"
+
+WHOLE = "\0"
+"""The whole text of a file."""
+
+TYPE = "type: od_assets.components.OdRelease\n"
+NAME, TRIPS = "  name: trips\n", '    files: "{period}.csv"\n'
+PERIODS = "  periods: {first: 2001-01, last: 2001-02}\n"
+PRIVACY = '  privacy: {epsilon: "1", delta: "1e-8"}\n'
+ZONES = "  geography: {file: zones.csv, levels: [region, zone]}\n"
+CAP = 'cap: {rho: "0.1", reason: "a test"}\n'
+
+GROUP_SIZES = DEFS.replace("OdRelease", "OdGroupSizes").replace(PRIVACY, "  privacy: {epsilon: 1}\n")
+
+WRONG = [
+    # The text.
+    defs(WHOLE, "", "", "is not a YAML file with a component's attributes"),
+    defs(WHOLE, "attributes: {name: é}".encode("latin-1"), "", "is not UTF-8 text"),
+    defs(NAME, "\tname: trips\n", LINE.format(3), "cannot start any token"),
+    defs(NAME, f"{NAME}{NAME}", LINE.format(3), "'name' is written twice"),
+    defs(
+        PRIVACY,
+        '  privacy: {epsilon: "1", delta: "1e-8", epsilon: 2}\n',
+        LINE.format(11),
+        "'epsilon' is written twice",
+    ),
+    defs(PRIVACY, "  privacy: {epsilon: 1\n", "", "is not valid YAML"),
+    defs(NAME, '  name: "trips\n', "", "is not valid YAML"),
+    defs(NAME, "  name: *none\n", LINE.format(3), "undefined alias"),
+    defs(
+        NAME,
+        "  name: !!python/object:os.system x\n",
+        LINE.format(3),
+        "could not determine a constructor",
+    ),
+    defs("attributes:\n", "attributes: 3\nothers:\n", "", "with a component's attributes"),
+    defs("attributes:\n", "attribute:\n", "", "with a component's attributes"),
+    defs(NAME, f"{NAME}---\n", "", "with a component's attributes"),
+    defs(TYPE, "type: od_assets.components.OdReleas\n", ": type", "did you mean 'OdRelease'?"),
+    defs(TYPE, "type: [od_assets]\n", ": type", "must name a component"),
+    # Missing and unknown fields, also of sections that are alternatives.
+    defs(NAME, "", ": name", "Field required"),
+    defs(PERIODS, "", ": periods", "Field required"),
+    defs(PERIODS, "  periods: {last: 2001-02}\n", ": periods.first", "Field required"),
+    defs(PRIVACY, "  privacy: {epsilon: 1}\n", ": privacy.delta", "Field required"),
+    defs(TRIPS, "", ": trips.files", "Field required"),
+    defs(ZONES, "  geography: {file: zones.csv}\n", ": geography.levels", "Field required"),
+    defs(PRIVACY, f"{PRIVACY}  bands: {{part_trips: 3}}\n", ": bands.cuts", "Field required"),
+    defs(PRIVACY, f"{PRIVACY}  freshness: {{deadline: 0 0 * * *}}\n", ": freshness.within_days", "Field required"),
+    defs(PRIVACY, f"{PRIVACY}  mechansm: inftda\n", ": mechansm", "did you mean 'mechanism'?"),
+    defs(
+        PRIVACY, f"{PRIVACY}  destination_geography: {{levels: [zone]}}\n", ": destination_geography.file", "required"
+    ),
+    defs("{date: date}", "{dat: date}", ": trips.columns.dat", "did you mean 'date'?"),
+    defs(ZONES, ZONES.replace("levels", "level"), ": geography.level", "did you mean 'levels'?"),
+    defs(ZONES, ZONES.replace("}", ", parents: {parnet: x}}"), ": geography.parents.parnet", "did you mean 'parent'?"),
+    # Wrong types.
+    defs(PERIODS, "  periods: 2001\n", ": periods", "Input should be"),
+    defs(PRIVACY, "  privacy: {epsilon: [1], delta: 1}\n", ": privacy.epsilon:", "Input should be"),
+    defs(PRIVACY, "  privacy: {epsilon: true, delta: 1}\n", ": privacy.epsilon", "true and false"),
+    defs(WHOLE, GROUP_SIZES + "  top_code: {share: 1}\n", ": top_code.most", "Field required"),
+    defs(WHOLE, GROUP_SIZES + "  top_code: {mst: 1}\n", ": top_code.mst", "did you mean 'most'?"),
+    defs(WHOLE, GROUP_SIZES + "  top_code: [1]\n", ": top_code:", "Input should be"),
+    defs(NAME, "  name: [trips]\n", ": name", "valid string"),
+    defs(ZONES, "  geography: {file: zones.csv, levels: zone}\n", ": geography.levels", "Input should be"),
+    defs(PRIVACY, f"{PRIVACY}  revision: one\n", ": revision", "valid integer"),
+    defs(PRIVACY, f"{PRIVACY}  intervals: maybe\n", ": intervals", "valid boolean"),
+    defs("{date: date}", "{date: 3}", ": trips.columns.date", "valid string"),
+    defs(TRIPS, '    files: "{{ env.NOT_SET }}"\n', ": trips.files", "variable NOT_SET is not set"),
+    defs(PRIVACY, "  privacy: {Epsilon: 1, delta: 1e-8}\n", ": privacy.Epsilon", "did you mean 'epsilon'?"),
+    defs(ZONES, "  geography:\n", ": geography", "Input should be"),
+    defs(TRIPS, f"{TRIPS}    categories: {{a: [1]}}\n", ": trips.categories.a.0", "valid string"),
+    *(
+        defs(ZONES, f"  {side}: {{file: zones.csv, levels: [region, zone], {stated}}}\n{also}", place, cause, code)
+        for side, also in (("geography", ""), ("destination_geography", ZONES))
+        for stated, place, cause, code in (
+            ("prefix: {region: 1}", f": {side}.prefix", "did you mean 'prefixes'?", "OD-CONFIG"),
+            ("prefixes: {region: true}", f": {side}.prefixes", "true and false are not valid", "OD-CONFIG"),
+            ("version: 2018", f": {side}.version", "valid string", "OD-CONFIG"),
+            ("prefixes: {zone: 2}", "", "'zone' has a prefix", "OD-GEOGRAPHY-LEVELS"),
+            ("joined: {region: [a]}", "", "'region'", "OD-GEOGRAPHY-LEVELS"),
+            ('unknown: "01", unknown_area: "?"', "", "not both", "OD-GEOGRAPHY-LEVELS"),
+            ("version: =1", "", "'version'", "OD-GEOGRAPHY-FORMULA"),
+        )
+    ),
+    # Names of what does not exist.
+    defs(NAME, "  name: flights\n", ": name", "differs from the name of its folder"),
+    defs("  domain: trips\n", "  domain: trip\n", "", "no privacy domain 'trip' (did you mean 'trips'?)"),
+    defs(PRIVACY, f"{PRIVACY}  mechanism: inftd\n", "", "did you mean 'inftda'?", "OD-MECHANISM-UNKNOWN"),
+    defs(PRIVACY, f"{PRIVACY}  mechanism: vanilla_gauss\n", "", "only the leaves", "OD-MECHANISM-UNPUBLISHED"),
+    defs(PRIVACY, f"{PRIVACY}  mechanism_options: {{ordr: x}}\n", "", "did you mean 'order'?", "OD-MECHANISM-OPTIONS"),
+    defs(PRIVACY, f"{PRIVACY}  noise: loud\n", "", "no noise backend 'loud'", "OD-NOISE-UNKNOWN"),
+    defs(PRIVACY, f"{PRIVACY}  engine: sparc\n", "", "did you mean 'spark'?", "OD-ENGINE"),
+    defs(TRIPS, f"{TRIPS}    reader: tcl\n", "", "did you mean 'tlc'?", "OD-READER-UNKNOWN"),
+    defs(TRIPS, f"{TRIPS}    encoding: ebcdic\n", "", "no encoding 'ebcdic'", "OD-READER-OPTIONS"),
+    defs(TRIPS, f"{TRIPS}    fault_threshold: 2\n", "", "from 0 to 1", "OD-FAULT-THRESHOLD"),
+    defs(
+        TRIPS, f'{TRIPS}    reader: tlc\n    delimiter: ";"\n', "", "not take the option delimiter", "OD-READER-OPTIONS"
+    ),
+    defs(PRIVACY, f"{PRIVACY}  mechanism: stability_histogram\n", "", "only the leaves", "OD-MECHANISM-UNPUBLISHED"),
+    defs(PRIVACY, f"{PRIVACY}  max_trips: 0\n", "", "does not take a user column or max_trips", "OD-UNIT-OPTIONS"),
+    defs(TRIPS, '    files: "{year}.csv"\n', "", "needs {period}", "OD-TRIPS-FILES"),
+    # Periods and schedules.
+    defs(PERIODS, "  periods: {first: 2001-13}\n", ": periods.first", "is not a period", "OD-PERIOD-TEXT"),
+    defs(PERIODS, "  periods: {first: 2001-01, last: soon}\n", ": periods.last", "is not a period", "OD-PERIOD-TEXT"),
+    defs(PERIODS, "  periods: {first: 2001-02, last: 2001-01}\n", "", "before the first", "OD-PERIOD"),
+    defs(PERIODS, "  periods: {first: 2001-01, every: week}\n", "", "2001-01 is not a week", "OD-PERIOD"),
+    defs(PERIODS, "  periods: {first: 2001-01, every: mnth}\n", "", "did you mean 'month'?", "OD-PERIOD"),
+    defs(PRIVACY, f"{PRIVACY}  schedule: 0 6 2 *\n", "", "invalid cron schedule"),
+    defs(PRIVACY, f"{PRIVACY}  owners: [me]\n".replace("owners", "noise: opendp\n  owners"), "", "'owners' is written"),
+    defs('["team:statistics"]', "[me]", "", "Invalid owner 'me'"),
+    defs(PRIVACY, f"{PRIVACY}  arrivals: {{settled_seconds: -1}}\n", "", "at least 0", "OD-ARRIVALS"),
+    # Budgets.
+    defs(PRIVACY, "  privacy: {epsilon: 0, delta: 1e-8}\n", "", "between 1e-30 and 1e9", "OD-BUDGET-EPSILON"),
+    defs(PRIVACY, "  privacy: {epsilon: one, delta: 1e-8}\n", "", "not a finite number", "OD-BUDGET-NUMBER"),
+    defs(
+        PRIVACY,
+        f'  privacy: {{epsilon: "{"9" * 100_000}", delta: 1e-8}}\n',
+        "",
+        "not a finite number",
+        "OD-BUDGET-NUMBER",
+    ),
+    defs(PRIVACY, "  privacy: {epsilon: 1, delta: 2}\n", "", "below 1", "OD-BUDGET-DELTA"),
+    defs(PRIVACY, "  privacy: {delta: 1e-8}\n", "", "either epsilon or rho", "OD-BUDGET-KIND"),
+    Wrong(PRIVACY, "  privacy: {epsilon: 9, delta: 1e-8}\n", "release of trips", "exceeds the cap", "OD-LEDGER-CAP"),
+    # Levels.
+    Wrong("[region, zone]", "[zone, region]", "zones.csv", "the wrong way round?", "OD-GEOGRAPHY-DUPLICATE"),
+    Wrong("[region, zone]", "[regoin, zone]", "zones.csv", "did you mean 'region'?", "OD-GEOGRAPHY-COLUMN"),
+    Wrong("zones.csv", "none.csv", "none.csv", "there is no file", "OD-FILE-MISSING"),
+    # The privacy domain.
+    domain(WHOLE, "", "", "valid dictionary"),
+    domain("unit: trip\n", "\tunit: trip\n", LINE.format(2), "not valid YAML"),
+    domain("unit: trip\n", "unit: trip\nunit: user\n", LINE.format(2), "'unit' is written twice"),
+    domain(WHOLE, f"{DOMAIN}---\n{DOMAIN}", "", "more than one YAML document"),
+    domain("name: trips\n", "name: flights\n", ": name", "differs from the name of its file"),
+    domain("unit: trip\n", "neighbors: bounded\n", ": neighbors", "did you mean 'neighbours'?"),
+    domain("unit: trip\n", "unit: household\n", "", "no privacy unit 'household'", "OD-UNIT-UNKNOWN"),
+    domain("unit: trip\n", 'neighbours: " bounded"\n', "", "did you mean 'bounded'?", "OD-UNIT-UNKNOWN"),
+    domain("unit: trip\n", "unit: user\n", "", "needs the column", "OD-UNIT-OPTIONS"),
+    domain(CAP, "cap: {rho: 1}\n", ": cap.reason", "Field required"),
+    domain(CAP, "", ": cap", "Field required"),
+    domain(CAP, "cap: {reason: a test}\n", "", "cap", "OD-DOMAIN-CAP"),
+    domain(CAP, "cap: {rho: -1, reason: a test}\n", "", "1e-30 to 1e9", "OD-DOMAIN-CAP"),
+    domain("unit: trip\n", "elementary_period: week-end\n", "", "week-end", "OD-DOMAIN-PERIOD"),
+]
+
+
+@pytest.fixture(scope="module")
+def declared() -> Iterator[Project]:
+    """A project with a declaration and its privacy domain."""
+    with TemporaryDirectory() as name, projects_in(Path(name)) as make:
+        project = make()
+        (project.defs / "trips").mkdir()
+        (project.defs / "domains" / "us_flights.yaml").unlink()
+        yield project
+
+
+def write(project: Project, wrong: Wrong | None = None) -> None:
+    for file, text in (("trips/defs.yaml", DEFS), ("domains/trips.yaml", DOMAIN)):
+        content: str | bytes = text
+        if wrong is not None and file == wrong.file:
+            assert wrong.old in text or wrong.old == WHOLE
+            is_whole = isinstance(wrong.new, bytes) or wrong.old == WHOLE
+            content = wrong.new if is_whole else text.replace(wrong.old, str(wrong.new))
+        (project.defs / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def look() -> None:
+    """Read, resolve and plan the declaration and load its definitions, as all commands do."""
+    component = declaration("trips")
+    settings = component.settings()
+    settings.plan(settings.read_geography(), planned_period(component, None))
+    refuse_unloadable(component)
+
+
+def test_the_declaration_without_a_fault_is_accepted(declared: Project) -> None:
+    write(declared)
+    look()
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_wrong_declaration_is_refused_in_one_line(declared: Project, wrong: Wrong) -> None:
+    write(declared, wrong)
+    with pytest.raises(OdError) as caught:
+        look()
+    line = str(caught.value)
+    assert caught.value.code == wrong.code, line
+    assert wrong.place in caught.value.message
+    assert wrong.cause in caught.value.message
+    assert "nothing was spent; next: " in line
+    assert "\n" not in line
+    assert len(line) < 600
+
+
+@pytest.mark.parametrize("component", [OdRelease, OdGroupSizes, OdStops])
+def test_the_schema_for_dg_tells_sections_from_other_values(component: type[Declared]) -> None:
+    """What ``dg check yaml`` says of a mapping is what is wrong with the section, not that no alternative fits."""
+    schema = component.get_model_cls().model_json_schema()
+    sections = [schema, *schema["$defs"].values()]
+    fields = [field for section in sections for field in section.get("properties", {}).values()]
+    assert not [field for field in fields if any("$ref" in part for part in field.get("anyOf", ()))]
+    errors = Draft202012Validator(schema).iter_errors({"periods": {"last": "2001-02"}})
+    assert "'first' is a required property" in [e.message for e in errors if [*e.absolute_path] == ["periods"]]
+
+
+def test_every_wrong_declaration_stands_once() -> None:
+    assert len({(one.file, one.old, one.new) for one in WRONG}) == len(WRONG)
