@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from od_assets.cli.findings import Finding, found
-from od_assets.components.declarations import load_definitions, unloadable
+from od_assets.components.declarations import load_definitions, refuse_broken_declarations, unloadable
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, dagster_home, stated_home
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.warehouse import Warehouse
@@ -281,6 +281,7 @@ def code_location() -> list[Finding]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
             try:
+                refuse_broken_declarations()
                 dg.Definitions.validate_loadable(load_definitions())
             except OdError:
                 raise

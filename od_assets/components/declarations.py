@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import warnings
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,8 @@ import dagster as dg
 from pydantic import ValidationError
 
 from od_assets import components
-from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
+from od_assets.code_references import source_of
+from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops, OdWarehouse
 from od_assets.components.section import Section, first_fault, is_switch
 from od_assets.components.series import Series
 from od_assets.components.yaml_file import yaml_documents
@@ -29,6 +31,10 @@ from od_assets.series.declared_names import (
 from od_core.errors import OdError, nearest_known
 
 Declared = TypeVar("Declared", bound=Section)
+
+WAREHOUSE = "od_assets.components.OdWarehouse"
+
+_LOG = logging.getLogger(__name__)
 
 SERIES: dict[str, type[Series]] = dict(zip(RELEASES, (OdRelease, OdGroupSizes, OdStops), strict=True))
 """Components of release series, by the component type that a declaration names."""
@@ -89,14 +95,61 @@ def _documents(path: Path) -> list[Any]:
     return yaml_documents(path, f"{path.parent.name}/{path.name}")
 
 
-def _refuse_broken_declarations() -> None:
-    """Raise OdError if a declaration of the project cannot be parsed, or does not fit a component of this package."""
+def declared_at(path: Path) -> Series | OdComparison | OdWarehouse | None:
+    """Return what a file declares; None if it names a component of another package.
+
+    Raises:
+        OdError: the declaration cannot be parsed, does not fit its component, or is refused by Dagster.
+    """
+    _refuse_wrong_types(path)
+    stated, name = component_type(path), path.parent.name
+    if stated in SERIES:
+        series = declaration(name)
+        refuse_unloadable(series)
+        return series
+    if stated == COMPARISON:
+        return comparison(name)
+    return read_declaration(path, OdWarehouse) if stated == WAREHOUSE else None
+
+
+def sound_definitions() -> dg.Definitions | None:
+    """Return the definitions of all declarations of this package but the broken ones; None if none is broken.
+
+    Dagster loads all declarations or none. So that the other releases go on, a code location returns these definitions
+    if it cannot be loaded. The broken declarations are in its log, and a sensor fails with them.
+    """
+    sound, faults = [], []
     for path in declaration_files():
-        _refuse_wrong_types(path)
-        if component_type(path) in SERIES:
-            declaration(path.parent.name)
-        elif component_type(path) == COMPARISON:
-            comparison(path.parent.name)
+        try:
+            component = declared_at(path)
+        except OdError as error:
+            faults.append(error)
+            _LOG.warning("a broken declaration is left out: %s", error)
+        else:
+            if component is not None:
+                with warnings.catch_warnings(action="ignore"):  # about beta and preview parts of Dagster
+                    sound.append(component.build_defs(None))  # type: ignore[arg-type]  # as in refuse_unloadable
+    return dg.Definitions.merge(*sound, dg.Definitions(sensors=[_faults_sensor(faults)])) if faults else None
+
+
+def _faults_sensor(faults: list[OdError]) -> dg.SensorDefinition:
+    @dg.sensor(
+        name="broken_declarations",
+        description="Fails while declarations of the project are broken. Their releases are missing.",
+        minimum_interval_seconds=600,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        metadata=source_of(__file__),
+    )
+    def broken_declarations(_context: dg.SensorEvaluationContext) -> None:
+        raise faults[0] if len(faults) == 1 else _fault(" ".join(fault.message for fault in faults))
+
+    return broken_declarations
+
+
+def refuse_broken_declarations() -> None:
+    """Raise OdError with the first broken declaration of the project, if there is one."""
+    for path in declaration_files():
+        declared_at(path)
 
 
 def _refuse_wrong_types(path: Path) -> None:
@@ -135,19 +188,21 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
 def load_definitions() -> dg.Definitions:
     """Return all definitions of the current project, as its code location has them.
 
+    If a broken declaration keeps the code location from loading, return :func:`sound_definitions`.
+
     Raises:
-        OdError: They cannot be loaded.
+        OdError: The code location cannot be loaded for another reason.
     """
     project = current_project()
     try:
         found = getattr(importlib.import_module(project.module), "defs", None)
         definitions = found() if callable(found) else found
-    except OdError:
-        _refuse_broken_declarations()  # which name the folder
-        raise
-    except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
-        _refuse_broken_declarations()
-        raise unloadable(f"{type(error).__name__}: {error}") from None
+    except Exception as error:  # any exception of the project's code or YAML; no record is involved
+        definitions = sound_definitions()
+        if definitions is None and isinstance(error, OdError):
+            raise
+        if definitions is None:
+            raise unloadable(f"{type(error).__name__}: {error}") from None
     if not isinstance(definitions, dg.Definitions):
         raise unloadable(f"{project.module} has no definitions named defs")
     warehouse = (definitions.resources or {}).get("od_warehouse")

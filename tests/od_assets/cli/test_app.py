@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pandas as pd
 import pytest
 import yaml
@@ -21,7 +22,12 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.printing import print_frame
 from od_assets.components import OdRelease
-from od_assets.components.declarations import declaration, load_definitions, read_declaration
+from od_assets.components.declarations import (
+    declaration,
+    load_definitions,
+    read_declaration,
+    refuse_broken_declarations,
+)
 from od_assets.project import CHECKOUT, current_project
 from od_assets.runs.run_period import chosen_periods
 from od_core.errors import OdError
@@ -108,10 +114,11 @@ def defs():
 def test_a_broken_declaration_is_named_and_the_others_can_be_planned_and_listed(
     project: Project, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dagster loads all declarations or none, so a run is refused; the message says which one is broken, and where."""
+    """Dagster loads all declarations or none: the others are built without it, and a sensor fails with the fault."""
     project.component()  # writes the domain
     declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    for name, written in {"trips": declared, "broken": text}.items():
+    warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
+    for name, written in {"trips": declared, "broken": text, "warehouse": warehouse}.items():
         (project.defs / name).mkdir()
         (project.defs / name / "defs.yaml").write_text(written, encoding="utf-8")
     module = f"definitions_{list(BROKEN).index(text)}"
@@ -120,7 +127,12 @@ def test_a_broken_declaration_is_named_and_the_others_can_be_planned_and_listed(
     (project.root / f"{module}.py").write_text(LOADED, encoding="utf-8")
     monkeypatch.syspath_prepend(project.root)
     with pytest.raises(OdError, match=f"^OD-CONFIG: .*{re.escape(BROKEN[text])}"):
-        load_definitions()
+        refuse_broken_declarations()
+    loaded = load_definitions()
+    assert loaded.resolve_job_def("trips_release")
+    [broken] = [sensor for sensor in loaded.sensors or [] if sensor.name == "broken_declarations"]
+    with pytest.raises(OdError, match=re.escape(BROKEN[text])), dg.build_sensor_context() as context:
+        broken.evaluate_tick(context)
     assert CliRunner().invoke(app, ["plan", "trips"]).exit_code == 0
     listed = CliRunner().invoke(app, ["status", "--json"])
     assert [row["release"] for row in json.loads(listed.stdout)][:1] == ["trips/2001-01/r1"]
