@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -31,6 +32,12 @@ class PlainConsole(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a string as unstyled text. The library rich also calls this method in tables and titles."""
         return super().render_str(printable(text), **options)
+
+
+console = PlainConsole(width=None if sys.stdout.isatty() else 120)
+
+WRONG = "bold red"
+"""Style of faults on the terminal."""
 
 
 def keep_detail_of(error: OdError) -> None:

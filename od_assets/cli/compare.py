@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.options import Json
-from od_assets.cli.printing import console, print_frame
+from od_assets.terminal import console
 
 
 def compare(
@@ -25,7 +25,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
-    from od_assets.cli.release_changes import compared  # importing the library takes a second
+    from od_assets.cli.printing import print_frame
+    from od_assets.cli.release_changes import compared
 
     found = compared(before, after, origin_level or level, destination_level or level)
     if as_json:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from od_assets.cli.printing import console
 from od_assets.project import prepare_dagster_home
-from od_assets.terminal import printable
+from od_assets.terminal import console, printable
 
 
 def compare_mechanisms(
@@ -37,7 +36,7 @@ def compare_mechanisms(
     to: Annotated[Path | None, typer.Option(help="Folder to which tables and figures are copied.")] = None,
 ) -> None:
     """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
-    from od_assets.runs.run_comparison import declared_or_given, run_comparison  # importing Dagster takes half a second
+    from od_assets.runs.run_comparison import declared_or_given, run_comparison
 
     component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}

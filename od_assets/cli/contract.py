@@ -20,7 +20,7 @@ def contract(
     import yaml
 
     from od_assets.cli.release_changes import bundle_named
-    from od_core.published.contract import data_contract  # importing the library takes a second
+    from od_core.published.contract import data_contract
 
     found = data_contract(bundle_named(release))
     if as_json:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.options import Json
-from od_assets.cli.printing import print_findings
 
 
 def doctor(
@@ -17,7 +16,8 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check the installation, the declarations and an input, and print all faults. Changes and spends nothing."""
-    from od_assets.cli.diagnosis import diagnosis  # importing Dagster takes half a second
+    from od_assets.cli.diagnosis import diagnosis
+    from od_assets.cli.printing import print_findings
 
     findings = diagnosis(name, period)
     if as_json:

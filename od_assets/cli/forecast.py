@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.options import Json, Period, Release
-from od_assets.cli.printing import console, print_frame
+from od_assets.terminal import console
 
 
 def forecast(
@@ -23,7 +23,8 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.release_forecast import forecast_of  # Dagster takes half a second to import
+    from od_assets.cli.printing import print_frame
+    from od_assets.cli.release_forecast import forecast_of
     from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import planned_period
 

@@ -9,7 +9,7 @@ import typer
 
 from od_assets.cli.init_questions import Question, asks, further_fields
 from od_assets.cli.plan import plan
-from od_assets.cli.printing import console
+from od_assets.terminal import console
 
 
 def init(
@@ -46,7 +46,7 @@ def init(
     ] = None,
 ) -> None:
     """Declare a new release: ask for the missing options, write its two files, and print its plan. Releases nothing."""
-    from od_assets.cli.init_answers import answered  # importing Dagster takes half a second
+    from od_assets.cli.init_answers import answered
     from od_assets.cli.new_declaration import initialize, places_of
 
     given = {

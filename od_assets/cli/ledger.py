@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 import typer
 
 from od_assets.cli.options import Json
-from od_assets.cli.printing import console, print_frame
-from od_core.ledger.balance import Balance
-from od_core.ledger.integrity import chain_of
-from od_core.ledger.postgres_chain import SCHEMES, schema
-from od_core.privacy.accounting import float_above
+from od_assets.terminal import console
+
+if TYPE_CHECKING:
+    from od_core.ledger.balance import Balance
 
 ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining budget of every data set.")
 
@@ -22,10 +20,14 @@ ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining bu
 @ledger_app.callback(invoke_without_command=True)
 def ledger(context: typer.Context, as_json: Json = False) -> None:
     """Print the cap, spent and remaining budget, and lost draws of every data set and elementary period."""
-    from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
-
     if context.invoked_subcommand is not None:
         return
+    import pandas as pd
+
+    from od_assets.cli.printing import print_frame
+    from od_assets.resources.warehouse import Warehouse
+    from od_core.privacy.accounting import float_above
+
     balances = Warehouse().existing_ledger().balances()
     if as_json:
         typer.echo(json.dumps([_balance_facts(balance) for balance in balances], indent=2))
@@ -48,7 +50,7 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
 @ledger_app.command("verify")
 def verify_ledger(as_json: Json = False) -> None:
     """Check that no ledger entry was edited or lost, and that every charge is the cost of its noise."""
-    from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
+    from od_assets.resources.warehouse import Warehouse
 
     entries = Warehouse().verify_ledger()
     if as_json:
@@ -65,6 +67,8 @@ def print_schema(
     writer: Annotated[str, typer.Option(help="PostgreSQL role of the releases, which must exist and own nothing.")],
 ) -> None:
     """Print the SQL statements with which the owner of a PostgreSQL database creates a ledger in it."""
+    from od_core.ledger.postgres_chain import schema
+
     typer.echo(schema(writer), nl=False)
 
 
@@ -73,7 +77,9 @@ def copy_ledger(
     target: Annotated[str, typer.Argument(help="A new SQLite file, or the address of a PostgreSQL database.")],
 ) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
-    from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
+    from od_assets.resources.warehouse import Warehouse
+    from od_core.ledger.integrity import chain_of
+    from od_core.ledger.postgres_chain import SCHEMES
 
     warehouse = Warehouse()
     warehouse.existing_ledger()  # verifies it

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.options import Json, Period, Release
-from od_assets.cli.printing import print_guarantee, print_plan
 
 
 def plan(
@@ -20,8 +19,9 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Print what a release would spend and what could be read in it. Reads no record and spends nothing."""
+    from od_assets.cli.printing import print_guarantee, print_plan
     from od_assets.components.declarations import declaration
-    from od_assets.runs.run_period import planned_period  # Dagster takes half a second to import
+    from od_assets.runs.run_period import planned_period
 
     component = declaration(release)
     settings, period = component.settings(), planned_period(component, period)

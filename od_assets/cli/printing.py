@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -11,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from od_assets.cli.findings import Finding
-from od_assets.terminal import PlainConsole
+from od_assets.terminal import WRONG, console
 from od_core.flows.plan import ReleasePlan
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
@@ -21,11 +20,6 @@ from od_core.publication.bundle import REPORT
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
     from od_assets.series.settings import SeriesSettings
-
-console = PlainConsole(width=None if sys.stdout.isatty() else 120)
-
-WRONG = "bold red"
-"""Style of faults on the terminal."""
 
 
 def spent_text(spent: Spent) -> str:

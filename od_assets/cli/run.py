@@ -9,7 +9,6 @@ import typer
 
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.options import Json, Period, Release
-from od_assets.cli.printing import print_outcome
 from od_assets.project import prepare_dagster_home
 from od_core.errors import OdError
 
@@ -24,6 +23,7 @@ def run(
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
+        from od_assets.cli.printing import print_outcome
         from od_assets.components.declarations import declaration
         from od_assets.runs.run_period import chosen_periods, run_period
 

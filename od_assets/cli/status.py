@@ -7,10 +7,8 @@ import json
 import typer
 
 from od_assets.cli.options import Json
-from od_assets.cli.printing import print_status
 from od_assets.terminal import printable
 from od_core.errors import OdError
-from od_core.ledger.release_key import ReleaseKey
 
 
 def status(as_json: Json = False) -> None:
@@ -20,10 +18,12 @@ def status(as_json: Json = False) -> None:
     no longer declared are listed, too. If a declaration has a fault, the others are printed all the same, and the exit
     code is 2.
     """
+    from od_assets.cli.printing import print_status
     from od_assets.components.declarations import declaration
     from od_assets.resources.warehouse import Warehouse
-    from od_assets.runs.run_period import period_status, release_status  # Dagster takes half a second to import
+    from od_assets.runs.run_period import period_status, release_status
     from od_assets.series.declared_names import declared_releases
+    from od_core.ledger.release_key import ReleaseKey
 
     ledger = Warehouse().ledger
     rows, faults = [], []

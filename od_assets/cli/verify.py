@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from od_assets.cli.options import Json
-from od_assets.cli.printing import WRONG, console
+from od_assets.terminal import WRONG, console
 
 
 def verify(
@@ -19,7 +19,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
-    from od_assets.resources.verify import verified  # Dagster takes half a second to import
+    from od_assets.resources.verify import verified
 
     rows = verified(release)
     if as_json:

@@ -9,12 +9,9 @@ import ctypes
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, TypeVar
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TypeVar
 
 CONFIDENTIAL_FOLDER_MODE = 0o700
 CONFIDENTIAL_FILE_MODE = 0o600
@@ -124,34 +121,6 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-ROWS = 1 << 20
-"""Number of rows per row group. Only one group is in memory at a time."""
-
-
-def write_batches(
-    target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, compression: str
-) -> None:
-    """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches."""
-    with pq.ParquetWriter(target, schema, compression=compression) as writer:
-        for group in _groups(schema, batches):
-            writer.write_table(group, row_group_size=ROWS)
-
-
-def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of the batches in tables of ``ROWS`` rows with one chunk per column; the last may be shorter."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(map(len, waiting)) >= ROWS:
-            table = pa.Table.from_batches(waiting, schema)
-            whole = len(table) - len(table) % ROWS
-            for start in range(0, whole, ROWS):
-                yield table.slice(start, ROWS).combine_chunks()
-            waiting = table.slice(whole).to_batches()
-    if waiting:
-        yield pa.Table.from_batches(waiting, schema).combine_chunks()
 
 
 def absence(path: Path) -> str | None:

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.files.durable import write_batches, write_durably
+from od_core.files.durable import write_durably
+from od_core.files.parquet import write_batches
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import Nodes

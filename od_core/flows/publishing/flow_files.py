@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from od_core.files.durable import write_batches
+from od_core.files.parquet import write_batches
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
 from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
