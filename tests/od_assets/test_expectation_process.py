@@ -1,0 +1,73 @@
+"""Expectations are checked in a process that was started for them, with the same results and errors as here."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from od_assets.checks.expectation_process import checked, expectation_process
+from od_assets.checks.expectations import flows_meet_expectations
+
+PARENT = """
+import time
+from od_assets.checks import expectation_process as module
+started = module.subprocess.Popen
+def popen(*arguments, **options):
+    process = started(*arguments, **options)
+    print(process.pid, flush=True)
+    return process
+module.subprocess.Popen = popen
+with module.expectation_process():
+    time.sleep(60)
+"""
+
+
+def is_elsewhere(here: int) -> dict[str, bool]:
+    return {"elsewhere": os.getpid() != here}
+
+
+def fails(here: int) -> dict[str, bool]:
+    raise ValueError("here" if os.getpid() == here else "elsewhere")
+
+
+def test_a_check_runs_in_the_process_with_its_results_and_its_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "great_expectations", raising=False)
+    here = os.getpid()
+    flows = pd.DataFrame({"origin": ["A"], "destination": ["B"], "trips": [1]})
+    with expectation_process():
+        assert checked(is_elsewhere, here) == {"elsewhere": True}
+        met = checked(flows_meet_expectations, flows, ["A"], ["A"], tmp_path / "there")
+        with pytest.raises(ValueError, match="^here$"):
+            checked(fails, here)
+        assert checked(is_elsewhere, here) == {"elsewhere": False}  # the process ended with the error
+    assert checked(is_elsewhere, here) == {"elsewhere": False}
+    monkeypatch.undo()
+    assert met == flows_meet_expectations(flows, ["A"], ["A"], tmp_path / "here")
+    assert not all(met.values())
+    assert sorted(path.name for path in (tmp_path / "there").rglob("*.html"))
+
+
+def test_no_process_is_started_where_great_expectations_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "great_expectations", sys)
+    with expectation_process():
+        assert checked(is_elsewhere, os.getpid()) == {"elsewhere": False}
+
+
+def test_the_process_ends_when_its_parent_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = os.pidfd_open(int(parent.stdout.readline()))
+        parent.send_signal(signal.SIGKILL)
+    try:
+        assert select.select([child], [], [], 120)[0], "the process still runs"
+    finally:
+        os.close(child)
