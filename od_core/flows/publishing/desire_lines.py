@@ -80,12 +80,13 @@ class DesireLines:
         The columns are those of :attr:`LevelPair.flows`.
         """
         columns, tree = self.tables.pairs[-1].columns, self.tables.tree
-        known = pc.greater(columns["trips"], 0)
+        trips = columns["trips"].to_numpy()
+        known = trips > 0
         for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
             if len(places := located(geography)) < len(geography.zones):
-                known = pc.and_(known, pc.is_in(columns[side], pa.array(places.index, columns[side].type)))
-        flows = pa.table(columns).filter(known)
-        return flows.take(pa.array(largest(flows["trips"].to_numpy(), MOST_LINES)))
+                known &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
+        positions = np.flatnonzero(known)
+        return pa.table(columns).take(pa.array(positions[largest(trips[positions], MOST_LINES)]))
 
     @cached_property
     def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
