@@ -116,10 +116,10 @@ class DesireLines:
         """Write the flows as GeoJSON (RFC 7946): a line for each, from the origin to the destination."""
         flows, lines = self.lines
         head = json.dumps({"type": "FeatureCollection", "name": _LAYER, "description": self.description})
+        encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each line
         features = [
-            json.dumps(
-                {"type": "Feature", "geometry": {"type": "LineString", "coordinates": line}, "properties": properties},
-                ensure_ascii=False,
+            encode(
+                {"type": "Feature", "geometry": {"type": "LineString", "coordinates": line}, "properties": properties}
             )
             for line, properties in zip(lines.tolist(), flows.to_pylist(), strict=True)
         ]
