@@ -53,6 +53,8 @@ WORDS = (
     PACKAGE,
     "flows.sdmx.json",
     "flows.xlsx",
+    "desire_lines.geojson",
+    "desire_lines.gpkg",
     REPORT,
 )
 """Files with text that follows from the certificate and the tables; its wording depends on the software version."""

@@ -80,12 +80,13 @@ class DesireLines:
         The columns are those of :attr:`LevelPair.flows`.
         """
         columns, tree = self.tables.pairs[-1].columns, self.tables.tree
-        known = pc.greater(columns["trips"], 0)
+        trips = columns["trips"].to_numpy()
+        known = trips > 0
         for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
             if len(places := located(geography)) < len(geography.zones):
-                known = pc.and_(known, pc.is_in(columns[side], pa.array(places.index, columns[side].type)))
-        flows = pa.table(columns).filter(known)
-        return flows.take(pa.array(largest(flows["trips"].to_numpy(), MOST_LINES)))
+                known &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
+        positions = np.flatnonzero(known)
+        return pa.table(columns).take(pa.array(positions[largest(trips[positions], MOST_LINES)]))
 
     @cached_property
     def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
@@ -115,10 +116,10 @@ class DesireLines:
         """Write the flows as GeoJSON (RFC 7946): a line for each, from the origin to the destination."""
         flows, lines = self.lines
         head = json.dumps({"type": "FeatureCollection", "name": _LAYER, "description": self.description})
+        encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each line
         features = [
-            json.dumps(
-                {"type": "Feature", "geometry": {"type": "LineString", "coordinates": line}, "properties": properties},
-                ensure_ascii=False,
+            encode(
+                {"type": "Feature", "geometry": {"type": "LineString", "coordinates": line}, "properties": properties}
             )
             for line, properties in zip(lines.tolist(), flows.to_pylist(), strict=True)
         ]
