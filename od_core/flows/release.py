@@ -111,6 +111,7 @@ class Release(PlannedRelease):
 
         Returns:
             Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64).
+            An interval that did not contain the released trips is widened to them, so trips may equal lower or upper.
             Pairs with 0 released trips are listed only with ``interval``, and only if the two levels have at most
             :data:`od_core.publication.columns.MOST_LISTED` public pairs.
 
@@ -151,7 +152,8 @@ class Release(PlannedRelease):
             destination_level, destinations: the same for the destinations.
 
         Returns:
-            Trips, lower bound and upper bound, as the fields ``trips``, ``lower`` and ``upper``.
+            Trips, lower bound and upper bound, as the fields ``trips``, ``lower`` and ``upper``. The interval is
+            widened to contain the trips, as in :meth:`flows_at`.
 
         Raises:
             OdError: If a level or an area is unknown, or if the release has no :attr:`intervals`.

@@ -96,6 +96,8 @@ TRIPS = Column(
 )
 _HOLDS = (
     f"The true number of counted trips lies between lower and upper with a probability of about {100 * CONFIDENCE} %."
+    " If trips is above 0 and equals only one of the two, the interval of the measurements ended at trips or was"
+    " widened to contain it: the measurements suggest a number towards the other end."
 )
 LOWER = Column(
     "lower",

@@ -22,9 +22,10 @@ GROUP_SIZES = tuple(f"{metric}{end}" for metric in ("distance", "l1", "violation
 STOPS = tuple(f"{counts}_{floor}" for counts in ("noisy", "whole") for floor in ("thousandth", "one"))
 STOPS_ENDS = tuple(f"{figure}{end}" for figure in STOPS for end in ("", "_least", "_most"))
 INTERVALS = ("covered", "significant", "width", "least_trips")
+WIDENED = ("widened", "released_error", "centre_error", "covered_before", "covered_of_all")
 MAY_BE_ZERO = (
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),
-    *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS),
+    *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS, *WIDENED),
 )
 """Or less: at small sizes slopes and differences are noise, and a level may have no error."""
 

@@ -156,6 +156,11 @@ def repeated(text: str, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.large_string()), rows)
 
 
+def at_an_end(flows: pd.DataFrame) -> int:
+    """Return how many flows equal exactly one end of their interval; see ``docs/explanation/uncertainty.md``."""
+    return int((flows[["lower", "upper"]].eq(flows["trips"], axis="index").sum(axis="columns") == 1).sum())
+
+
 def flows_table(release: Release) -> pa.Table:
     """Return the flows between zones as an Arrow table: origin, destination (zone codes), trips."""
     return pa.Table.from_pandas(release.flows, preserve_index=False).replace_schema_metadata(None)

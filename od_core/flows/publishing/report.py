@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.flow_tables import at_an_end
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
@@ -130,6 +131,9 @@ def _largest(release: Release, leaves: pd.DataFrame, interval: str | None) -> Ma
     text = (
         f"The interval of a flow contains the true number of counted trips with a confidence of {interval}; the dark"
         " line over a bar shows the interval."
+        f" Of {number(len(leaves))} flows, {number(at_an_end(leaves))} lie at an end of their interval: the interval of"
+        " the measurements ended there or was widened to contain the released number. For these, the measurements"
+        " suggest a number towards the other end, and the confidence is lower."
         if interval
         else "This release has no intervals; see the expected error below."
     )

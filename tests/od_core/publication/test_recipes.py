@@ -60,6 +60,23 @@ def test_top_flows(var):
     pd.testing.assert_frame_equal(found, expected.reset_index(drop=True), check_dtype=False)
 
 
+def test_flows_at_an_end_of_their_interval_are_counted_as_in_the_report(var):
+    """Some are there, their interval without them is another one, and the codebook explains them."""
+    bundle, release = var / "releases" / NEW, open_release(var / "release.duckdb", NEW)
+    (query,) = BLOCK.findall((ROOT / "docs" / "explanation" / "uncertainty.md").read_text(encoding="utf-8"))
+    with duckdb.connect() as connection:
+        found = connection.execute(query.replace("flows.parquet", str(bundle / "flows.parquet"))).df()
+    found = found.set_index(["origin_level", "destination_level"])
+    at_end, flows = (int(found.loc[("airport", "airport"), name]) for name in ("at_an_end", "flows"))
+    assert 0 < at_end < flows == len(release.flows)
+    report = (bundle / "report.html").read_text(encoding="utf-8")
+    assert f"Of {flows:,} flows, {at_end:,} lie at an end of their interval" in report
+    cells = release.plan.tree.sums_at(release.leaves, 4, 4)
+    lower, upper = release.intervals.of_cells(4, 4, *cells[:2])
+    assert ((cells[2] <= lower) | (cells[2] >= upper)).sum() == at_end
+    assert "was widened to contain it" in (bundle / "codebook.md").read_text(encoding="utf-8")
+
+
 def test_self_containment(var):
     found = recipe(var, 3).set_index("area")
     release = open_release(var / "release.duckdb", NEW)
