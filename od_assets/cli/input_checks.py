@@ -36,6 +36,7 @@ from od_core.ledger.identity import Counted
 from od_core.periods import Period
 from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import filled_with_zeros
+from od_core.records.file_faults import in_records
 from od_core.records.row_meaning import unclear_records
 from od_core.stops.place_list import place_records
 
@@ -140,7 +141,10 @@ def _inspect(
                 share = float(settings.fault_threshold)
                 above = f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}"
                 refused.append(_check_failed(settings.name, above))
-    _count(settings, geography, period, confidential, records)
+    try:
+        _count(settings, geography, period, confidential, records)
+    except OdError as error:
+        raise in_records(error, settings.records_path(period).name, settings.columns) from None
 
 
 def _check_failed(name: str, detail: str) -> OdError:

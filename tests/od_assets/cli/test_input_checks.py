@@ -205,5 +205,7 @@ def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, wh
     (line,) = failure_lines(project.run(component).all_events)
     assert f"{code}: " in line
     assert f"{code}: " in str(finding.fault)
+    own = {"negative counts": "column 'n' holds", "unlisted zones of flows": "the columns are 'origin', 'destination'"}
+    assert own.get(what, "") in line
     if not code.startswith("OD-FILE"):
         assert str(finding.fault).partition(f"{code}: ")[2] in line
