@@ -126,7 +126,7 @@ _CODES: dict[type[OdError], str] = {
     NoiseError: "KEY-LENGTH NOISE",
     LedgerError: "IDENTITY KEY LEDGER LOST-DRAW REPLAY",
     StorageError: "DATABASE DISK LINEAGE MEASUREMENT STAGED STORE",
-    ReleaseError: "BUNDLE CERTIFICATE INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION RELEASE",
+    ReleaseError: "BUNDLE CERTIFICATE CHECK INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION RELEASE",
     ExecutionError: "CONFIDENTIAL-ERROR FINDING PART PARTS REFINEMENT SOLVER SPARK TASK",
 }
 """Beginnings of the error codes of each class, without ``OD-``. A code belongs to the class with the longest match."""

@@ -22,6 +22,11 @@ from od_core.privacy.plan import Plan
 from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
 
+RECORDS_CHECK = "meets_expectations"
+"""Name of the check of the raw records."""
+
+RECORDS_REQUIREMENT = "Records match the schema, the zone list and the period, except for the allowed share of faults."
+
 CountViolations = Callable[[Warehouse, str], dict[str, int]]
 """Function that returns the number of violations of each check of an asset, by name of the check.
 
@@ -120,10 +125,10 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
                 docs,
                 destinations=destinations,
             )
-        return {"meets_expectations": any_unmet(met)}
+        return {RECORDS_CHECK: any_unmet(met)}
 
-    asks = "Records match the schema, the zone list and the period, except for the allowed share of faults."
-    return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, count_violations)
+    asset = dg.AssetKey([settings.name, "raw_trips"])
+    return AssetChecks(asset, {RECORDS_CHECK: RECORDS_REQUIREMENT}, count_violations)
 
 
 def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:

@@ -1,8 +1,8 @@
 """Confidential: check whether a release would refuse the file of a period, and why.
 
 The records are read and counted as in a release, from a copy that is deleted afterwards. The findings are about
-records, so they are written to a file of mode 0600 in the confidential folder. The command shows only whether the input
-would be refused, and the location of that file.
+records, so they are written to a file of mode 0600 in the confidential folder. The command shows the location of that
+file and the public line with which a release would refuse the input; it holds no value of a record.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_assets.assets.loading import load_period
+from od_assets.checks.asset_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.checks.expectations import DESTINATIONS, ZONES, listed_for, record_faults
 from od_assets.cli.findings import Finding
 from od_assets.resources.arrivals import arrival
@@ -29,11 +30,13 @@ from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_assets.series.stops_settings import StopsSettings
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
+from od_core.files.durable import absence
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.identity import Counted
 from od_core.periods import Period
 from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import filled_with_zeros
+from od_core.records.file_faults import in_records
 from od_core.records.row_meaning import unclear_records
 from od_core.stops.place_list import place_records
 
@@ -46,19 +49,20 @@ class _Inspection:
     """Confidential: the findings on an input.
 
     Attributes:
-        refused: reasons why a release would refuse the input.
+        refused: errors with which a release would refuse the input, in the order in which it meets them.
         unclear: reasons why a row may stand for many trips, although each row is counted as one trip.
         numbers: lines of text with the number of faults of each kind and the first faulty records.
     """
 
-    refused: tuple[str, ...]
+    refused: tuple[OdError, ...]
     unclear: tuple[str, ...]
     numbers: tuple[str, ...]
 
     def text(self, title: str) -> str:
         """Return all findings as text."""
         verdict = "would be refused" if self.refused else "would not be refused"
-        return "\n".join([f"{title}: {verdict}", *self.refused, *self.unclear, "", *self.numbers, ""])
+        refused = [text for error in self.refused for text in (str(error), error.confidential_detail) if text]
+        return "\n".join([f"{title}: {verdict}", *dict.fromkeys(refused), *self.unclear, "", *self.numbers, ""])
 
 
 def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
@@ -66,14 +70,19 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
     key = settings.key(period)
     what, found = f"input of {key}", arrival(settings, Period(period))
     if found.waits is not None:
-        return [Finding(what, found.waits, "wait for the file, or correct its path in the declaration")]
+        code = "OD-FILE-MISSING" if absence(settings.records_path(period)) is not None else "OD-FILE-INCOMPLETE"
+        step = "wait for the file, or correct its path in the declaration"
+        return [Finding(what, f"{code}: {found.waits}", step)]
     if not settings.records_are_here:
         return [Finding(f"{what}: only Spark reads it, so it is not checked here")]
     confidential = Warehouse.of(settings.project).confidential
     inspection = _inspection(settings, period, confidential)
     look = confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
     if inspection.refused:
-        return [Finding(what, "the input would be refused", look)]
+        first = inspection.refused[0]
+        return [
+            Finding(what, f"the input would be refused. {first.code}: {first.message}", f"{first.next_step}; {look}")
+        ]
     if inspection.unclear:
         step = f"{look}; then name the column of trips in the declaration, or write one_row_a_trip: true"
         return [Finding(what, "a row may stand for many trips, but would be counted as one", step)]
@@ -81,19 +90,26 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
 
 
 def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: ConfidentialFolder) -> _Inspection:
-    refused: list[str] = []
+    refused: list[OdError] = []
     numbers: list[str] = []
     folder = confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     try:
         _inspect(settings, period, confidential, folder / "records.parquet", refused, numbers)
     except OdError as error:
-        refused.append("\n".join(filter(None, [str(error), error.confidential_detail])))
+        refused.append(error)
     except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
-        refused.append(traceback.format_exc())
+        refused.append(
+            OdError(
+                "OD-CONFIDENTIAL-ERROR",
+                "the input cannot be read or counted",
+                next_step="correct the input",
+                confidential_detail=traceback.format_exc(),
+            )
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     unclear = () if refused else tuple(_unclear(settings, period))
-    return _Inspection(tuple(dict.fromkeys(refused)), unclear, tuple(numbers))
+    return _Inspection(tuple(refused), unclear, tuple(numbers))
 
 
 def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
@@ -110,7 +126,7 @@ def _inspect(
     period: str,
     confidential: ConfidentialFolder,
     records: Path,
-    refused: list[str],
+    refused: list[OdError],
     numbers: list[str],
 ) -> None:
     """Append the findings on an input to ``refused`` and ``numbers``. Errors of reading and counting are not caught."""
@@ -123,8 +139,22 @@ def _inspect(
             numbers += kind.lines(connection)
             if kind.is_judged and kind.faulty > settings.fault_threshold * kind.among:
                 share = float(settings.fault_threshold)
-                refused.append(f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}")
-    _count(settings, geography, period, confidential, records)
+                above = f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}"
+                refused.append(_check_failed(settings.name, above))
+    try:
+        _count(settings, geography, period, confidential, records)
+    except OdError as error:
+        raise in_records(error, settings.records_path(period).name, settings.columns) from None
+
+
+def _check_failed(name: str, detail: str) -> OdError:
+    """Return the error of the blocking check of the raw records, as a run reports it."""
+    return OdError(
+        "OD-CHECK-FAILED",
+        f"{name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {RECORDS_REQUIREMENT.removesuffix('.')}",
+        next_step="correct the input or the declaration",
+        confidential_detail=detail,
+    )
 
 
 def _count(

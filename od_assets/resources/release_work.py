@@ -29,6 +29,7 @@ from od_core.privacy.plan import Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.database import is_stored
 from od_core.records.count_files import CountFiles
+from od_core.records.file_faults import in_records
 from od_core.records.trip_counts import TripCounts
 
 C = TypeVar("C", bound=Counted)
@@ -125,8 +126,9 @@ class ReleaseWork(Generic[P, G]):
             The counted input.
 
         Raises:
-            OdError: ``count`` raised it (the name of the file is added); no record is counted, and the series does not
-                accept an empty input; noise was drawn from another input; or the records were read with other settings.
+            OdError: ``count`` raised it (the names of the file and its columns are added); no record is counted, and
+                the series does not accept an empty input; noise was drawn from another input; or the records were read
+                with other settings.
         """
         self.hold_to_reading()
         plan = self.plan  # computed first, because an error of the plan must not name the file of records
@@ -134,7 +136,8 @@ class ReleaseWork(Generic[P, G]):
             counted = count()
             plan.acceptance.refuse_empty(counted.total)
         except OdError as error:
-            raise error.in_file(self.settings.records_path(self.key.period).name) from None
+            file = self.settings.records_path(self.key.period).name
+            raise in_records(error, file, self.settings.columns) from None
         hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
         self.staged.keep_counted(plan, partial(save, counted))
         return counted

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from od_core.errors import OdError
-from od_core.records.format import RecordFormat
+from od_core.records.format import RecordColumns, RecordFormat, shown
 
 CORRECT = "correct the file of records, or the columns named in the configuration"
 
@@ -46,6 +46,30 @@ def file_fault(
     """
     named = f"{source.name} (reader {form.name!r}) {message}"
     return OdError(code, named, next_step=next_step, confidential_detail=detail)
+
+
+def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
+    """Return a copy of an error of counting that names the file of the records and its own columns.
+
+    Loaded records have columns of fixed names, but the user knows only those of the file.
+
+    Args:
+        error: error of counting loaded records.
+        file: name of the file.
+        columns: names of the columns in the file.
+    """
+    message = error.message
+    if columns.trips is not None:
+        message = message.replace("column 'trips'", f"column {shown(columns.trips)}")
+    if error.code == "OD-TRIPS-FAULTS":
+        message += f"; the columns are {', '.join(map(shown, columns.names))}"
+    return OdError(
+        error.code,
+        f"{file}: {message}",
+        next_step=error.next_step,
+        spent=error.spent,
+        confidential_detail=error.confidential_detail,
+    )
 
 
 def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:

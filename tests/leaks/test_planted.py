@@ -271,7 +271,7 @@ def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Ca
         result = kept_project.materialize("geography", "raw_trips", component=component)
         assert "OD-FILE" in failure_text(result) or "OD-TRIPS" in failure_text(result), name
         [finding] = inspected(component.settings(), "2001-01")
-        assert finding.fault == "the input would be refused"
+        assert str(finding.fault).startswith("the input would be refused")
         print(finding)
         assert found() == [], name
 

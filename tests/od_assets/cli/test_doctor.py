@@ -101,7 +101,8 @@ def test_no_value_leaves_the_confidential_folder(
         with (project.root / "2001-01.csv").open("a") as file:
             file.write(f"{ZONE},{USER}\n")
     facts = {one["what"]: one for one in json.loads(result.stdout)}
-    assert facts["input of trips/2001-01/r1"]["fault"] == "the input would be refused"
+    fault = facts["input of trips/2001-01/r1"]["fault"]
+    assert fault.startswith("the input would be refused. OD-FILE-UNREADABLE: 2001-01.csv")
     what = "declaration trips, data set trips: column 'trips' holds the number of trips"
     assert facts[what] == {
         "what": what,

@@ -13,6 +13,7 @@ import pytest
 
 from od_assets.cli.findings import Finding
 from od_assets.cli.input_checks import inspected
+from od_assets.failures import failure_lines
 from tests.od_assets.conftest import ZONES, Project, records, states
 
 
@@ -55,7 +56,7 @@ def test_faults_are_refused_above_the_threshold_and_not_at_it(project: Project, 
     assert input_of(project, allowed)[0].ok  # 2 of 2000 are a thousandth
     project.write_records(changed(3, column, value))
     finding, detail = input_of(project, allowed)
-    assert finding.fault == "the input would be refused"
+    assert str(finding.fault).startswith("the input would be refused")
     assert f"{kind}: 3 of 2000 records" in detail
     assert "row,date,origin,destination,in_period" in detail
     assert "  3," in detail
@@ -65,7 +66,7 @@ def test_faults_of_several_kinds_are_refused_together(project: Project) -> None:
     """Two of a kind are allowed, two of each of two kinds are not: the count of trips judges that."""
     project.write_records(pd.concat([changed(2, "origin", "Z99")[:2], changed(2, "destination", "Z99")]))
     finding, detail = input_of(project, project.component(trips__fault_threshold="1/1000"))
-    assert finding.fault == "the input would be refused"
+    assert str(finding.fault).startswith("the input would be refused")
     assert "OD-TRIPS-FAULTS" in detail
 
 
@@ -75,7 +76,7 @@ def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
     frame = pd.DataFrame({"date": "2001-01-03", "origin": ["101", "102", "7", "01010", "1203"], "destination": "1203"})
     project.write_records(frame)
     finding, detail = input_of(project)
-    assert finding.fault == "the input would be refused"
+    assert str(finding.fault).startswith("the input would be refused")
     assert "origin_unlisted: 4 of 5 records" in detail
     assert "origin_that_lost_its_zeros: 2 of 4 records" in detail
 
@@ -83,7 +84,7 @@ def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
 def test_counts_that_are_none_are_refused(project: Project) -> None:
     project.write_records(records().assign(trips=-1))
     finding, detail = input_of(project, project.component(trips__columns={"date": "date", "trips": "trips"}))
-    assert finding.fault == "the input would be refused"
+    assert str(finding.fault).startswith("the input would be refused")
     assert "OD-TRIPS-COUNT" in detail
 
 
@@ -99,7 +100,7 @@ def test_rows_that_may_be_many_trips_are_found(project: Project) -> None:
     assert input_of(project, project.component(trips__columns={"date": "date", "trips": "antall"}))[0].ok
     project.write_records(frame.rename(columns={"antall": "count"}))
     finding, detail = input_of(project)
-    assert finding.fault == "the input would be refused"
+    assert str(finding.fault).startswith("the input would be refused")
     assert "OD-TRIPS-ROWS" in detail
 
 
@@ -107,7 +108,7 @@ def test_users_without_an_id_are_counted(project: Project) -> None:
     project.write_records(changed(5, "user", "", records().assign(user="u1")))
     component = project.component(domain__unit="user_period", domain__column="user", max_trips=3)
     finding, detail = input_of(project, component)
-    assert finding.fault == "the input would be refused"
+    assert str(finding.fault).startswith("the input would be refused")
     assert "user_missing: 5 of 2000 records" in detail
     assert not (project.var / "confidential" / "hmac.key").exists()
 
@@ -123,20 +124,22 @@ def test_users_without_an_id_are_counted(project: Project) -> None:
 def test_a_file_that_cannot_be_read_is_refused(project: Project, write: Callable[[Path], Any], code: str) -> None:
     write(project.root / "2001-01.csv")
     finding, detail = input_of(project)
-    assert finding.fault == "the input would be refused"
+    assert str(finding.fault).startswith("the input would be refused")
     assert code in detail
 
 
 def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None:
     component = project.component(arrivals={"settled_seconds": 0, "complete": "{period}.sha256"})
-    assert input_of(project, component)[0].fault == "2001-01.csv exists, but 2001-01.sha256 does not"
+    assert input_of(project, component)[0].fault == (
+        "OD-FILE-INCOMPLETE: 2001-01.csv exists, but 2001-01.sha256 does not"
+    )
     (project.root / "2001-01.sha256").write_text(f"{'0' * 64}  2001-01.csv\n")
     finding, detail = input_of(project, component)
-    assert finding.fault == "the input would be refused"
+    assert str(finding.fault).startswith("the input would be refused")
     assert "OD-FILE-INCOMPLETE" in detail
     (project.root / "2001-01.csv").unlink()
     shutil.rmtree(project.var)
-    assert input_of(project, component)[0].fault == "there is no file 2001-01.csv"
+    assert input_of(project, component)[0].fault == "OD-FILE-MISSING: there is no file 2001-01.csv"
     assert not project.var.exists()
 
 
@@ -160,4 +163,49 @@ def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
         project.write_records(stops)
         assert input_of(project, component)[0].ok
         project.write_records(changed(3, "origin", "Z99", stops))
-        assert input_of(project, component)[0].fault == "the input would be refused"
+        assert str(input_of(project, component)[0].fault).startswith("the input would be refused")
+
+
+def as_parquet(frame: pd.DataFrame) -> Callable[[Project], None]:
+    return lambda project: frame.to_parquet(project.root / "2001-01.parquet")
+
+
+def as_csv(frame: pd.DataFrame) -> Callable[[Project], None]:
+    return lambda project: project.write_records(frame)
+
+
+PARQUET = {"trips__files": "{period}.parquet"}
+COUNTS = {"trips__columns": {"date": "date", "trips": "n"}}
+USERS = {"domain__unit": "user_period", "domain__column": "user", "max_trips": 3}
+NOON = pd.Timestamp("2001-01-15 12:00", tz="UTC")
+
+REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
+    "no file": (lambda project: (project.root / "2001-01.csv").unlink(), {}, "OD-FILE-MISSING"),
+    "no marker": (lambda _: None, {"arrivals": {"complete": "{period}.sha256"}}, "OD-FILE-INCOMPLETE"),
+    "no column": (as_csv(records().rename(columns={"origin": "from"})), {}, "OD-TRIPS-COLUMN"),
+    "codes are numbers": (as_parquet(records().assign(origin=1)), PARQUET, "OD-TRIPS-NOT-TEXT"),
+    "times with a zone": (as_parquet(records().assign(date=NOON)), PARQUET, "OD-TRIPS-DATE"),
+    "unclear rows": (as_csv(records().assign(count="1")), {}, "OD-TRIPS-ROWS"),
+    "unlisted zones": (as_csv(changed(3, "origin", "Z99")), {}, "OD-CHECK-FAILED"),
+    "another period": (as_csv(changed(3, "date", "2001-02-01")), {}, "OD-CHECK-FAILED"),
+    "missing users": (as_csv(changed(5, "user", "", records().assign(user="u1"))), USERS, "OD-CHECK-FAILED"),
+    "unlisted zones of flows": (as_csv(changed(3, "origin", "Z99", records().assign(n=1))), COUNTS, "OD-TRIPS-FAULTS"),
+    "negative counts": (as_csv(records().assign(n=-1)), COUNTS, "OD-TRIPS-COUNT"),
+    "no records": (as_csv(records(0)), {}, "OD-TRIPS-NONE"),
+}
+"""What is wrong with an input, the declaration, and the code of the refusal."""
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, what: str) -> None:
+    write, declared, code = REFUSED[what]
+    write(project)
+    component = project.component(**declared)
+    finding, _ = input_of(project, component)
+    (line,) = failure_lines(project.run(component).all_events)
+    assert f"{code}: " in line
+    assert f"{code}: " in str(finding.fault)
+    own = {"negative counts": "column 'n' holds", "unlisted zones of flows": "the columns are 'origin', 'destination'"}
+    assert own.get(what, "") in line
+    if not code.startswith("OD-FILE"):
+        assert str(finding.fault).partition(f"{code}: ")[2] in line
