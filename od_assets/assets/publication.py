@@ -163,8 +163,8 @@ def bundle_asset(
             balance = ledger.balance(settings.domain.name, key.period)
         shown = metadata(release, balance)
         context.log.info(
-            f"Published {key} in {folder}. It spent rho {shown['rho']:.6g}. Of the cap, rho {shown['cap_rho']:.6g},"
-            f" {shown['left_rho']:.6g} remains."
+            f"Published {key} in {folder}. It spent rho {shown['rho']:g}. Of the cap, rho {shown['cap_rho']:g},"
+            f" {shown['left_rho']:g} remains."
         )
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
