@@ -21,7 +21,7 @@ from od_core.flows.step import GaussianStep
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.ledger.balance import Balance
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import float_above, text_above
 from od_core.publication.bundle import REPORT
 from od_core.publication.certificate import promise
 from od_core.publication.kind import Kind, R, ReleaseContext
@@ -72,6 +72,12 @@ ALLOWED = frozenset(
 CONFIDENTIAL_TAG = "od/confidential"
 """Tag of assets whose files are in the confidential folder."""
 
+REPORTS = "/od/reports"
+"""Path below which ``od-release ui`` serves the reports of published releases."""
+
+_SHOWN_AT_ONCE = 1000
+"""Number of characters from which Dagster's UI hides Markdown behind a link. Longer text is shown as it is."""
+
 SOURCES = "od/sources"
 """Metadata of an asset's definition: the declared files or addresses that it reads, without passwords."""
 
@@ -121,13 +127,13 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
     spent, unit = release.spent, release.plan.unit
     return allowed(
         unit=f"{unit.kind}, {unit.neighbours}",
-        epsilon=float_above(spent.epsilon),
-        delta=float_above(spent.delta),
-        rho=float_above(spent.rho),
-        cap_rho=float_above(balance.cap),
-        spent_rho=float_above(balance.spent),
-        left_rho=_float_below(balance.left),
-        levels=table(kind.summary(release)),
+        epsilon=_rounded_up(spent.epsilon),
+        delta=_rounded_up(spent.delta),
+        rho=_rounded_up(spent.rho),
+        cap_rho=_rounded_up(balance.cap),
+        spent_rho=_rounded_up(balance.spent),
+        left_rho=0 - _rounded_up(-balance.left),
+        levels=table(_narrow(kind.summary(release))),
     )
 
 
@@ -139,15 +145,18 @@ def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
 
 
 def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return metadata on a published release: the pictures and location of its report, its guarantee and its bundle."""
+    """Return metadata on a published release: its guarantee, its report, the pictures of the report, and its bundle."""
     drawn = kind.pictures(release, certificate)
     pictures = [f"![{in_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
     shown = {"pictures": dg.MetadataValue.md("\n\n".join(pictures))} if pictures else {}
+    guarantee, key = in_markdown(promise(certificate["guarantee"])), certificate["release"]
     return allowed(
-        release=certificate["release"],
-        report=dg.MetadataValue.path(str(folder / REPORT)),
+        guarantee=dg.MetadataValue.md(guarantee) if len(guarantee) < _SHOWN_AT_ONCE else guarantee,
+        report=dg.MetadataValue.md(
+            f"[Open the report]({REPORTS}/{key}/{REPORT}) in the UI of `od-release ui`. It is `{REPORT}` in the bundle."
+        ),
+        release=key,
         **shown,
-        guarantee=promise(certificate["guarantee"]),
         bundle=dg.MetadataValue.path(str(folder)),
     )
 
@@ -184,5 +193,15 @@ def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, schema=schema)
 
 
-def _float_below(value: Fraction) -> float:
-    return -float_above(-value)
+def _rounded_up(value: Fraction) -> float:
+    """Return a number rounded up to three significant digits; exact values are in the certificate."""
+    return float(text_above(value, 3))
+
+
+def _narrow(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of levels that fits into the UI: one column for the level, and rounded numbers."""
+    if "origin_level" in summary:
+        named = summary["origin_level"] + " x " + summary["destination_level"]
+        summary = summary.drop(columns=["origin_level", "destination_level"]).assign(level=named)
+    summary = summary.rename(columns={"public_pairs": "pairs", "noise_standard_deviation": "noise_sd"})
+    return summary.round(1)

@@ -1,0 +1,65 @@
+"""Serve the reports of published releases beside the Dagster UI, read-only.
+
+The route is behind the guard of the UI, so that only its operator can use it. It serves one file of a published bundle,
+which is public, and lists nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from od_assets.metadata import REPORTS
+from od_core.publication.bundle import REPORT
+from od_core.published.opening import published_bundles
+
+_HEADERS = {
+    # A report has inline styles and nothing else: no scripts, and nothing that is loaded.
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def with_reports(app: ASGIApp, releases: Path) -> ASGIApp:
+    """Return an application that answers requests below ``REPORTS`` itself and passes on all others.
+
+    Args:
+        app: Dagster's web application.
+        releases: folder of all public bundles.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{REPORTS}/"):
+            await _report(scope["method"], scope["path"], releases)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return answer
+
+
+def _report(method: str, path: str, releases: Path) -> Response:
+    if method not in ("GET", "HEAD"):
+        return PlainTextResponse("Reports can only be read.\n", 405, {"Allow": "GET, HEAD"})
+    page = published_report(path, releases)
+    if page is None:
+        return PlainTextResponse("No published release has its report at this address.\n", 404)
+    return FileResponse(page, headers=_HEADERS, media_type="text/html; charset=utf-8")
+
+
+def published_report(path: str, releases: Path) -> Path | None:
+    """Return the file at an address such as ``/od/reports/us_flights/2001-06/r1/report.html``; None if there is none.
+
+    The address is compared with those of all published bundles, so that it never becomes a path. Symbolic links are not
+    followed.
+    """
+    pages = {
+        f"{REPORTS}/{key}/{REPORT}": folder / REPORT for key, folder in published_bundles(releases.resolve()).items()
+    }
+    page = pages.get(path)
+    return page if page is not None and page.is_file() and page.resolve() == page else None

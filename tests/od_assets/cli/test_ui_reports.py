@@ -1,0 +1,132 @@
+"""Reports that ``od-release ui`` serves: those of published bundles, to its operator, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from od_assets.cli.ui_guard import guarded
+from od_assets.cli.ui_reports import with_reports
+from od_assets.metadata import REPORTS
+
+TOKEN, COOKIE = "t" * 32, "od_release_ui_3000"
+KNOWN = {"host": "localhost:3000", "cookie": f"{COOKIE}={TOKEN}"}
+KEY = "trips/2001-01/r1"
+TEXT, SECRET = "<!DOCTYPE html><p>ü", "records of people"
+DAGSTER = Starlette(routes=[Route("/{path:path}", lambda _request: PlainTextResponse("a page of Dagster"))])
+
+
+@pytest.fixture
+def releases(tmp_path: Path) -> Path:
+    """A folder of one published bundle, beside what nobody may read."""
+    bundle = tmp_path / "releases" / KEY
+    bundle.mkdir(parents=True)
+    (bundle / "report.html").write_text(TEXT, encoding="utf-8")
+    (bundle / "certificate.json").write_text("{}", encoding="utf-8")
+    for place in ("confidential/trips/2001-01/r1", "releases/trips/2001-01/.r2", "releases/.staged/2001-01/r1"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "report.html").write_text(SECRET, encoding="utf-8")
+    (tmp_path / "releases" / "trips" / "2001-02").mkdir()
+    (tmp_path / "releases/trips/2001-02/r1").symlink_to(tmp_path / "confidential/trips/2001-01/r1")
+    (tmp_path / "releases/trips/2001-02/r2").mkdir()
+    (tmp_path / "releases/trips/2001-02/r2/report.html").symlink_to(
+        tmp_path / "confidential/trips/2001-01/r1/report.html"
+    )
+    return tmp_path / "releases"
+
+
+def asked(releases: Path, path: str, method: str = "GET", headers: dict[str, str] = KNOWN) -> tuple[int, Any, str]:
+    """Status, headers and body of the answer of the whole application, to a path that the server has decoded."""
+    scope = {
+        "type": "http",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "extensions": {},
+    }
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()  # nobody disconnects
+        return {}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(guarded(with_reports(DAGSTER, releases), TOKEN, COOKIE)(scope, receive, send))
+    answer = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], answer, b"".join(message.get("body", b"") for message in sent[1:]).decode()
+
+
+def test_the_report_of_a_published_release_is_read_and_runs_nothing(releases: Path) -> None:
+    status, headers, body = asked(releases, f"{REPORTS}/{KEY}/report.html")
+    assert (status, body, headers["content-type"]) == (200, TEXT, "text/html; charset=utf-8")
+    policy = headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "style-src 'unsafe-inline'", "frame-ancestors 'none'"} <= set(policy)
+    assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert asked(releases, f"{REPORTS}/{KEY}/report.html", "HEAD")[::2] == (200, "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/trips",
+        "/trips/2001-01/r1",
+        "/trips/2001-01/r1/",
+        "/trips/2001-01/r1/certificate.json",
+        "/trips/2001-01/r1/report.html/",
+        "/trips/2001-01/r1/../r1/report.html",
+        "/trips/2001-01//r1/report.html",
+        "//trips/2001-01/r1/report.html",
+        "/../confidential/trips/2001-01/r1/report.html",
+        "/../../confidential/trips/2001-01/r1/report.html",
+        "/%2e%2e/confidential/trips/2001-01/r1/report.html",
+        "/trips/2001-01/.r2/report.html",
+        "/.staged/2001-01/r1/report.html",
+        "/trips/2001-02/r1/report.html",
+        "/trips/2001-02/r2/report.html",
+        "/trips/2001-03/r1/report.html",
+        "/trips/2001-01/r" + "9" * 5000 + "/report.html",
+        "/" + "t" * 5000 + "/2001-01/r1/report.html",
+        "/trips/2001-01/r1/report.html\0",
+    ],
+)
+def test_nothing_else_is_read_or_listed(releases: Path, path: str) -> None:
+    status, _, body = asked(releases, f"{REPORTS}{path}")
+    assert (status, body) == (404, "No published release has its report at this address.\n")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_reports_are_only_read(releases: Path, method: str) -> None:
+    assert asked(releases, f"{REPORTS}/{KEY}/report.html", method)[0] == 405
+    assert (releases / KEY / "report.html").read_text(encoding="utf-8") == TEXT
+
+
+@pytest.mark.parametrize(
+    ("status", "changed"),
+    [
+        (401, {"cookie": ""}),
+        (403, {"origin": "http://localhost:8000"}),
+        (400, {"host": "evil.example:3000"}),
+    ],
+)
+def test_the_guard_of_the_ui_stands_before_reports(releases: Path, status: int, changed: dict[str, str]) -> None:
+    found, _, body = asked(releases, f"{REPORTS}/{KEY}/report.html", headers=KNOWN | changed)
+    assert found == status
+    assert TEXT not in body
+
+
+@pytest.mark.parametrize("path", ["/", "/od/reportsx/trips", "/assets/od/reports"])
+def test_all_other_pages_are_those_of_dagster(releases: Path, path: str) -> None:
+    assert asked(releases, path)[::2] == (200, "a page of Dagster")
