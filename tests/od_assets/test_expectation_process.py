@@ -46,7 +46,7 @@ def test_a_check_runs_in_the_process_with_its_results_and_its_errors(
     with expectation_process():
         assert checked(is_elsewhere, here) == {"elsewhere": True}
         met = checked(flows_meet_expectations, flows, ["A"], ["A"], tmp_path / "there")
-        with pytest.raises(ValueError, match="^here$"):
+        with pytest.raises(ValueError, match=r"^here$"):
             checked(fails, here)
         assert checked(is_elsewhere, here) == {"elsewhere": False}  # the process ended with the error
     assert checked(is_elsewhere, here) == {"elsewhere": False}
