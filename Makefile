@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
+export PIP_COMPILE := 0# what is imported is compiled then, which is a small part of what is installed
 PINNED := --no-deps --require-hashes# complete, as .ci/pin makes them; pip check says where they are not
 ONE_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))# workers: these tests wait for files, clocks and processes
 
