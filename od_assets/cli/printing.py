@@ -129,7 +129,8 @@ def print_outcome(outcome: Outcome) -> None:
     left = math.floor(1000 * facts["left_rho"] / facts["cap_rho"]) / 10 if facts["cap_rho"] else 0
     console.print(
         f"\nSpent: {_epsilon_text(released.spent)}. Of the cap, rho {facts['cap_rho']:.4g}, {left:g} % remains."
-        f" This run drew {facts['drawn']} of {len(facts['levels'])} levels and read the others back."
+        f" This run drew {facts['drawn']} of {len(facts['levels'])} levels"
+        f"{' and read the others back' if facts['drawn'] < len(facts['levels']) else ''}."
     )
     floats = released.levels.select_dtypes("float")
     print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(_rounded)))
