@@ -18,11 +18,17 @@ from od_assets.cli.init_records import (
     unreadable_records,
 )
 from od_assets.project import current_project
+from od_assets.series.partitions import SINGLE
 from od_core.errors import OdError
 from od_core.files.durable import absence
+from od_core.periods import LENGTHS, Period
+from od_core.privacy.budget import Budget
+from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS
 from od_core.records.zone_lists import read_zones
+from od_core.registry import refuse_unknown
 
 _NAMED_COLUMNS = (*ROLES, "column")
+_STEP = "choose one of them"
 
 
 def answered(
@@ -63,6 +69,8 @@ def answered(
                 answer = ask(question) if ask is not None else question.default
             answers[question.flag] = "" if answer is None else answer
             fault = _fault_of(question, answers, settings or {})
+            if fault is None and ask is not None:  # otherwise the declaration as a whole is judged, once
+                fault = _fault_of_value(question, answers[question.flag])
             if fault is None or _is_confirmed(question, answer, refused):
                 break
             if ask is None or not _may_ask_again(question, answers):
@@ -96,6 +104,34 @@ def _fault_of(question: Question, answers: Answers, settings: Fields) -> OdError
             "OD-FILE-MISSING", fault, next_step="give --zones and the path of a public list of zones that can be read"
         )
     return None
+
+
+def _fault_of_value(question: Question, answer: str) -> OdError | None:
+    """Return an error if no declaration could have this answer, or None."""
+    try:
+        if answer:
+            _VALUES.get(question.flag, str)(answer)
+    except OdError as error:
+        return error
+    return None
+
+
+def _length(answer: str) -> None:
+    refuse_unknown("length of periods", answer, (*LENGTHS, SINGLE), code="OD-PERIOD-TEXT", next_step=_STEP)
+
+
+_VALUES: dict[str, Callable[[str], object]] = {
+    "every": _length,
+    "first": Period,
+    "last": Period,
+    "unit": lambda answer: refuse_unknown("privacy unit", answer, UNIT_KINDS, code="OD-UNIT-UNKNOWN", next_step=_STEP),
+    "neighbours": lambda answer: refuse_unknown(
+        "neighbour relation", answer, NEIGHBOUR_RELATIONS, code="OD-UNIT-UNKNOWN", next_step=_STEP
+    ),
+    "epsilon": lambda answer: Budget(epsilon=answer, delta="1e-8"),
+    "delta": lambda answer: Budget(epsilon=1, delta=answer),
+}
+"""Functions that raise OdError for an answer that no declaration could have, by flag of the question."""
 
 
 def _not_of_users(question: Question) -> OdError:

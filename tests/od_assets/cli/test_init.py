@@ -193,13 +193,35 @@ def test_a_wrong_answer_is_named_and_asked_again_or_refused(
     assert "[nothing was spent; next: " in str(refused.exception)
     assert written(empty) == {}
     [(flag, answer)] = wrong.items()
-    right = FLAGS.get(flag, flag if flag in ("origin", "destination") else "")
+    right = FLAGS.get(flag, flag if flag in ("origin", "destination") else "")  # empty: the default
     said = typed(
         origin="origin" if flag != "origin" else "from\norigin",
         **({} if flag == "origin" else {flag: f"{answer}\n{right}"}),
     )
     assert fault in said
     assert f": {refused.exception.next_step}." in said
+    assert declaration("mine").settings()
+
+
+@pytest.mark.parametrize(
+    ("flag", "wrong", "fault"),
+    [
+        ("every", "monthly", "there is no length of periods 'monthly' (did you mean 'month'?): choose one of them."),
+        ("first", "2001-13", "'2001-13' is not a period"),
+        ("last", "soon", "'soon' is not a period"),
+        ("neighbours", "unbound", "there is no neighbour relation 'unbound' (did you mean 'unbounded'?)"),
+        ("epsilon", "one", "epsilon is 'one', which is not a finite number: correct the budget."),
+        ("delta", "2", "delta must be at least 0 and below 1"),
+    ],
+)
+def test_an_answer_that_no_declaration_has_is_asked_again_at_once(
+    empty: Project, typed: Callable[..., str], flag: str, wrong: str, fault: str
+) -> None:
+    said = typed(origin="origin", **{flag: f"{wrong}\n{FLAGS.get(flag, '')}"})
+    asked = next(question.asks for question in QUESTIONS if question.flag == flag)
+    assert said.count(asked) == 2
+    first, second = said.index(asked), said.rindex(asked)
+    assert first < said.index(fault) < second
     assert declaration("mine").settings()
 
 

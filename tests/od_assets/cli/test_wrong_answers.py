@@ -6,6 +6,7 @@ Without a terminal; ``test_init.py`` has what is asked again at a terminal.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -229,8 +230,14 @@ def test_every_wrong_answer_stands_once() -> None:
     assert len({(case.name, case.further, *sorted(case.answers.items(), key=str)) for case in WRONG}) == len(WRONG)
 
 
-def test_a_folder_of_declarations_that_may_not_be_written_is_said(files: Project) -> None:
+def test_a_folder_of_declarations_that_may_not_be_written_is_said(
+    files: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flags = [text for flag, value in GOOD.items() for text in (f"--{flag}", value)]
+    spilled = files.root / "spilled"
+    spilled.mkdir()
+    spilled.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(spilled))
     (files.defs / "domains").chmod(0o555)
     with without_rights_of_root():
         error = CliRunner().invoke(app, ["init", "mine", *flags]).exception

@@ -494,7 +494,13 @@ def executed(statement: str) -> Damage:
 
 
 def figures_file(made: Made, ending: str) -> Path:
-    return made.place.bundle / f"{made.example.figures[0]}.{ending}"
+    """The file of the figures; the first of several, such as those of the pairs of levels."""
+    name = made.example.figures[0]
+    return min([*made.place.bundle.glob(f"{name}_*.{ending}"), made.place.bundle / f"{name}.{ending}"], key=is_absent)
+
+
+def is_absent(path: Path) -> tuple[bool, Path]:
+    return not path.exists(), path
 
 
 def kept(made: Made) -> Path:
@@ -503,8 +509,9 @@ def kept(made: Made) -> Path:
 
 
 def a_folder_for_a_file(made: Made) -> None:
-    figures_file(made, "csv").unlink()
-    figures_file(made, "csv").mkdir()
+    path = figures_file(made, "csv")
+    path.unlink()
+    path.mkdir()
 
 
 FAILED = [{"subject": "f", "check": "c", "passed": False}]

@@ -18,7 +18,6 @@ from od_core.errors import OdError
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.geography.flow_tree import FlowTree
-from od_core.group_sizes.report import reach
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
@@ -275,16 +274,6 @@ def test_shades_grow_with_the_numbers(most, steps):
 def test_classes_of_size_leave_no_gap():
     assert size_classes(11) == [(1, 1), (2, 3), (4, 10), (11, 30)]
     assert size_classes(1) == size_classes(0) == [(1, 1)]
-
-
-@pytest.mark.parametrize("scale", [Fraction(1, 5), Fraction(1), Fraction(7, 2), Fraction(40)])
-def test_nine_draws_in_ten_are_within_reach(scale):
-    """Against the sum of the discrete Laplace law."""
-    far = np.arange(-4000, 4001)
-    law = np.exp(-np.abs(far) / float(scale))
-    law /= law.sum()
-    within = [law[np.abs(far) <= h].sum() for h in (reach(scale) - 1, reach(scale))]
-    assert within[1] >= 0.9 > within[0]
 
 
 UNIT = PrivacyUnit("trip")
