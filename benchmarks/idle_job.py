@@ -1,8 +1,7 @@
 """Run a job with the assets and checks of a release, whose steps do nothing. Import Dagster alone.
 
-    python -m benchmarks.idle_job graph.json 2001-06
-
-The graph is what :func:`benchmarks.startup.graph_of` writes. The Dagster instance is that of ``DAGSTER_HOME``.
+:mod:`benchmarks.startup` runs it, with the file of what :func:`benchmarks.startup.graph_of` returns and a period as
+arguments. The Dagster instance is that of ``DAGSTER_HOME``.
 """
 
 from __future__ import annotations
@@ -62,7 +61,3 @@ def _check(check: dict[str, Any], partitions: dg.PartitionsDefinition) -> dg.Ass
             yield dg.AssetCheckResult(check_name=name, asset_key=key, passed=True)
 
     return idle
-
-
-if __name__ == "__main__":
-    main()
