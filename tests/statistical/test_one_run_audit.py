@@ -32,7 +32,7 @@ import tests.od_assets.conftest
 from od_assets.components import OdRelease
 from od_assets.resources.verify import verified
 from od_core import Budget, Geography, PrivacyUnit, open_release, release_flows
-from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.privacy.neighbours import Neighbours
 from tests.conftest import FLIGHTS
 from tests.od_assets.conftest import Project, failure_text
@@ -285,16 +285,16 @@ def a_file_for_each_zone_with_trips(small: Small, monkeypatch: pytest.MonkeyPatc
 
 
 def rows_in_the_order_of_true_counts(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = FlowTables.write_csv
+    sound = LevelPair.write_csv
 
-    def write_csv(tables: FlowTables, file: BinaryIO) -> None:
+    def write_csv(pair: LevelPair, file: BinaryIO) -> None:
         written = io.BytesIO()
-        sound(tables, written)
+        sound(pair, written)
         table = pd.read_csv(io.BytesIO(written.getvalue()), dtype=str, keep_default_na=False)
         true = small.counted().reindex(pd.MultiIndex.from_frame(table[["origin", "destination"]]), fill_value=0)
         table.iloc[np.argsort(-true.to_numpy(), kind="stable")].to_csv(file, index=False, lineterminator="\r\n")
 
-    monkeypatch.setattr(FlowTables, "write_csv", write_csv)
+    monkeypatch.setattr(LevelPair, "write_csv", write_csv)
 
 
 def users_with_the_noise_of_one_trip(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
