@@ -54,15 +54,19 @@ class OdError(Exception):
     def __str__(self) -> str:
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
-    def in_file(self, name: str) -> OdError:
-        """Return a copy of the error whose message begins with the name of a file."""
+    def changed(self, *, code: str | None = None, message: str | None = None, next_step: str | None = None) -> OdError:
+        """Return a copy of the error with another code, message or next step; None keeps what the error has."""
         return OdError(
-            self.code,
-            f"{name}: {self.message}",
-            next_step=self.next_step,
+            code or self.code,
+            message or self.message,
+            next_step=next_step or self.next_step,
             spent=self.spent,
             confidential_detail=self.confidential_detail,
         )
+
+    def in_file(self, name: str) -> OdError:
+        """Return a copy of the error whose message begins with the name of a file."""
+        return self.changed(message=f"{name}: {self.message}")
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the error without its confidential detail, which must not reach another process."""

@@ -75,13 +75,7 @@ def removed_if_refused() -> Iterator[list[Path]]:
                 path.unlink(missing_ok=True)
         if isinstance(error, OdError):
             step = f"{error.next_step}: no file was kept, so run init again with another answer"
-            raise OdError(
-                error.code,
-                error.message,
-                next_step=step,
-                spent=error.spent,
-                confidential_detail=error.confidential_detail,
-            ) from None
+            raise error.changed(next_step=step) from None
         raise
 
 

@@ -96,7 +96,7 @@ def unreadable_records(answers: Answers, settings: Fields) -> OdError | None:
     except OdError as error:
         is_field = "next to the path of the files" in error.next_step
         step = error.next_step + ("; init takes it as --set trips.FIELD=VALUE" if is_field else "")
-        return OdError(error.code, error.message, next_step=step, confidential_detail=error.confidential_detail)
+        return error.changed(next_step=step)
     return None
 
 

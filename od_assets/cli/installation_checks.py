@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from od_assets.cli.findings import Finding, found
-from od_assets.components.declarations import load_definitions, refuse_broken_declarations, unloadable
+from od_assets.components.declarations import BROKEN, load_definitions, refuse_broken_declarations, unloadable
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, dagster_home, stated_home
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.warehouse import Warehouse
@@ -281,8 +281,10 @@ def code_location() -> list[Finding]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
             try:
-                refuse_broken_declarations()
-                dg.Definitions.validate_loadable(load_definitions())
+                definitions = load_definitions()
+                if any(sensor.name == BROKEN for sensor in definitions.sensors or []):
+                    refuse_broken_declarations()
+                dg.Definitions.validate_loadable(definitions)
             except OdError:
                 raise
             except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved

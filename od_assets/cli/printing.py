@@ -68,11 +68,12 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
         verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
     domain = settings.domain
-    cap, every = domain.cap.allowed_rho(), f"per {domain.elementary_period}"
+    cap = domain.cap.allowed_rho()
+    span = "for all periods" if domain.unit.kind == "user" else f"per {domain.elementary_period}"
     console.print(
         f"One period of {settings.name} spends {_epsilon_text(plan.spent)}:"
         f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
-        f" {float(cap):.4g} {'for all periods' if domain.unit.kind == 'user' else every}).\n"
+        f" {float(cap):.4g} {span}).\n"
     )
     for verdict in plan.verdicts():
         console.print(verdict)

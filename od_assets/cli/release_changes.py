@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from od_assets.project import current_project
+from od_assets.project import current_project, releases_folder
 from od_core import Release
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
@@ -104,7 +104,7 @@ def bundle_named(name: str) -> Path:
     place = Path(name)
     if place.exists():
         return place
-    key, releases = ReleaseKey.parse(name), current_project().var / "releases"
+    key, releases = ReleaseKey.parse(name), releases_folder(current_project().var)
     if not (releases / key.folder).is_dir():
         published = ", ".join(map(str, published_bundles(releases))) or "none"
         raise OdError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from od_assets.project import current_project
+from od_assets.project import current_project, releases_folder
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.evaluation.forecast import (
@@ -144,7 +144,7 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
         The key of the release (None for a synthetic table) and the table.
     """
     origin, destination, found = plan.tree.origin, plan.tree.destination, []
-    for key, folder in published_bundles(current_project().var / "releases").items():
+    for key, folder in published_bundles(releases_folder(current_project().var)).items():
         try:
             certificate = certificate_of(folder)
         except OdError:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.options import Period
+from od_assets.project import current_project, releases_folder
 from od_assets.terminal import printable
 from od_core.errors import OdError
 
@@ -22,9 +23,7 @@ def report(
     period: Period = None,
 ) -> None:
     """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
-    from od_assets.project import current_project
-
-    page = newest_report(current_project().var / "releases", release, period)
+    page = newest_report(releases_folder(current_project().var), release, period)
     typer.echo(printable(str(page)))
     if has_display():
         webbrowser.open(page.as_uri())
@@ -43,7 +42,7 @@ def newest_report(releases: Path, release: str | None, period: str | None) -> Pa
         OdError: no such release is published, or its report is missing.
     """
     from od_core.publication.bundle import REPORT
-    from od_core.published.opening import certificate_of, published_bundles  # importing the library takes a second
+    from od_core.published.opening import certificate_of, published_bundles
 
     bundles = {
         key: folder

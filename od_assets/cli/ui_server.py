@@ -28,7 +28,7 @@ from dagster_webserver.app import create_app_from_workspace_process_context
 
 from od_assets.cli.ui_guard import guarded
 from od_assets.cli.ui_reports import with_reports
-from od_assets.project import Project, current_project
+from od_assets.project import Project, current_project, releases_folder
 from od_core.errors import OdError
 from od_core.ledger.lock import exclusive
 
@@ -87,7 +87,7 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
             daemon = stack.enter_context(_daemon(workspace))
         target = WorkspaceFileTarget([str(workspace)])
         context = stack.enter_context(WorkspaceProcessContext(instance, target, version=dg.__version__))
-        pages = with_reports(create_app_from_workspace_process_context(context), current_project().var / "releases")
+        pages = with_reports(create_app_from_workspace_process_context(context), releases_folder(current_project().var))
         app = guarded(pages, token, f"od_release_ui_{port}", hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
         if daemon is not None:

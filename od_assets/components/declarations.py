@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from od_assets import components
 from od_assets.code_references import source_of
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops, OdWarehouse
-from od_assets.components.section import Section, first_fault, is_switch
+from od_assets.components.section import Declared, first_fault, is_switch
 from od_assets.components.series import Series
 from od_assets.components.yaml_file import yaml_documents
 from od_assets.project import current_project
@@ -22,6 +22,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.declared_names import (
     COMPARISON,
     RELEASES,
+    WAREHOUSE,
     component_type,
     declaration_file,
     declaration_files,
@@ -30,11 +31,12 @@ from od_assets.series.declared_names import (
 )
 from od_core.errors import OdError, nearest_known
 
-Declared = TypeVar("Declared", bound=Section)
-
-WAREHOUSE = "od_assets.components.OdWarehouse"
+D = TypeVar("D", bound=Declared)
 
 _LOG = logging.getLogger(__name__)
+
+BROKEN = "broken_declarations"
+"""Name of the sensor of a code location from which broken declarations are left out."""
 
 SERIES: dict[str, type[Series]] = dict(zip(RELEASES, (OdRelease, OdGroupSizes, OdStops), strict=True))
 """Components of release series, by the component type that a declaration names."""
@@ -75,7 +77,7 @@ def declaration(name: str) -> Series:
     return release
 
 
-def read_declaration(path: Path, component: type[Declared]) -> Declared:
+def read_declaration(path: Path, component: type[D]) -> D:
     """Return the declaration in a YAML file.
 
     Raises:
@@ -117,6 +119,9 @@ def sound_definitions() -> dg.Definitions | None:
 
     Dagster loads all declarations or none. So that the other releases go on, a code location returns these definitions
     if it cannot be loaded. The broken declarations are in its log, and a sensor fails with them.
+
+    Raises:
+        OdError: a declaration is broken, and there is no sound one of the warehouse, which every release needs.
     """
     sound, faults = [], []
     for path in declaration_files():
@@ -124,17 +129,23 @@ def sound_definitions() -> dg.Definitions | None:
             component = declared_at(path)
         except OdError as error:
             faults.append(error)
-            _LOG.warning("a broken declaration is left out: %s", error)
         else:
             if component is not None:
-                with warnings.catch_warnings(action="ignore"):  # about beta and preview parts of Dagster
-                    sound.append(component.build_defs(None))  # type: ignore[arg-type]  # as in refuse_unloadable
-    return dg.Definitions.merge(*sound, dg.Definitions(sensors=[_faults_sensor(faults)])) if faults else None
+                sound.append(component)
+    if not faults:
+        return None
+    if not any(isinstance(component, OdWarehouse) for component in sound):
+        raise faults[0]
+    for fault in faults:
+        _LOG.warning("a broken declaration is left out: %s", fault)
+    with warnings.catch_warnings(action="ignore"):  # about beta and preview parts of Dagster
+        parts = [component.build_defs(None) for component in sound]  # type: ignore[arg-type]  # as in refuse_unloadable
+    return dg.Definitions.merge(*parts, dg.Definitions(sensors=[_faults_sensor(faults)]))
 
 
 def _faults_sensor(faults: list[OdError]) -> dg.SensorDefinition:
     @dg.sensor(
-        name="broken_declarations",
+        name=BROKEN,
         description="Fails while declarations of the project are broken. Their releases are missing.",
         minimum_interval_seconds=600,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -165,7 +176,7 @@ def _refuse_wrong_types(path: Path) -> None:
             raise _fault(f"{where}: type: there is no component {stated} ({known})")
 
 
-def declared_by(attributes: dict[str, Any], component: type[Declared], where: str) -> Declared:
+def declared_by(attributes: dict[str, Any], component: type[D], where: str) -> D:
     """Return a declaration with the given attributes.
 
     Raises:
@@ -175,7 +186,7 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
         for name, value in attributes.items():
             if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read these as 1 and 0
                 raise _fault(f"{where}: {name}: true and false are not valid here")
-        made: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
+        made: D = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
     except (AttributeError, KeyError, TypeError):
         raise _no_attributes(where) from None
     except ValidationError as error:

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 from pydantic import PrivateAttr
 
-from od_assets.project import Project, current_project
+from od_assets.project import Project, current_project, releases_folder
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.series.engine import closed_sessions
 from od_core.errors import OdError
@@ -140,7 +140,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
     @property
     def releases(self) -> Path:
         """Folder of all public bundles."""
-        return self.var / "releases"
+        return releases_folder(self.var)
 
     def bundle(self, key: ReleaseKey) -> Path:
         """Return the folder of the public bundle of a release."""

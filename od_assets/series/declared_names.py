@@ -11,7 +11,7 @@ from od_core.errors import OdError
 RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdGroupSizes", "OdStops"))
 """Types of the components of release series."""
 
-COMPARISON = "od_assets.components.OdComparison"
+COMPARISON, WAREHOUSE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdWarehouse"))
 
 
 def declared_releases() -> tuple[str, ...]:

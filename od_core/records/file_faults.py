@@ -63,13 +63,7 @@ def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
         message = message.replace("column 'trips'", f"column {shown(columns.trips)}")
     if error.code == "OD-TRIPS-FAULTS":
         message += f"; the columns are {', '.join(map(shown, columns.names))}"
-    return OdError(
-        error.code,
-        f"{file}: {message}",
-        next_step=error.next_step,
-        spent=error.spent,
-        confidential_detail=error.confidential_detail,
-    )
+    return error.changed(message=f"{file}: {message}")
 
 
 def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:

@@ -107,9 +107,7 @@ def _read_file(
         types = file.types
         for name in needed:
             if name not in types:
-                missing = file.missing(name, needed)
-                missing.code = code
-                raise missing
+                raise file.missing(name, needed).changed(code=code)
         wanted = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
         fields = ", ".join(_field(name, types[name], name in numbers) for name in wanted)
         frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
@@ -134,10 +132,6 @@ def _opened(source: Path) -> Iterator[OpenFile]:
             refuse_truncated(source)
             yield file
     except OdError as fault:
-        raise _corrected_by_caller(fault) from None
+        raise fault.changed(next_step=_CORRECT) from None
     except reading_errors() as error:
-        raise _corrected_by_caller(unreadable(source, TABLE, error)) from None
-
-
-def _corrected_by_caller(fault: OdError) -> OdError:
-    return OdError(fault.code, fault.message, next_step=_CORRECT, confidential_detail=fault.confidential_detail)
+        raise unreadable(source, TABLE, error).changed(next_step=_CORRECT) from None

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.files.csv_text import write_rows
-from od_core.flows.publishing.flow_tables import FlowTables
-from od_core.flows.publishing.flow_workbook import largest
+from od_core.flows.publishing.flow_tables import FlowTables, largest
 from od_core.geography.geography import Geography
 from od_core.publication.tables import write_csv
 

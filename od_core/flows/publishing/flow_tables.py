@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, BinaryIO
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from od_core.files.csv_text import write_rows
 from od_core.flows.release import Release, measured_cells
@@ -154,6 +156,16 @@ class FlowTables:
 def repeated(text: str, rows: int) -> pa.Array:
     """Return a column with the same text in every row."""
     return pa.repeat(pa.scalar(text, pa.large_string()), rows)
+
+
+def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:
+    """Return the positions of the ``most`` largest numbers, largest first; equal numbers keep their order."""
+    places = np.arange(len(trips))
+    if len(trips) > most:
+        least = np.partition(trips, len(trips) - most)[len(trips) - most]
+        above = np.flatnonzero(trips > least)
+        places = np.sort(np.concatenate([above, np.flatnonzero(trips == least)[: most - len(above)]]))
+    return places[np.argsort(-trips[places], kind="stable")]
 
 
 def at_an_end(flows: pd.DataFrame) -> int:

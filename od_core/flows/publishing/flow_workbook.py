@@ -6,10 +6,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from od_core.files.xlsx import Sheet, write_workbook
-from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, pair_names
+from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, largest, pair_names
 from od_core.publication.columns import CONFIDENCE
 
 MOST_ROWS = 10_000
@@ -26,16 +25,6 @@ def write_flow_workbook(tables: FlowTables, certificate: dict[str, Any], file: B
         names = [f"{pair.origin_level}_{pair.destination_level}" for pair in tables.pairs]
     sheets = [_flows(tables, pair, name) for pair, name in zip(tables.pairs, names, strict=True)]
     write_workbook(file, [_explanation(tables, certificate, sheets), *sheets])
-
-
-def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:
-    """Return the positions of the ``most`` largest numbers, largest first; equal numbers keep their order."""
-    places = np.arange(len(trips))
-    if len(trips) > most:
-        least = np.partition(trips, len(trips) - most)[len(trips) - most]
-        above = np.flatnonzero(trips > least)
-        places = np.sort(np.concatenate([above, np.flatnonzero(trips == least)[: most - len(above)]]))
-    return places[np.argsort(-trips[places], kind="stable")]
 
 
 def _flows(tables: FlowTables, pair: LevelPair, name: str) -> Sheet:

@@ -20,6 +20,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
+from od_assets.cli.installation_checks import code_location
 from od_assets.cli.printing import print_frame
 from od_assets.components import OdRelease
 from od_assets.components.declarations import (
@@ -110,24 +111,32 @@ def defs():
 """
 
 
+def declare_beside_trips(
+    project: Project, monkeypatch: pytest.MonkeyPatch, module: str, /, **declarations: str
+) -> None:
+    """Write declarations of a team's own project with a release, trips, and a sound warehouse unless one is given."""
+    project.component()  # writes the domain
+    trips = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
+    warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
+    for name, written in ({"trips": trips, "warehouse": warehouse} | declarations).items():
+        (project.defs / name).mkdir()
+        (project.defs / name / "defs.yaml").write_text(written, encoding="utf-8")
+    settings = (project.root / "pyproject.toml").read_text(encoding="utf-8")
+    (project.root / "pyproject.toml").write_text(settings.replace("od_assets.definitions", module), encoding="utf-8")
+    (project.root / f"{module}.py").write_text(LOADED, encoding="utf-8")
+    monkeypatch.syspath_prepend(project.root)
+
+
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_broken_declaration_is_named_and_the_others_can_be_planned_and_listed(
     project: Project, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dagster loads all declarations or none: the others are built without it, and a sensor fails with the fault."""
-    project.component()  # writes the domain
-    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
-    for name, written in {"trips": declared, "broken": text, "warehouse": warehouse}.items():
-        (project.defs / name).mkdir()
-        (project.defs / name / "defs.yaml").write_text(written, encoding="utf-8")
-    module = f"definitions_{list(BROKEN).index(text)}"
-    settings = (project.root / "pyproject.toml").read_text(encoding="utf-8")
-    (project.root / "pyproject.toml").write_text(settings.replace("od_assets.definitions", module), encoding="utf-8")
-    (project.root / f"{module}.py").write_text(LOADED, encoding="utf-8")
-    monkeypatch.syspath_prepend(project.root)
+    declare_beside_trips(project, monkeypatch, f"definitions_{list(BROKEN).index(text)}", broken=text)
     with pytest.raises(OdError, match=f"^OD-CONFIG: .*{re.escape(BROKEN[text])}"):
         refuse_broken_declarations()
+    [finding] = code_location()
+    assert BROKEN[text] in str(finding.fault)
     loaded = load_definitions()
     assert loaded.resolve_job_def("trips_release")
     [broken] = [sensor for sensor in loaded.sensors or [] if sensor.name == "broken_declarations"]
@@ -139,6 +148,22 @@ def test_a_broken_declaration_is_named_and_the_others_can_be_planned_and_listed(
     is_series = text.startswith(("attributes", "type: od_assets.components.OdRelease\n"))
     assert listed.exit_code == (2 if is_series else 0)
     assert listed.stderr.count(BROKEN[text]) == is_series
+
+
+def test_without_a_sound_warehouse_the_fault_of_its_declaration_is_said(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every release needs its folders and ledger, so nothing can go on."""
+    declare_beside_trips(
+        project,
+        monkeypatch,
+        "definitions_warehouse",
+        warehouse="type: od_assets.components.OdWarehouse\nattributes: {lock: 1}\n",
+    )
+    with pytest.raises(OdError, match=r"^OD-CONFIG: warehouse/defs\.yaml: lock: Extra inputs"):
+        load_definitions()
+    refused = CliRunner().invoke(app, ["run", "trips"])
+    assert str(refused.exception).startswith("OD-CONFIG: warehouse/defs.yaml: lock: Extra inputs")
 
 
 def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

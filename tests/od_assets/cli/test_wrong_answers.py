@@ -19,19 +19,10 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_core.errors import OdError
+from tests.od_assets.cli.test_init import FLAGS
 from tests.od_assets.conftest import Project, projects_in, records, states
 from tests.privileges import without_rights_of_root
 
-GOOD = {
-    "records": "{period}.csv",
-    "date": "date",
-    "zones": "zones.csv",
-    "levels": "region,zone",
-    "first": "2001-01",
-    "unit": "trip",
-    "epsilon": "1",
-    "delta": "1e-8",
-}
 OF_USERS = {"unit": "user_period", "column": "rider", "max_trips": "3"}
 
 
@@ -209,7 +200,7 @@ def files() -> Iterator[Project]:
 @pytest.mark.parametrize("case", WRONG, ids=str)
 def test_a_wrong_answer_ends_in_one_line_and_leaves_nothing(files: Project, case: Wrong) -> None:
     before = states(files.defs)
-    given = {flag: text for flag, text in (GOOD | case.answers).items() if text is not None}
+    given = {flag: text for flag, text in (FLAGS | case.answers).items() if text is not None}
     flags = [text for flag, value in given.items() for text in (f"--{flag.replace('_', '-')}", value)]
     more = () if case.further is None else ("--set", case.further)
     with without_rights_of_root() if "permission" in case.cause else nullcontext():
@@ -233,7 +224,7 @@ def test_every_wrong_answer_stands_once() -> None:
 def test_a_folder_of_declarations_that_may_not_be_written_is_said(
     files: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = [text for flag, value in GOOD.items() for text in (f"--{flag}", value)]
+    flags = [text for flag, value in FLAGS.items() for text in (f"--{flag}", value)]
     spilled = files.root / "spilled"
     spilled.mkdir()
     spilled.chmod(0o777)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.publishing import flow_workbook
-from od_core.flows.publishing.flow_tables import FlowTables
-from od_core.flows.publishing.flow_workbook import largest, write_flow_workbook
+from od_core.flows.publishing.flow_tables import FlowTables, largest
+from od_core.flows.publishing.flow_workbook import write_flow_workbook
 from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication.examples import facts, release
 
