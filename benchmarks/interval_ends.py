@@ -22,7 +22,7 @@ from benchmarks.measuring import machine, printed, steps
 from benchmarks.tables import markdown_table
 from od_core import Release
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.estimation.intervals import find_pairs
+from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.geography.flow_tree import Nodes
 
 SHOWN = (("all", "airport"), ("airport", "all"), ("state", "state"), ("state", "airport"), ("airport", "airport"))

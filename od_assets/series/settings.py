@@ -19,7 +19,7 @@ from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.plan import measured_levels
+from od_core.flows.queries import measured_levels
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES
 from od_core.geography.flow_tree import TreeOrder

@@ -18,7 +18,7 @@ from od_core.errors import OdError
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import Level, Truth, sums_by_level
 from od_core.evaluation.synthetic import gravity
-from od_core.flows.estimation.intervals import Counts, find_pairs
+from od_core.flows.estimation.fitted_tree import Counts, find_pairs
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import FlowTree, Nodes

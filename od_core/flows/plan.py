@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -22,17 +22,23 @@ from od_core.flows.expected_error import (
     summed_errors,
 )
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
-from od_core.flows.step import GaussianStep, ThresholdStep
+from od_core.flows.queries import (
+    Segments,
+    measured_levels,
+    planned_steps,
+    shifted_cells,
+    threshold_step,
+    totals_of,
+)
+from od_core.flows.step import GaussianStep, SegmentStep, TotalStep
 from od_core.geography.flow_tree import FlowTree, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.cap import Charge
+from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import Plan, plan_defect
-from od_core.privacy.sensitivity import sensitivity_of_leaves, sensitivity_squared
-from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
+from od_core.records.segments import breakdowns, find
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +50,8 @@ class ReleasePlan(Plan):
 
     Attributes:
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
-        steps: steps of the measured levels, top level first.
+        steps: all steps, top level first; the steps of a level are its totals and then its segments.
+        segments: breakdowns by which trips are also counted; None if there are none.
 
     Raises:
         OdError: If the steps do not match the unit, the neighbours, the budget and the mechanism.
@@ -57,26 +64,50 @@ class ReleasePlan(Plan):
     steps: tuple[GaussianStep, ...]
     bands: Bands | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
+    segments: Segments | None = None
 
     def __post_init__(self) -> None:
         if self.bands is not None:
             self.bands.check_depth(self.tree.depth)
             if self.mechanism.measures != "every_level":
                 raise plan_defect("a mechanism that does not measure every level cannot have bands")
-        levels = [step.level for step in self.steps]
+        if self.segments is not None:
+            self.segments.check(self.mechanism, self.bands)
+        levels = [step.level for step in self.totals]
         if levels != [level for level in self._shared_levels if level in levels]:
             raise plan_defect("the steps must be measured levels, top first")
         if any(self.tree.largest_fan_out(level) != 1 for level in self.unmeasured_levels):
             raise plan_defect("the leaves, and every level whose nodes have several children, must be measured")
         if self.has_threshold:
-            if self.steps != (_threshold_step(self.unit, self.budget, self.tree.depth),):
+            if self.steps != (threshold_step(self.unit, self.budget, self.tree.depth),):
                 raise plan_defect("the step does not match the unit and the budget")
             return
-        if any(step.sensitivity_squared != self.neighbours.sensitivity_squared(step.level) for step in self.steps):
+        if any(
+            step.sensitivity_squared != self.neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
+            for step in self.steps
+        ):
             raise plan_defect("the sensitivities of the steps do not match the unit and its neighbours")
+        if self.segments is not None and self.steps != self._planned():
+            raise plan_defect("the steps do not match the breakdowns and their share of the budget")
         shares = tuple(step.rho / self.spent.rho for step in self.steps)
         if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion, shares, self._cells):
             raise plan_defect("the steps do not sum to the budget")
+
+    def _planned(self) -> tuple[GaussianStep, ...]:
+        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, self.segments)
+
+    @cached_property
+    def totals(self) -> tuple[TotalStep, ...]:
+        """What the totals of each level are estimated from, top level first: a step, or a combination of steps.
+
+        Without segments, these are the steps. An exact root is left out, although its segments may be measured.
+        """
+        return totals_of(self.steps, self.segments)
+
+    def segment_steps(self, breakdown: str) -> tuple[SegmentStep, ...]:
+        """Return the steps that count trips by a breakdown, top level first. Raises OdError if it is not declared."""
+        find(() if self.segments is None else self.segments.breakdowns, breakdown)
+        return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == breakdown)
 
     @property
     def neighbours(self) -> Neighbours:
@@ -110,7 +141,7 @@ class ReleasePlan(Plan):
         """
         if self.has_threshold:
             return [math.nan] * (self.tree.depth + 1)
-        variances = {step.level: step.variance for step in self.steps}
+        variances = {step.level: step.variance for step in self.totals}
         if self.mechanism.measures == "all_leaves":
             return summed_errors(self.tree, variances[self.tree.depth])
         return expected_errors(self.tree, variances, refined=self.mechanism.refines)
@@ -126,7 +157,7 @@ class ReleasePlan(Plan):
         """
         if self.has_threshold:
             return [math.nan] * (self.tree.depth + 1)
-        variances = {step.level: step.variance for step in self.steps}
+        variances = {step.level: step.variance for step in self.totals}
         if self.mechanism.measures == "all_leaves":
             largest = largest_summed_variances(self.tree, variances[self.tree.depth])
         elif self.keeps_all:
@@ -147,7 +178,7 @@ class ReleasePlan(Plan):
         names = self.tree.level_names
         return [
             f"{names[step.level][0]} x {names[step.level][1]}: {_verdict(self.half_widths[step.level])}"
-            for step in self.steps
+            for step in self.totals
         ]
 
     @property
@@ -171,12 +202,12 @@ class ReleasePlan(Plan):
 
         Each node of such a level has one child, so the level below measures the same counts.
         """
-        measured = {step.level for step in self.steps}
+        measured = {step.level for step in self.totals}
         return [level for level in self._shared_levels if level not in measured]
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
-        """Steps of each band, top band first; all steps as one band if the plan has no bands."""
+        """Steps of each band, top band first; all steps as one band if the plan has no bands. There are no segments."""
         if self.bands is None:
             return [self.steps]
         return [self.steps[band] for band in self.bands.split([step.level for step in self.steps])]
@@ -187,26 +218,27 @@ class ReleasePlan(Plan):
 
     @property
     def _cells(self) -> tuple[int, ...] | None:
-        return _shifted_cells(self.neighbours, [step.level for step in self.steps])
+        return shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self.steps])
 
-    def level_above(self, step: GaussianStep) -> int | None:
+    def level_above(self, step: TotalStep) -> int | None:
         """Return the nearest level above a step that is measured or, as the root, published exactly.
 
         Return None if there is none: the step is the first, and the root is not published exactly.
         """
-        before = self.steps.index(step) - 1
+        levels = [total.level for total in self.totals]
+        before = levels.index(step.level) - 1
         if before >= 0:
-            return self.steps[before].level
+            return levels[before]
         return 0 if self.publishes_total else None
 
     def step(self, level: int) -> GaussianStep:
-        """Return the step that measures a level.
+        """Return the step that measures the totals of a level.
 
         Raises:
-            OdError: If the level is not measured.
+            OdError: If the totals of the level are not measured.
         """
         for step in self.steps:
-            if step.level == level:
+            if step.level == level and not step.by_segment:
                 return step
         raise OdError(
             "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"
@@ -254,6 +286,7 @@ class ReleasePlan(Plan):
             "origin_unknown_zone": self.tree.origin.unknown,
             "destination_unknown_zone": self.tree.destination.unknown,
             **({} if self.bands is None else {"bands": self.bands.facts()}),
+            **({} if self.segments is None else {"segments": self.segments.facts()}),
         }
 
 
@@ -267,6 +300,9 @@ def plan_release(
     destination_geography: Geography | None = None,
     bands: Bands | None = None,
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
+    segments: Mapping[str, Sequence[str]] | Segments | None = None,
+    segment_unknown: Mapping[str, str] | None = None,
+    segment_share: Number | None = None,
 ) -> ReleasePlan:
     """Plan a release from public facts alone.
 
@@ -281,30 +317,31 @@ def plan_release(
         acceptance: rules that determine which records are counted and which inputs are refused. If a record may be left
             out under these rules, the total number of trips is measured with noise; see
             :mod:`od_core.privacy.neighbours`.
+        segments: public categories of each breakdown, by its name, such as ``{"mode": ["car", "bus", "other"]}``. Every
+            trip is also counted by them. See :class:`od_core.records.segments.Breakdown`.
+        segment_unknown: for some breakdowns, the category of records whose category is missing or not listed.
+        segment_share: share of the budget that all breakdowns have together; see
+            :meth:`od_core.flows.queries.Segments.of` for the default.
 
     Raises:
         OdError: If the geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong,
-            there are more pairs of zones than the mechanism allows, or the mechanism has a threshold and the unit
-            bounds weights.
+            there are more pairs of zones than the mechanism allows, the mechanism has a threshold and the unit bounds
+            weights, or the segments are not valid.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = MECHANISMS.make(mechanism)
     _refuse_too_large(chosen, flow_tree)
+    if not isinstance(segments, Segments):
+        segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
+    if segments is not None:
+        segments.check(chosen, bands)
     if chosen.measures == "present_leaves":
         unit.refuse_weights("stability histograms")
-        step = _threshold_step(unit, budget, flow_tree.depth)
+        step = threshold_step(unit, budget, flow_tree.depth)
         return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
     neighbours = Neighbours(unit, acceptance, _has_unknown_areas(flow_tree))
-    levels = measured_levels(neighbours, chosen, flow_tree.depth)
-    shares = budget.level_shares([flow_tree.largest_fan_out(level) for level in levels], chosen.default_shares)
-    measured = {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
-    cells = _shifted_cells(neighbours, list(measured))
-    rho = budget.total_rho(chosen.default_conversion, tuple(measured.values()), cells)
-    steps = []
-    for level, share in measured.items():
-        sensitivity = neighbours.sensitivity_squared(level)
-        steps.append(GaussianStep(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share))
-    return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps), bands, acceptance)
+    steps = planned_steps(flow_tree, neighbours, chosen, budget, segments)
+    return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments)
 
 
 def _verdict(width: float) -> str:
@@ -317,56 +354,9 @@ def _verdict(width: float) -> str:
     )
 
 
-def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) -> list[int]:
-    """Return the levels among which the budget is divided, top first; ``depth`` is the level of the leaves.
-
-    If the mechanism measures every level, these are all levels, except the root if the total is an invariant. Otherwise
-    the result is the leaf level alone.
-    """
-    if mechanism.measures != "every_level":
-        return [depth]
-    return list(range(1 if neighbours.publishes_total else 0, depth + 1))
-
-
 def _has_unknown_areas(tree: FlowTree) -> bool:
     """Return whether both geographies have an unknown area, which receives records from unlisted places."""
     return tree.origin.unknown is not None and tree.destination.unknown is not None
-
-
-def _shifted_cells(neighbours: Neighbours, levels: list[int]) -> tuple[int, ...] | None:
-    """Return, for each measured level, the number of cells that may change by one between neighbours.
-
-    Return None if a cell may change by more than one.
-    """
-    cells = [neighbours.shifted_cells(level) for level in levels]
-    return None if None in cells else tuple(number for number in cells if number is not None)
-
-
-def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
-    """Return the single step of a mechanism with a threshold, which is charged as (epsilon, delta).
-
-    Raises:
-        OdError: If the budget has no epsilon.
-    """
-    if budget.epsilon is None:
-        raise OdError(
-            "OD-BUDGET-KIND",
-            "a mechanism with a threshold promises (epsilon, delta), and has no rho",
-            next_step="give the budget as epsilon and delta",
-        )
-    charge = Charge(epsilon=budget.epsilon, delta=budget.delta)
-    scale = laplace_scale(unit, budget.epsilon)
-    return ThresholdStep(
-        depth,
-        sensitivity_squared(unit),
-        laplace_variance(scale),
-        charge.as_rho,
-        sensitivity=sensitivity_of_leaves(unit),
-        epsilon=charge.epsilon,
-        delta=charge.delta,
-        scale=scale,
-        threshold=max(1, stability_threshold(unit, budget.epsilon, budget.delta)),  # below 1 only if delta is near 1
-    )
 
 
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:

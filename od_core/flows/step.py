@@ -1,7 +1,9 @@
-"""Define the steps of a plan of flows. A step measures one level, or the leaf pairs that have trips."""
+"""Define the steps of a plan of flows. A step measures one level, its segments, or the leaf pairs that have trips."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -53,6 +55,76 @@ class GaussianStep(Step):
     def noise_facts(self) -> dict[str, int | str]:
         """Squared L2 sensitivity and noise variance, ready for JSON; the variance is exact text."""
         return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
+
+
+@dataclass(frozen=True)
+class SegmentStep(GaussianStep):
+    """The planned query of one level by a breakdown: the trips of each node in each category, as one vector.
+
+    The vector has all nodes of the level for the first category, in tree order, then all for the second, and so on.
+
+    Attributes:
+        breakdown: name of the breakdown.
+        first_number: number of the step that counts the root by this breakdown. Later levels have the numbers after it.
+    """
+
+    breakdown: str
+    first_number: int
+
+    @property
+    def number(self) -> int:
+        """Number of the step within the release; see :attr:`od_core.privacy.plan.Step.number`."""
+        return self.first_number + self.level
+
+    @property
+    def by_segment(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def noise_facts(self) -> dict[str, int | str]:
+        """Facts of a Gaussian step, and the name of the breakdown."""
+        return {"breakdown": self.breakdown, **super().noise_facts}
+
+
+@dataclass(frozen=True)
+class CombinedTotals:
+    """The best combination of the measured totals of a level and of the sums of its segments, weighted by precision.
+
+    A total is measured with the variance 1 / w, and each of the K categories of breakdown j with 1 / w_j. Both the
+    total and the sum of the categories estimate the trips of a node. Their combination has the variance
+    1 / (w + sum of w_j / K_j).
+
+    Attributes:
+        level: level of the flow tree.
+        weights: whole weights of the measured total and of the sum of the categories of each breakdown. The combination
+            is the weighted mean.
+        variance: variance of the combination, exact.
+    """
+
+    level: int
+    weights: tuple[int, ...]
+    variance: Fraction
+
+    @classmethod
+    def of(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
+        """Return the combination of the queries of one level.
+
+        Args:
+            total: the query of the totals.
+            segments: the queries by segment, each with its number of categories.
+        """
+        precisions = [1 / total.variance]
+        precisions += [1 / (categories * step.variance) for step, categories in segments]
+        unit = math.lcm(*(precision.denominator for precision in precisions))
+        whole = [int(precision * unit) for precision in precisions]
+        largest = math.gcd(*whole)
+        variance = 1 / sum(precisions, start=Fraction(0))
+        return cls(total.level, tuple(weight // largest for weight in whole), variance)
+
+
+TotalStep = GaussianStep | CombinedTotals
+"""The query, or the combination of queries, from which the totals of a level are estimated."""
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ class Ledger:
                     **step.noise_facts,
                     "plan": facts,
                 }
-                entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=step.charge, content=content)
+                entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
 
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Check a plan against the reservations in the ledger, without adding an entry.
@@ -325,7 +325,7 @@ class Ledger:
             OdError: a reservation has another charge than the plan has for its level.
         """
         charges = self.charges(key)
-        planned = {step.level: step.charge for step in plan.steps}
+        planned = {step.number: step.charge for step in plan.steps}
         if any(planned.get(level) != charge for level, charge in charges):
             raise wrong_charge(f"the charges of {key} differ from its plan")
         return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])

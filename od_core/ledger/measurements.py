@@ -43,9 +43,9 @@ class MemoryMeasurements:
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the noisy values of a step. The first call for a level draws them."""
-        if step.level not in self._noisy:
-            self._noisy[step.level] = NoisyVector.in_memory(draw())
-        return self._noisy[step.level]
+        if step.number not in self._noisy:
+            self._noisy[step.number] = NoisyVector.in_memory(draw())
+        return self._noisy[step.number]
 
 
 def begin_release(
@@ -115,17 +115,17 @@ class DurableMeasurements:
             OdError: the level is not reserved; a draw was lost and the cap does not allow another one; a measurement
                 file is missing or changed; or there is a file of a draw that the ledger does not record.
         """
-        state = self.ledger.level_state(self.key, step.level)
-        self._refuse_unknown_files(step.level, state)
-        if state is not None and state.kind == DRAWING and self._path(step.level, state.draw).exists():
+        state = self.ledger.level_state(self.key, step.number)
+        self._refuse_unknown_files(step.number, state)
+        if state is not None and state.kind == DRAWING and self._path(step.number, state.draw).exists():
             # The process ended after it renamed the file, before it entered MEASURED: the draw is complete, not lost.
-            digest = file_digest(self._path(step.level, state.draw))
-            self.ledger.finish_draw(self.key, step.level, state.draw, digest)
+            digest = file_digest(self._path(step.number, state.draw))
+            self.ledger.finish_draw(self.key, step.number, state.draw, digest)
         elif state is None or state.kind != MEASURED:
-            number = self.ledger.start_draw(self.key, step.level, self.noise)
-            path = self._path(step.level, number)
+            number = self.ledger.start_draw(self.key, step.number, self.noise)
+            path = self._path(step.number, number)
             written = write_durably(path, partial(_write_draw, draw))
-            self.ledger.finish_draw(self.key, step.level, number, written.digest)
+            self.ledger.finish_draw(self.key, step.number, number, written.digest)
             return NoisyVector(path)
         return self.read(step)
 
@@ -135,7 +135,7 @@ class DurableMeasurements:
         Raises:
             OdError: the level is not measured, or its file is missing or has changed since it was measured.
         """
-        state = self.ledger.level_state(self.key, step.level)
+        state = self.ledger.level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             raise OdError(
                 "OD-MEASUREMENT-ABSENT",
@@ -143,9 +143,9 @@ class DurableMeasurements:
                 next_step="run the release",
                 spent=STAYS_CHARGED,
             )
-        path = self._path(step.level, state.draw)
-        if not path.exists() and kept_digest(self.store, step.level) == state.digest:
-            parts = part_files(self.store, step.level)
+        path = self._path(step.number, state.draw)
+        if not path.exists() and kept_digest(self.store, step.number) == state.digest:
+            parts = part_files(self.store, step.number)
             return NoisyVector(*(partial(self.store.read, part) for part in parts))
         if not path.exists() or file_digest(path) != state.digest:
             raise OdError(
@@ -252,6 +252,26 @@ class NoisyVector:
             with _opened(source) as file:
                 for group in range(file.num_row_groups):
                     yield file.read_row_group(group)["noisy"].combine_chunks().to_numpy()
+
+
+class NoisyArray(NoisyVector):
+    """Noisy values that are in memory as an array. It is read like a vector in a file.
+
+    Args:
+        array: the values; shape (values,).
+    """
+
+    def __init__(self, array: NDArray[np.int64]) -> None:
+        super().__init__()
+        self._array = array
+        self._array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def _groups(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the array as one group."""
+        yield self._array
 
 
 def _opened(source: Source) -> pq.ParquetFile:

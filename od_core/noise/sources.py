@@ -29,7 +29,7 @@ class NoiseSource(Protocol):
         Args:
             variance: planned variance. The noise may have up to 1 + ``opendp.VARIANCE_SLACK`` times the planned
                 variance, which the exact accounting covers.
-            level: level of the cells.
+            level: number of the step; for the totals of a flow tree, the level of the cells.
             first: position of the first cell in the measured vector.
             size: number of cells.
         """

@@ -173,25 +173,26 @@ class Neighbours:
         """True if a record that differs between neighbours may be one that the release does not count."""
         return any(self.may_have(standing) for standing in Standing if standing is not Standing.COUNTED)
 
-    def sensitivity_squared(self, level: int) -> int:
+    def sensitivity_squared(self, level: int, *, by_segment: bool = False) -> int:
         """Return the squared L2 sensitivity of the counts of a level; 0 for the root if the total is an invariant.
 
         Below the root, a replaced record changes one cell if its replacement is not counted, and otherwise up to two
         cells. The sensitivity of the unit is an upper bound in both cases. The root changes by at most the contribution
-        bound.
+        bound. Counts ``by_segment`` have several cells at the root, too, so the root is like any other level: the
+        replaced record may belong to another category, although the total stays the same.
         """
-        if level > 0:
+        if level > 0 or by_segment:
             return sensitivity_squared(self.unit)
         return 0 if self.publishes_total else self.unit.contribution_bound**2
 
-    def shifted_cells(self, level: int) -> int | None:
+    def shifted_cells(self, level: int, *, by_segment: bool = False) -> int | None:
         """Return the largest number of cells of a level that differ between neighbours, if each differs by one.
 
         Return None if the unit is a user or has weights, because a cell may then differ by more.
         """
         if self.unit.kind != "trip" or self.unit.max_weight is not None:
             return None
-        return self.sensitivity_squared(level)
+        return self.sensitivity_squared(level, by_segment=by_segment)
 
     def change(self) -> str:
         """Return the protected change as a clause of a sentence, such as "one trip record was added or removed"."""

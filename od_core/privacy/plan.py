@@ -26,10 +26,20 @@ class Step(ABC):
     """A planned query: a vector of counts that is measured with noise once and charged once.
 
     Attributes:
-        level: number of the step in the release; for a tree, the level that the step measures.
+        level: for a tree, the level that the step measures; otherwise the number of the step in the release.
     """
 
     level: int
+
+    @property
+    def number(self) -> int:
+        """Number of the step, by which the ledger and the files of measurements identify it within the release."""
+        return self.level
+
+    @property
+    def by_segment(self) -> bool:
+        """True if the step counts the trips of a level by the categories of a breakdown."""
+        return False
 
     @property
     @abstractmethod
@@ -214,7 +224,7 @@ def check_charges(plan: Plan) -> None:
     neighbours = Neighbours(plan.unit, plan.acceptance)
     for step in plan.steps:
         refuse_other_charge(step.noise_facts, step.charge)
-        expected = neighbours.sensitivity_squared(step.level)
+        expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
     charges = [step.charge for step in plan.steps]

@@ -24,9 +24,9 @@ TOTAL = "total"
 """Name of the query that counts all trips, which no breakdown may have."""
 
 RESERVED_NAMES = frozenset(
-    "origin destination trips weight lower upper level noisy variance in_period person rank faulty secret query segment"
-    " share period".split()
-) | {TOTAL}
+    {"origin", "destination", "trips", "weight", "lower", "upper", "level", "noisy", "variance", "in_period", "period"}
+    | {"person", "rank", "faulty", "secret", "query", "segment", "share", TOTAL}
+)
 """Names of columns of records and releases, which no breakdown may have."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")

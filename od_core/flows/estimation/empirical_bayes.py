@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.count_distribution import HIGHEST, GridNoise, Posterior, posterior_of
-from od_core.flows.estimation.top_down import Measurement, at_step
+from od_core.flows.estimation.top_down import NoisyCounts, at_step
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.kernels import kernel
@@ -94,7 +94,7 @@ class Rows:
             raise _overflow()
 
 
-def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction) -> Iterator[Nodes]:
+def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, u: Fraction) -> Iterator[Nodes]:
     """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
     Args:
@@ -111,7 +111,7 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Val
     return posterior_leaves(plan, leaf, totals, u, rows, posterior)
 
 
-def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
+def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
     """Return the row sums of all areas (:class:`Rows`), over the leaves of one measurement."""
     areas = row_areas(plan)
 
@@ -133,7 +133,7 @@ def row_areas(plan: ReleasePlan) -> int:
     return (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])
 
 
-def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: Rows) -> _Values:
+def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, rows: Rows) -> _Values:
     """Count the leaves by the octave of their prior mean and the grid point of their noisy value x.
 
     An octave lies between two consecutive powers of two times the standard deviation of the noise. Leaves whose parent
@@ -175,7 +175,7 @@ def leaf_posterior(plan: ReleasePlan, histogram: _Values) -> Posterior:
 
 
 def posterior_leaves(
-    plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction, rows: Rows, posterior: Posterior
+    plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, u: Fraction, rows: Rows, posterior: Posterior
 ) -> Iterator[Nodes]:
     """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 

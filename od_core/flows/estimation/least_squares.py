@@ -30,7 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.confidence import upper_bound
+from od_core.flows.estimation.top_down import NoisyCounts
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Pairs, run_sums
 
@@ -71,12 +72,14 @@ class FittedLevel(MeasuredLevel):
             above,).
         estimate: h, the estimate from all levels; shape (nodes,).
         variance: V, the variance of h; shape (nodes,).
+        bound: Upper bound of the trips of the node, the end of the interval of its estimate; shape (nodes,).
     """
 
     own: Reals
     siblings: Reals
     estimate: Reals
     variance: Reals
+    bound: Positions
 
     def below(self, first: int, last: int) -> FittedLevel:
         """Return a level that has only the children of the divided nodes ``first:last`` of the level above."""
@@ -92,10 +95,11 @@ class FittedLevel(MeasuredLevel):
             self.siblings[first:last],
             self.estimate[nodes],
             self.variance[nodes],
+            self.bound[nodes],
         )
 
 
-def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[FittedLevel]:
+def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[FittedLevel]:
     """Return all measured levels with their estimates, top level first; an exact root is included.
 
     If only the leaves were measured, all levels are returned. Otherwise, unmeasured levels are left out. Each node of
@@ -103,8 +107,9 @@ def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]
 
     Args:
         plan: The plan of the release. It must not have a threshold, since then no tree is measured.
-        total: The total number of trips; used only if it is an invariant.
-        measured: The measurements of all steps, top level first.
+        total: The total number of trips; used only if it is an invariant. None for the trips of a category, whose
+            total is not public.
+        measured: The noisy counts of all measured levels, top level first.
     """
     levels = _measured_levels(plan, total, measured)
     z, v, sums = _upwards(levels)
@@ -120,7 +125,10 @@ def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]
             estimate = z[k] + part * lacking
             variance = v[k] - v[k] * part + part * part * np.repeat(above.variance[above.divided], fan_out)
         variance = np.maximum(variance, 0)
-        fitted.append(FittedLevel(**vars(level), own=v[k], siblings=siblings, estimate=estimate, variance=variance))
+        bound = upper_bound(estimate, variance)
+        fitted.append(
+            FittedLevel(**vars(level), own=v[k], siblings=siblings, estimate=estimate, variance=variance, bound=bound)
+        )
     return fitted
 
 
@@ -150,17 +158,19 @@ def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals],
     return z, v, sums
 
 
-def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[MeasuredLevel]:
+def _measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:
     """Return the exact root, if there is one, and the level of every step, top first.
 
     If only the leaves were measured, return every level, with infinite noise above the leaves.
     """
-    known = [(m.step.level, float(m.step.variance), m.noisy.values().astype(np.float64)) for m in measured]
+    known = [(m.step.level, float(m.step.variance), m.reals()) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]
     if plan.mechanism.measures == "all_leaves":
         parents = [plan.tree.public_nodes(level) for level in range(plan.tree.depth)]
         known = [(nodes.level, math.inf, np.zeros(len(nodes))) for nodes in parents] + known
-    elif plan.publishes_total:
+    elif total is None and len(parents) == len(known):  # the root was not measured: its only child was
+        known.insert(0, (0, math.inf, np.zeros(1)))
+    elif total is not None and plan.publishes_total:
         known.insert(0, (0, 0.0, np.array([float(total)])))
     below = [_root_alone(), *(_children_below(plan, nodes) for nodes in parents)]
     levels = []

@@ -38,7 +38,7 @@ from od_core.flows.estimation.refinement_kernels import (
     share_out,
     shift_expansion,
 )
-from od_core.flows.estimation.top_down import Measurement, at_step, estimate
+from od_core.flows.estimation.top_down import NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
 from od_core.geography.geography import Numbers
@@ -97,7 +97,7 @@ class RisenLevel:
         return float(self.variance.max(initial=0))
 
 
-def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]) -> list[Nodes]:
+def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts]) -> list[Nodes]:
     """Return the refined nodes of the root and of every measured level, top first, from all measurements.
 
     Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
@@ -135,29 +135,39 @@ def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[Risen
         The refined nodes of the root and of each level, without nodes of 0 trips; and the trips of all kept nodes of
         the last level, including those of 0.
     """
-    trips = np.empty(0, dtype=np.int64) if root is None else root.trips
-    refined = [] if root is None else [with_trips(root, trips)]
-    for level in levels:
-        trips = descend(plan, level, trips, level.largest_variance)
+    trips = trips_by_level(plan, root, levels)
+    refined = [] if root is None else [with_trips(root, root.trips)]
+    for level, own in zip(levels, trips[1:], strict=True):
         if not refined and level.nodes.level > 0:
-            refined.append(with_trips(_as_root(level.nodes), trips))
-        refined.append(with_trips(level.nodes, trips))
-    return refined, trips
+            refined.append(with_trips(_as_root(level.nodes), own))
+        refined.append(with_trips(level.nodes, own))
+    return refined, trips[-1]
 
 
-def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
+def trips_by_level(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> list[_Values]:
+    """Return the refined trips of the root, and of all kept nodes of each level, including those of 0.
+
+    For the arguments, see :func:`refined_levels`. The first array is empty if the root is not given.
+    """
+    trips = [np.empty(0, dtype=np.int64) if root is None else root.trips]
+    for level in levels:
+        trips.append(descend(plan, level, trips[-1], level.largest_variance))
+    return trips
+
+
+def leaf_sums(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
     """Return the sums over the measured leaves below each node of the level above.
 
     The estimate of a leaf is its noisy value, so its difference from the noisy value is 0.
     """
     none = np.empty(0, dtype=np.int32)
-    noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(_nodes_above(leaf)) + 1, dtype=np.int64))
+    noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(nodes_above(leaf)) + 1, dtype=np.int64))
     variance = fan_out.astype(np.float64) * float(leaf.step.variance)
     return ChildSums(noisy, np.zeros_like(noisy), variance)
 
 
 def rise(
-    plan: ReleasePlan, measured: Sequence[Measurement], kept: Pairs, sums: ChildSums
+    plan: ReleasePlan, measured: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums
 ) -> tuple[list[RisenLevel], ChildSums]:
     """Combine consecutive levels above the leaves by least squares, from the bottom up.
 
@@ -182,11 +192,11 @@ def rise(
     return levels, sums
 
 
-def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
+def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
     """Return the kept nodes of a level with their estimates, and sums over the level for each node above it.
 
     Args:
-        measurement: Measurement of the level.
+        measurement: Noisy counts of the level.
         nodes: Nodes of the level that the top-down pass kept.
         sums: Sums over the measured children of ``nodes``.
     """
@@ -202,11 +212,11 @@ def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: Chil
         divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
         total, noisy, fan_out = _read(plan, measurement, divided, runs)
     gap = sums.noisy - noisy
-    _refuse_large(gap, LIMIT >> _fraction_bits(plan))
-    gap = (gap << _fraction_bits(plan)) + sums.difference
+    refuse_large(gap, LIMIT >> fraction_bits(plan))
+    gap = (gap << fraction_bits(plan)) + sums.difference
     share = np.floor(own_variance / (own_variance + sums.variance) * (1 << WEIGHT_BITS)).astype(np.int64)
     difference = (gap >> WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> WEIGHT_BITS)
-    _refuse_large(difference, LIMIT // max(1, len(difference)))
+    refuse_large(difference, LIMIT // max(1, len(difference)))
     variance = 1 / (1 / own_variance + 1 / sums.variance)
     level = RisenLevel(nodes, runs, noisy, difference, variance)
     if runs is None:
@@ -216,12 +226,12 @@ def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: Chil
 
 
 def _read(
-    plan: ReleasePlan, measurement: Measurement, divided: Numbers, runs: _Values
+    plan: ReleasePlan, measurement: NoisyCounts, divided: Numbers, runs: _Values
 ) -> tuple[_Values, _Values, _Values]:
     """Return the noisy values of a level, summed and selected.
 
     Args:
-        measurement: Measurement of the children.
+        measurement: Noisy counts of the children.
         divided: Area numbers of the kept children, on the side that the step to the level refines; shape (kept
             children,).
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
@@ -264,21 +274,26 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_varia
     Raises:
         OdError: As in :func:`refine`.
     """
-    bits = _fraction_bits(plan)
+    bits = fraction_bits(plan)
     half = (1 << bits) >> 1
     if level.runs is None:
         return np.maximum(level.noisy + (level.difference + half >> bits), 0)
     over = totals - run_sums(level.noisy, level.runs)
-    _refuse_large(over, LIMIT >> bits)
+    refuse_large(over, LIMIT >> bits)
     over = (over << bits) - run_sums(level.difference, level.runs)
-    weights = np.maximum(np.floor(level.variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
+    weights = whole_weights(level.variance, largest_variance)
     rounded = np.empty_like(level.noisy)
     if not share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise _overflow()
     return plan.mechanism.project(rounded, totals, level.runs)
 
 
-def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals: _Values) -> Iterator[Nodes]:
+def whole_weights(variance: _Reals, largest_variance: float) -> _Values:
+    """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes; shape (nodes,)."""
+    return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
+
+
+def projected_leaves(plan: ReleasePlan, leaf: NoisyCounts, sums: _Values, totals: _Values) -> Iterator[Nodes]:
     """Return an iterator of the refined leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
     All leaves have the same variance. So an equal part of the difference between the parent's trips and the sum of its
@@ -291,16 +306,24 @@ def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals
     """
 
     def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
-        expansion, noisy = piece
-        parents, shifted = expansion.parents, np.empty_like(noisy)
-        shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
-        projected = plan.mechanism.project(shifted, totals[parents], expansion.offsets)
-        return at_step(leaf.step, expansion.with_trips(projected))
+        return at_step(leaf.step, piece[0].with_trips(projected_piece(plan, *piece, sums, totals)))
 
     return in_order(leaves, leaf.expanded(plan))
 
 
-def _nodes_above(measurement: Measurement) -> Pairs:
+def projected_piece(plan: ReleasePlan, expansion: Expansion, noisy: _Values, sums: _Values, totals: _Values) -> _Values:
+    """Return the refined trips of the leaves of one piece, including those of 0; shape (leaves,).
+
+    Args:
+        noisy: Noisy values of these leaves.
+        sums, totals: As for :func:`projected_leaves`.
+    """
+    parents, shifted = expansion.parents, np.empty_like(noisy)
+    shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
+    return plan.mechanism.project(shifted, totals[parents], expansion.offsets)
+
+
+def nodes_above(measurement: NoisyCounts) -> Pairs:
     """Return the parents of a measurement. Raises OdError if it has none."""
     if measurement.parents is None:
         raise _disorder()
@@ -315,7 +338,7 @@ def _disorder() -> OdError:
     )
 
 
-def _refuse_large(values: _Values, limit: int) -> None:
+def refuse_large(values: _Values, limit: int) -> None:
     """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
     if len(values) and (values.max() >= limit or values.min() <= -limit):
         raise _overflow()
@@ -344,7 +367,7 @@ def with_trips(nodes: Pairs, trips: _Values) -> Nodes:
     return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
 
 
-def _fraction_bits(plan: ReleasePlan) -> int:
+def fraction_bits(plan: ReleasePlan) -> int:
     """Return the number of fractional bits of the difference between best estimate and noisy value."""
     widest = math.ceil(max(step.variance for step in plan.steps))
     return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import GaussianStep, ThresholdStep
+from od_core.flows.step import GaussianStep, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
@@ -28,22 +28,26 @@ _ROOT = np.zeros(1, dtype=np.int32)
 
 
 @dataclass(frozen=True, eq=False)
-class Measurement:
-    """The noisy counts of one level. They are public, and are never drawn again.
+class NoisyCounts:
+    """Noisy counts of one level: a measurement, or a combination of the measurements of the level.
 
     Attributes:
-        step: The step that was planned and charged.
+        step: The step, or the combination of steps. Its variance is that of each count.
         parents: The nodes of the level above that were not dropped; None if the root was measured. The measured cells
             are all public children of these nodes, in tree order. If levels between the parents and the step's level
             are not measured, each child has exactly one descendant at the step's level, with the same area numbers. If
             the parents are nodes of the step's own level, they are the measured cells themselves: the pairs whose noisy
             counts reached a threshold.
-        noisy: True count plus noise of each cell; shape (cells,).
+        noisy: The noisy count of each cell; shape (cells,).
     """
 
-    step: GaussianStep
+    step: TotalStep
     parents: Pairs | None
     noisy: NoisyVector
+
+    def reals(self) -> NDArray[np.float64]:
+        """Return the noisy counts as real numbers; shape (cells,)."""
+        return self.noisy.values().astype(np.float64)
 
     def cells(self, plan: ReleasePlan) -> int:
         """Return the number of measured cells, computed from the flow tree and the parents."""
@@ -85,6 +89,21 @@ class Measurement:
                 spent="the level stays charged",
             )
         return zip(expansions, self.noisy.pieces(map(len, expansions)), strict=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement(NoisyCounts):
+    """The noisy counts that were drawn for one step. They are public, and are never drawn again.
+
+    The vector of a step by segment has the cells of the first category, then those of the second, and so on. For all
+    attributes, see :class:`NoisyCounts`.
+
+    Attributes:
+        step: The step that was planned and charged.
+        noisy: True count plus noise of each cell.
+    """
+
+    step: GaussianStep
 
 
 def published_root(plan: ReleasePlan, total: int) -> Nodes | None:
@@ -188,11 +207,17 @@ def run_level(
 
 
 def measure(
-    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
+    plan: ReleasePlan,
+    step: GaussianStep,
+    parents: Nodes | None,
+    trips: TripCounts,
+    noise: NoiseSource,
+    first: int = 0,
 ) -> Iterator[NDArray[np.int64]]:
     """Return the true counts of all children of ``parents``, plus noise.
 
-    The true trips are confidential. The result is public.
+    The true trips are confidential. The result is public. ``first`` is the position of the first child in the vector of
+    the step, which is not 0 for a category that follows others.
 
     Returns:
         An iterator of the level's noisy counts in tree order, in consecutive pieces. Together, they are the one vector
@@ -202,18 +227,16 @@ def measure(
         OdError: If the noise source returns invalid or too large values.
     """
     if parents is None:
-        return iter([_drawn(noise, step, 0, 1) + trips.total])
-    return in_order(partial(_measured, plan, step, trips, noise), plan.tree.expand(parents))
+        return iter([_drawn(noise, step, first, 1) + trips.total])
+    return in_order(partial(_measured, plan, step, trips, noise, first=first), plan.tree.expand(parents))
 
 
-def estimate(plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
+def estimate(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
     """Return the estimate of a whole level; see :func:`estimate_pieces`."""
     return Nodes.joined(step.level, estimate_pieces(plan, step, parents, noisy))
 
 
-def estimate_pieces(
-    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, noisy: NoisyVector
-) -> Iterator[Nodes]:
+def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
     """Return an iterator of the estimated nodes of a level in tree order, in consecutive pieces.
 
     If the mechanism measures every level, the estimates are integers of at least 0, and the estimates of a node's
@@ -233,26 +256,32 @@ def estimate_pieces(
     if parents is None:
         root = root_of(plan, max(0, int(noisy.values()[0])))
         return iter([at_step(step, root)])
-    pieces = Measurement(step, parents, noisy).expanded(plan)
+    pieces = NoisyCounts(step, parents, noisy).expanded(plan)
     return in_order(lambda piece: _estimated(plan, step, parents, *piece), pieces)
 
 
 def _measured(
-    plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, expansion: Expansion
+    plan: ReleasePlan,
+    step: GaussianStep,
+    trips: TripCounts,
+    noise: NoiseSource,
+    expansion: Expansion,
+    *,
+    first: int = 0,
 ) -> NDArray[np.int64]:
     """Return the noisy counts of one piece of a level; shape (children,). The true trips are confidential."""
     if isinstance(noise, NodeNoiseSource):
-        drawn = noise.draw_nodes(step.variance, step.level, plan.tree.first_rank(expansion.children))
+        drawn = noise.draw_nodes(step.variance, step.number, plan.tree.first_rank(expansion.children))
         noisy = checked_noise(noise, drawn, len(expansion))
     else:
-        noisy = _drawn(noise, step, expansion.first, len(expansion))
+        noisy = _drawn(noise, step, first + expansion.first, len(expansion))
     trips.add_to(noisy, plan.tree, expansion)
     noisy.flags.writeable = False  # the measurement is final from here on
     return noisy
 
 
 def _estimated(
-    plan: ReleasePlan, step: GaussianStep, parents: Nodes, expansion: Expansion, noisy: NDArray[np.int64]
+    plan: ReleasePlan, step: TotalStep, parents: Nodes, expansion: Expansion, noisy: NDArray[np.int64]
 ) -> Nodes:
     """Return the estimated nodes of one piece of a level, from public values alone."""
     totals = parents.trips[expansion.parents]
@@ -269,7 +298,7 @@ def root_of(plan: ReleasePlan, total: int) -> Nodes:
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
 
 
-def at_step(step: GaussianStep, nodes: Nodes) -> Nodes:
+def at_step(step: TotalStep, nodes: Nodes) -> Nodes:
     """Return the same nodes with the level of the step as their level.
 
     This is valid because each node of an unmeasured level has one child, with the same area numbers and trips.
@@ -279,7 +308,7 @@ def at_step(step: GaussianStep, nodes: Nodes) -> Nodes:
 
 def _drawn(noise: NoiseSource, step: GaussianStep, first: int, size: int) -> NDArray[np.int64]:
     """Draw and check the noise of one piece of a level, and return it; shape (size,)."""
-    return checked_noise(noise, noise.draw(step.variance, step.level, first, size), size)
+    return checked_noise(noise, noise.draw(step.variance, step.number, first, size), size)
 
 
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[NDArray[np.int64]]:

@@ -1,0 +1,124 @@
+"""Compute a 90 % interval for the trips of a category in every published cell, at no privacy cost.
+
+Let C_s be the least-squares estimate of a sum for category s alone, and T that of its total; K is the number of
+categories. If T has the variance V, and every C_s has the variance W, the estimate
+
+    C_s + (T - sum of C_s over the categories) / K
+
+has the variance V / K^2 + W (1 - 1/K), because T and the differences between the categories are uncorrelated. The
+estimate is unbiased, also where nodes were dropped by their combined totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.flows.confidence import upper_bound
+from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, find_pairs
+from od_core.flows.estimation.intervals import bounds_of, refuse_without_intervals
+from od_core.flows.estimation.least_squares import FittedLevel, Reals, least_squares
+from od_core.flows.estimation.segment_levels import combined_totals, segment_counts
+from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.plan import ReleasePlan
+from od_core.geography.geography import Numbers
+
+
+class SegmentIntervals:
+    """The 90 % intervals of the flows of one release in each category of a breakdown, computed on request.
+
+    Args:
+        plan: The plan of the release, which has the breakdown.
+        total: The sum of the released leaves. Used only if the total is an invariant.
+        measured: The measurements of all steps.
+        breakdown: Name of the breakdown.
+
+    Raises:
+        OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
+    """
+
+    def __init__(self, plan: ReleasePlan, total: int, measured: Sequence[Measurement], breakdown: str) -> None:
+        refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
+        totals = least_squares(plan, total, combined_totals(plan, measured))
+        fits = [least_squares(plan, None, counts) for counts in segment_counts(plan, measured, breakdown)]
+        self._width = plan.tree.destination.size
+        self._totals = FittedTree(plan.tree, totals)
+        self._categories = [FittedTree(plan.tree, levels, selected=False) for levels in _with_bounds(totals, fits)]
+
+    def of_cells(
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
+    ) -> tuple[Counts, Counts]:
+        """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells, categories) each.
+
+        A cell below a dropped node has the bounds 0 and the upper bound of its nearest measured ancestor.
+
+        Args:
+            origin_level, destination_level: Numbers of the levels.
+            origin, destination: Area numbers of the cells; shape (cells,) each.
+        """
+        levels = origin_level, destination_level
+        origins, destinations, total = self._totals.cells(*levels)
+        own = [category.cells(*levels)[2] for category in self._categories]
+        place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
+        found = place >= 0
+        lower, upper = np.zeros((2, len(place), len(own)), dtype=np.int64)
+        for k, (category, estimates) in enumerate(zip(self._categories, _segments(total, own), strict=True)):
+            low, high = bounds_of(estimates)
+            lower[found, k], upper[found, k] = low[place[found]], high[place[found]]
+            if not found.all():
+                upper[~found, k] = category.nearest_bound(levels, origin[~found], destination[~found])
+        return lower, upper
+
+    def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[Counts, Counts]:
+        """Return the lower and upper bounds of the trips from one set of zones to another; shape (categories,) each.
+
+        Args:
+            origins, destinations: Masks of the zones in each set; shape (zones,) each.
+        """
+        own = [category.sum_between(origins, destinations) for category in self._categories]
+        bounds = [bounds_of(one) for one in _segments(self._totals.sum_between(origins, destinations), own)]
+        lower, upper = (np.concatenate(ends) for ends in zip(*bounds, strict=True))
+        return lower, upper
+
+
+def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
+    """Return the estimates of some sums in each category.
+
+    The trips of dropped nodes in a category are at most all their trips.
+
+    Args:
+        total: Estimates of the totals of the sums.
+        own: Estimates of the sums from the measurements of each category alone.
+    """
+    estimates, variance = _combined((total.estimate, total.variance), [(one.estimate, one.variance) for one in own])
+    return [
+        Estimates(estimate, variance, one.most, total.unseen, total.doubt)
+        for estimate, one in zip(estimates, own, strict=True)
+    ]
+
+
+def _combined(total: tuple[Reals, Reals], own: Sequence[tuple[Reals, Reals]]) -> tuple[list[Reals], Reals]:
+    """Return the estimates of each category and their common variance, from estimates with their variances.
+
+    See the module docstring for the formula.
+    """
+    categories = len(own)
+    excess = (total[0] - sum(estimate for estimate, _ in own)) / categories
+    variance = total[1] / categories**2 + own[0][1] * (1 - 1 / categories)
+    return [estimate + excess for estimate, _ in own], variance
+
+
+def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]) -> list[list[FittedLevel]]:
+    """Return the fits of each category with upper bounds for the category: at most the bounds of the totals.
+
+    The levels of totals and categories are the same, except that a root without a measured total is exact.
+    """
+    bounded: list[list[FittedLevel]] = [[] for _ in fits]
+    for total, *own in zip(totals, *fits, strict=True):
+        estimates, variance = _combined((total.estimate, total.variance), [(one.estimate, one.variance) for one in own])
+        for levels, level, estimate in zip(bounded, own, estimates, strict=True):
+            levels.append(replace(level, bound=np.minimum(upper_bound(estimate, variance), total.bound)))
+    return bounded

@@ -1,0 +1,186 @@
+"""Measure the flow tree by segments, and combine the totals of each node with the sums of its segments.
+
+A level has one query for its totals and one for each breakdown. The sum of the noisy segments of a node also estimates
+its trips. The best combination of both selects the nodes that are measured at the next level, and the totals are
+estimated from it. Its noise is uncorrelated with the differences between the segments of a node, so the selection does
+not bias them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.flows.estimation.top_down import Measurement, NoisyCounts, estimate, measure
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.step import CombinedTotals, SegmentStep
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.measurements import Measurements, NoisyArray
+from od_core.noise.sources import NoiseSource
+from od_core.records.segments import Breakdown
+from od_core.records.trip_counts import TripCounts
+
+_LIMIT = 1 << 61
+
+
+@dataclass(frozen=True, eq=False)
+class CombinedCounts(NoisyCounts):
+    """The totals of a level, combined with the sums of their segments.
+
+    Attributes:
+        noisy: The combination, rounded to whole numbers; shape (cells,).
+        multiples: The combination times ``divisor``, exact; shape (cells,).
+        divisor: Sum of the weights of the combination.
+    """
+
+    multiples: NDArray[np.int64]
+    divisor: int
+
+    def reals(self) -> NDArray[np.float64]:
+        """Return the combination as real numbers; shape (cells,)."""
+        return self.multiples / float(self.divisor)
+
+
+def run_segment_levels(
+    plan: ReleasePlan, root: Nodes | None, trips: TripCounts, noise: NoiseSource, measurements: Measurements
+) -> list[Measurement]:
+    """Measure all levels by total and by segment, and select the nodes of each level by the combined totals.
+
+    Args:
+        root: The root with its exact trips if the total is an invariant; otherwise None.
+        trips: The true trips, also of each category.
+
+    Returns:
+        The measurements of all steps, in the order of the plan.
+
+    Raises:
+        OdError: As in :func:`od_core.flows.estimation.top_down.run_level`.
+    """
+    measured: list[Measurement] = []
+    nodes = root
+    for level in dict.fromkeys(step.level for step in plan.steps):
+        parents = None if level == 0 else nodes
+        own = []
+        for step in plan.steps:
+            if step.level == level:
+                draw = partial(measure_by_segment if isinstance(step, SegmentStep) else measure, plan)
+                noisy = measurements.once(step, partial(draw, step, parents, trips, noise))
+                own.append(Measurement(step, parents, noisy))
+        measured += own
+        if level < plan.steps[-1].level:
+            nodes = next_parents(plan, own, nodes)
+    return measured
+
+
+def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
+    """Return the estimated nodes of a level, whose children are measured next.
+
+    Args:
+        measured: All measurements of the level.
+        parents: The estimated nodes of the level above. They are returned if the level is an exact root.
+    """
+    totals = combined_totals(plan, measured)
+    if not totals:
+        return parents
+    return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, totals[0].noisy)
+
+
+def measure_by_segment(
+    plan: ReleasePlan, step: SegmentStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
+) -> Iterator[NDArray[np.int64]]:
+    """Return the true counts of all children of ``parents`` in each category, plus noise.
+
+    The true trips are confidential. The result is public: the values of all children in the first category, in tree
+    order, then of all children in the second, and so on. Together, they are the one vector query of the step.
+
+    Raises:
+        OdError: If the noise source returns invalid or too large values.
+    """
+    first = 0
+    for of_category in trips.by_segment[step.breakdown]:
+        yield from measure(plan, step, parents, of_category, noise, first)
+        first += 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
+
+
+def by_category(measurement: Measurement, breakdown: Breakdown) -> NDArray[np.int64]:
+    """Return the noisy values of a measurement by segment; shape (categories, cells).
+
+    Raises:
+        OdError: If the number of values is not a multiple of the number of categories.
+    """
+    values = measurement.noisy.values()
+    if len(values) % len(breakdown.categories):
+        raise OdError(
+            "OD-MEASUREMENT-LENGTH",
+            f"the measurement of level {measurement.step.level} by {breakdown.name} has {len(values)} values, which is"
+            f" not a multiple of its {len(breakdown.categories)} categories",
+            next_step="restore the measurement file from the archive",
+            spent="the level stays charged",
+        )
+    return values.reshape(len(breakdown.categories), -1)
+
+
+def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
+    """Return the measurements of a breakdown, category by category; each has the levels in order, top first.
+
+    Args:
+        measured: The measurements of all steps.
+        name: Name of the breakdown.
+    """
+    steps = plan.segment_steps(name)
+    breakdown = next(one for one in _breakdowns(plan) if one.name == name)
+    levels = [(m.step, m.parents, by_category(m, breakdown)) for m in measured if m.step in steps]
+    return [
+        [NoisyCounts(step, parents, NoisyArray(values[k])) for step, parents, values in levels]
+        for k in range(len(breakdown.categories))
+    ]
+
+
+def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[NoisyCounts]:
+    """Return what the totals of each level are estimated from, top level first.
+
+    Without segments, these are the measurements. An exact root is left out.
+
+    Args:
+        measured: The measurements of all steps of some levels.
+    """
+    if plan.segments is None:
+        return list(measured)
+    combined: list[NoisyCounts] = []
+    for total in plan.totals:
+        own = [m for m in measured if m.step.level == total.level]
+        if own and isinstance(total, CombinedTotals):
+            combined.append(_combined(plan, total, own))
+    return combined
+
+
+def _combined(plan: ReleasePlan, total: CombinedTotals, measured: Sequence[Measurement]) -> CombinedCounts:
+    """Return the weighted mean of the totals of a level and the sums of their segments; see ``CombinedTotals``."""
+    of_totals, *of_segments = measured
+    sums = [of_totals.noisy.values()]
+    sums += [by_category(m, one).sum(axis=0) for m, one in zip(of_segments, _breakdowns(plan), strict=True)]
+    most = max((int(np.abs(values).max(initial=0)) for values in sums), default=0)
+    if any(m.noisy.values().size and int(np.abs(m.noisy.values()).max()) >= _LIMIT // 64 for m in of_segments) or (
+        most * 2 * sum(total.weights) >= _LIMIT
+    ):
+        raise OdError(
+            "OD-REFINEMENT-OVERFLOW",
+            "the noisy values are too large for 64-bit sums",
+            next_step="use fewer categories, or less noise",
+            spent="draws already made stay charged",
+        )
+    multiples = np.zeros(len(sums[0]), dtype=np.int64)
+    for weight, values in zip(total.weights, sums, strict=True):
+        multiples += weight * values
+    divisor = sum(total.weights)
+    rounded = (2 * multiples + divisor) // (2 * divisor)
+    return CombinedCounts(total, of_totals.parents, NoisyArray(rounded), multiples, divisor)
+
+
+def _breakdowns(plan: ReleasePlan) -> tuple[Breakdown, ...]:
+    return () if plan.segments is None else plan.segments.breakdowns
