@@ -1,0 +1,245 @@
+"""Project the counts of a parent's children by category onto integers that keep both margins.
+
+A family is one parent and its children. It has the estimates C_is of the trips of child i in category s, with the
+variances v_i; the released trips r_i of each child; and the released trips c_s of the parent by category. The sum of r
+equals the sum of c. The projection returns integers N_is >= 0 with row sums r_i and column sums c_s. Every r and c of
+equal sums have such N, so every family succeeds, and releases are consistent by induction from the root down.
+
+1. Rows with r_i = 0 and columns with c_s = 0 are 0, and are left out. K' columns are left. If one row is left, it is c;
+   if one column is left, it is r.
+2. :func:`_estimate` fits the estimates to both margins by least squares:
+
+       E_is = C_is + v_i / S (c_s - sum_j C_js),    S = sum v,    and then    E_is += (r_i - sum_s E_is) / K'
+
+3. :func:`_ascend` finds the Euclidean projection of E onto the tables of real numbers >= 0 with these margins. It has
+   the form Y_is = max(E_is - a_i - b_s, 0), since this form and the margins are the conditions of Karush, Kuhn and
+   Tucker for the nearest table. Coordinate ascent on the dual problem sets every b_s so that column s has its sum, then
+   every a_i so that row i has its sum, and repeats this. It ends when the columns are almost right, at the latest after
+   ``SWEEPS`` sweeps.
+4. :mod:`od_core.flows.projection.margin_rounding` makes integers of Y, and makes the columns exact.
+
+All operations are on integers, in fixed point. Divisions are rounded down, and ties are broken by position. So the
+result is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.flows.projection.euclidean import least_threshold
+from od_core.flows.projection.margin_rounding import repair_columns, round_rows
+from od_core.kernels import kernel
+
+SWEEPS = 100
+"""Largest number of sweeps of the dual ascent. Nearly all families need far fewer."""
+
+_LIMIT = 1 << 55
+"""Upper limit of a family's trips plus the sum of |C|, in fixed point. Then |E| < 2^57 and the thresholds are below
+2^60: a sweep is a map of the thresholds that never increases their largest distance from a fixed point."""
+
+_PRODUCT_LIMIT = 1 << 62
+"""Upper limit of a family's trips, in fixed point, times its number of rows or columns; and of products of weights."""
+
+_MARGINS, _OVERFLOW = 1, 2
+
+
+def project_to_margins(
+    estimates: NDArray[np.int64],
+    weights: NDArray[np.int64],
+    totals: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    bits: int,
+) -> NDArray[np.int64]:
+    """Return integers near the estimates that sum to the children's totals and to the parents' trips by category.
+
+    Each family is projected by itself. So a caller can divide the families among threads: the kernels run without
+    Python's global interpreter lock.
+
+    Args:
+        estimates: Estimate of every child and category, in fixed point with ``bits`` fractional bits; the children of
+            all parents, one parent after the other; shape (children, categories).
+        weights: Whole numbers from 1 to 2^20 in proportion to the variances of the estimates; shape (children,).
+        totals: Released trips of each child, at least 0; shape (children,).
+        parents: Released trips of each parent by category, at least 0; shape (parents, categories).
+        offsets: The children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        bits: Number of fractional bits of the estimates, at least 0.
+
+    Returns:
+        Trips of each child by category, integers of at least 0; shape (children, categories). Rows sum to ``totals``;
+        the rows of a parent's children sum to its row of ``parents``.
+
+    Raises:
+        OdError: If the margins of a family have negative values or different sums, or if values are too large for
+            64-bit arithmetic.
+
+    >>> estimates = np.array([[30, 12, -2], [11, 6, 3]])  # 3.0, 1.2, ...
+    >>> project_to_margins(estimates << 16, np.array([1, 1]), np.array([40, 20]), np.array([[39, 17, 4]]), np.array([0, 2]), 16)
+    array([[29, 11,  0],
+           [10,  6,  4]])
+    """
+    projected = np.zeros(estimates.shape, dtype=np.int64)
+    found = _project_all(estimates, weights, totals, parents, offsets, bits, projected)
+    if found == _MARGINS:
+        raise _different_margins()
+    if found == _OVERFLOW:
+        raise _overflow()
+    return projected
+
+
+@kernel
+def _project_all(estimates, weights, totals, parents, offsets, bits, projected):  # type: ignore[no-untyped-def]  # compiled
+    """Write the trips of all children into ``projected``, which is 0. Return the first fault found, or 0."""
+    for parent in range(len(parents)):
+        first, last = offsets[parent], offsets[parent + 1]
+        trips = _common_sum(totals[first:last], parents[parent], bits)
+        if trips < 0:
+            return -trips
+        if trips == 0:
+            continue
+        rows, columns = np.flatnonzero(totals[first:last]) + first, np.flatnonzero(parents[parent])
+        if len(rows) == 1:
+            projected[rows[0]] = parents[parent]
+        elif len(columns) == 1:
+            projected[first:last, columns[0]] = totals[first:last]
+        elif not _fits(estimates, weights, rows, columns, trips, bits):
+            return _OVERFLOW
+        else:
+            row_sums, column_sums = totals[rows], parents[parent][columns]
+            values = _estimate(estimates, weights[rows], rows, columns, row_sums, column_sums, bits)
+            _ascend(values, row_sums, column_sums, bits)
+            rounded = round_rows(values, row_sums, bits)
+            repair_columns(values, column_sums, bits, rounded)
+            for s in range(len(columns)):
+                for i in range(len(rows)):
+                    projected[rows[i], columns[s]] = rounded[s, i]
+    return 0
+
+
+@kernel
+def _common_sum(totals, by_category, bits):  # type: ignore[no-untyped-def]  # compiled
+    """Return the trips of a family, which are the sum of both margins; or a fault, as a negative number."""
+    limit = np.int64(_LIMIT) >> bits
+    children = categories = np.int64(0)
+    for i in range(np.uint64(len(totals))):
+        if totals[i] < 0:
+            return -_MARGINS
+        children += min(totals[i], limit)
+        if children >= limit:
+            return -_OVERFLOW
+    for s in range(len(by_category)):
+        if by_category[s] < 0:
+            return -_MARGINS
+        categories += min(by_category[s], limit)
+    return children if children == categories else -_MARGINS
+
+
+@kernel
+def _fits(estimates, weights, rows, columns, trips, bits):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether no sum or product of the family with these rows and columns can overflow."""
+    size, whole = np.float64(trips) * np.float64(1 << bits), np.float64(0)
+    longer = np.float64(max(len(rows), len(columns)))
+    if size * longer >= _PRODUCT_LIMIT:
+        return False
+    for i in range(len(rows)):
+        whole += weights[rows[i]]
+        for s in range(len(columns)):
+            size += abs(np.float64(estimates[rows[i], columns[s]]))
+    return size < _LIMIT and whole * (1 << 20) < _PRODUCT_LIMIT
+
+
+@kernel
+def _estimate(estimates, weights, rows, columns, row_sums, column_sums, bits):  # type: ignore[no-untyped-def]  # compiled
+    """Return E, the estimates of the family fitted to both margins by least squares; shape (columns, rows).
+
+    The table is transposed, because most loops are over the rows of one column.
+    """
+    values = np.empty((len(columns), len(rows)), dtype=np.int64)
+    for i in range(len(rows)):
+        for s in range(len(columns)):
+            values[s, i] = estimates[rows[i], columns[s]]
+    whole = weights.sum()
+    for s in range(len(columns)):
+        column = values[s]
+        gap = (column_sums[s] << bits) - column.sum()
+        part, rest = gap // whole, gap % whole  # no product exceeds 63 bits
+        for i in range(np.uint64(len(rows))):
+            column[i] += part * weights[i] + rest * weights[i] // whole
+    for i in range(len(rows)):
+        shift = ((row_sums[i] << bits) - values[:, i].sum()) // len(columns)
+        for s in range(len(columns)):
+            values[s, i] += shift
+    return values
+
+
+@kernel
+def _ascend(values, row_sums, column_sums, bits):  # type: ignore[no-untyped-def]  # compiled
+    """Replace E by Y = max(E - a - b, 0), which has the row sums r and nearly the column sums c.
+
+    Rounded down, row i has between r_i - K' 2^-bits and r_i. Columns are nearly right if they miss by less than 1/2
+    unit in all, or by no more than what is rounded down. Return the number of sweeps.
+    """
+    width, height = np.uint64(values.shape[0]), np.uint64(values.shape[1])
+    a, b = np.zeros(height, dtype=np.int64), np.zeros(width, dtype=np.int64)
+    column, row = np.empty(height, dtype=np.int64), np.empty(width, dtype=np.int64)
+    missed = np.empty(width, dtype=np.int64)
+    tolerable = max((np.int64(1) << bits) >> 1, np.int64(values.size))
+    sweeps = 0
+    while sweeps < SWEEPS:
+        sweeps += 1
+        for s in range(width):
+            for i in range(height):
+                column[i] = values[s, i] - a[i]
+            b[s] = _threshold(column, column_sums[s] << bits, b[s])
+            missed[s] = -(column_sums[s] << bits)
+        for i in range(height):
+            for s in range(width):
+                row[s] = values[s, i] - b[s]
+            a[i] = _threshold(row, row_sums[i] << bits, a[i])
+            for s in range(width):
+                missed[s] += max(row[s] - a[i], 0)
+        if np.abs(missed).sum() <= tolerable:
+            break
+    for s in range(width):
+        for i in range(height):
+            values[s, i] = max(values[s, i] - a[i] - b[s], 0)
+    return sweeps
+
+
+@kernel
+def _threshold(x, total, guess):  # type: ignore[no-untyped-def]  # compiled
+    """Return the smallest whole number t with sum max(x - t, 0) <= ``total``, which is positive.
+
+    One step of Newton's method leads from any guess with terms > 0 to a number that is not above t, because the sum is
+    convex in t, and the step is rounded down. The search continues from there. No term exceeds ``total``.
+    """
+    count = np.uint64(len(x))
+    high = x[0]
+    for i in range(count):
+        high = max(high, x[i])
+    guess = max(min(guess, high - 1), high - total)
+    over, larger = -total, np.int64(0)
+    for i in range(count):
+        over += max(x[i] - guess, 0)
+        larger += x[i] > guess
+    return least_threshold(x, np.uint64(0), count, high, total, guess + over // larger)
+
+
+def _different_margins() -> OdError:
+    return OdError(
+        "OD-REFINEMENT-MARGINS",
+        "the trips of a parent by category do not have the sum of its children's trips, or some are negative",
+        next_step="report this defect",
+        spent="draws already made stay charged",
+    )
+
+
+def _overflow() -> OdError:
+    return OdError(
+        "OD-REFINEMENT-OVERFLOW",
+        "the noisy values by category are too large for 64-bit sums",
+        next_step="use less noise",
+        spent="draws already made stay charged",
+    )

@@ -1,0 +1,446 @@
+"""The projection onto both margins: margins, optimality against solvers and enumeration, exactness, bounds, refusals."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+
+from od_core import OdError
+from od_core.flows.projection.margin_rounding import repair_columns, round_rows
+from od_core.flows.projection.two_margins import SWEEPS, _ascend, _estimate, project_to_margins
+
+BITS = 16
+
+
+class Family(NamedTuple):
+    estimates: NDArray[np.float64]
+    """C of every child and category; shape (children, categories)."""
+    weights: NDArray[np.int64]
+    truth: NDArray[np.int64]
+    """Any integers >= 0, whose margins are those of the family."""
+
+    @property
+    def fixed(self) -> NDArray[np.int64]:
+        return np.rint(self.estimates * 2**BITS).astype(np.int64)
+
+    @property
+    def left(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        return np.flatnonzero(self.truth.sum(axis=1)), np.flatnonzero(self.truth.sum(axis=0))
+
+
+def project(families: list[Family], bits: int = BITS) -> list[NDArray[np.int64]]:
+    """Project families with the same number of categories in one call."""
+    offsets = np.cumsum([0] + [len(family.truth) for family in families])
+    projected = project_to_margins(
+        np.concatenate([family.fixed for family in families]) >> (BITS - bits),
+        np.concatenate([family.weights for family in families]),
+        np.concatenate([family.truth.sum(axis=1) for family in families]),
+        np.array([family.truth.sum(axis=0) for family in families]),
+        offsets,
+        bits,
+    )
+    return np.split(projected, offsets[1:-1])
+
+
+def noisy_family(rng: np.random.Generator, children: int, categories: int, spread: float = 10.0) -> Family:
+    """Heavy-tailed trips, of which some rows, columns and cells are 0, under noise of one of four sizes."""
+    shape = (children, categories)
+    truth = np.ceil(rng.pareto(1.1, shape).clip(0, 1e4)) * (rng.random(shape) < (0.1, 0.5, 1.0)[rng.integers(3)])
+    truth *= rng.random(categories) < 0.9
+    noise = rng.normal(0.0, spread * (0.05, 0.3, 1.0)[rng.integers(3)], shape)
+    return Family(truth + noise, weights(rng, children), truth.astype(np.int64))
+
+
+def adversarial_family(rng: np.random.Generator, children: int, categories: int) -> Family:
+    """Cauchy noise; a single giant in the margins, and another in the estimates; or estimates that tell nothing."""
+    shape = (children, categories)
+    truth = (rng.random(shape) < (0.05, 0.4)[rng.integers(2)]).astype(np.int64)
+    kind = rng.integers(3)
+    if kind == 0:
+        truth *= rng.integers(1, 10**5, shape)
+        estimates = truth + 100 * rng.standard_cauchy(shape).clip(-1e5, 1e5)
+    elif kind == 1:
+        truth[rng.integers(children), rng.integers(categories)] = 10**6
+        estimates = rng.normal(0.0, 10.0, shape)
+        estimates[rng.integers(children), rng.integers(categories)] += 1e6
+    else:
+        truth *= rng.integers(1, 100, shape)
+        estimates = rng.normal(0.0, 1e5, shape)
+    return Family(estimates, weights(rng, children), truth)
+
+
+def weights(rng: np.random.Generator, children: int) -> NDArray[np.int64]:
+    """Equal, or between 1 and 2^20."""
+    return rng.integers(1, 2**20, children, endpoint=True) if rng.random() < 0.5 else np.full(children, 2**20)
+
+
+def conditional(family: Family) -> NDArray[np.float64]:
+    """E of the rows and columns left: the solution of the normal equations of sum (E - C)^2 / v under both margins."""
+    rows, columns = family.left
+    estimates, truth = (table[np.ix_(rows, columns)] for table in (family.estimates, family.truth))
+    margins = margin_matrix(*truth.shape).toarray()
+    gap = margins @ (truth - estimates).ravel()
+    variances = np.repeat(family.weights[rows] / 2**20, len(columns))
+    multipliers = np.linalg.lstsq(margins * variances @ margins.T, gap, rcond=None)[0]
+    return estimates + (variances * (margins.T @ multipliers)).reshape(estimates.shape)
+
+
+def margin_matrix(children: int, categories: int) -> sparse.csr_array:
+    """The sums of rows, then those of columns, of a table in C order."""
+    rows = sparse.kron(sparse.eye_array(children), np.ones((1, categories)))
+    columns = sparse.kron(np.ones((1, children)), sparse.eye_array(categories))
+    return sparse.csr_array(sparse.vstack([rows, columns]))
+
+
+def margins_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([table.sum(axis=1), table.sum(axis=0)])
+
+
+def ascended(family: Family) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+    """Y of the rows and columns left, transposed; their margins; and the number of sweeps."""
+    rows, columns = family.left
+    row_sums, column_sums = family.truth.sum(axis=1)[rows], family.truth.sum(axis=0)[columns]
+    values = _estimate(family.fixed, family.weights[rows], rows, columns, row_sums, column_sums, BITS)
+    sweeps = _ascend(values, row_sums, column_sums, BITS)
+    return values, row_sums, column_sums, sweeps
+
+
+def most_moves(categories: int) -> int:
+    """Fewer spreads than categories, and then single units for a sum of |d| of at most 4 a category."""
+    return categories - 1 + 2 * categories
+
+
+# Margins
+
+
+@pytest.mark.parametrize("make", [noisy_family, adversarial_family])
+@pytest.mark.parametrize("bits", [0, 5, BITS])
+def test_margins_are_exact_in_2400_families(make, bits):
+    rng = np.random.default_rng([3, bits])
+    for categories in (1, 2, 3, 10, 24, 64):
+        sizes = rng.integers(1, 40, 66).tolist()
+        families = [make(rng, size, categories) for size in [1, 2, *sizes]]
+        for family, projected in zip(families, project(families, bits), strict=True):
+            assert projected.min() >= 0
+            assert (margins_of(projected) == margins_of(family.truth)).all()
+
+
+def test_a_large_family():
+    family = noisy_family(np.random.default_rng(31), 5000, 24)
+    assert (margins_of(project([family])[0]) == margins_of(family.truth)).all()
+
+
+@given(data=st.data())
+def test_the_trips_of_any_tables_are_kept(data):
+    cells = st.lists(st.tuples(st.integers(-(2**40), 2**40), st.sampled_from((0, 0, 1, 2, 7, 10**9))), min_size=1)
+    table = data.draw(cells)
+    categories = data.draw(st.integers(1, len(table)))
+    children = len(table) // categories
+    table = np.array(table[: children * categories]).reshape(children, categories, 2)
+    rows = np.array(data.draw(st.lists(st.integers(1, 2**20), min_size=children, max_size=children)))
+    families = [Family(table[..., 0] / 2**BITS, rows, table[..., 1])]
+    projected = project(families)[0]
+    assert projected.min() >= 0
+    assert (margins_of(projected) == margins_of(table[..., 1])).all()
+
+
+def test_a_family_is_the_same_alone_as_among_others():
+    rng = np.random.default_rng(32)
+    families = [make(rng, 12, 5) for make in (noisy_family, adversarial_family) for _ in range(40)]
+    for family, projected in zip(families, project(families), strict=True):
+        assert (project([family])[0] == projected).all()
+
+
+def test_rows_and_columns_without_trips_do_not_matter():
+    """However large their estimates are."""
+    rng = np.random.default_rng(33)
+    family = noisy_family(rng, 30, 8)
+    family.truth[[0, 5, 29]] = 0
+    family.truth[:, [0, 4]] = 0
+    rows, columns = family.left
+    far = np.full((30, 8), -(2**62))
+    far[np.ix_(rows, columns)] = family.fixed[np.ix_(rows, columns)]
+    sums = family.truth.sum(axis=1), family.truth.sum(axis=0)[None]
+    projected = project_to_margins(far, family.weights, *sums, np.array([0, 30]), BITS)
+    assert (projected == project([family])[0]).all()
+    part = Family(family.estimates[np.ix_(rows, columns)], family.weights[rows], family.truth[np.ix_(rows, columns)])
+    assert (projected[np.ix_(rows, columns)] == project([part])[0]).all()
+
+
+def test_ties_are_broken_by_position():
+    family = Family(np.full((2, 2), 0.5), np.array([1, 1]), np.array([[1, 0], [0, 1]]))
+    assert project([family])[0].tolist() == [[1, 0], [0, 1]]
+    even = Family(np.full((3, 3), 1 / 3), np.array([1, 1, 1]), np.eye(3, dtype=np.int64))
+    assert project([even])[0].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+@given(
+    table=st.lists(st.lists(st.integers(0, 10**6) | st.just(0), min_size=4, max_size=4), min_size=1, max_size=12),
+    bits=st.integers(0, BITS),
+    heavy=st.integers(1, 2**20),
+)
+def test_exact_estimates_give_the_truth(table, bits, heavy):
+    truth = np.array(table)
+    family = Family(truth.astype(float), np.linspace(1, heavy, len(truth)).astype(np.int64), truth)
+    assert (project([family], bits)[0] == truth).all()
+
+
+# Optimality
+
+
+def test_estimates_are_least_squares_under_both_margins():
+    rng = np.random.default_rng(41)
+    for _ in range(100):
+        family = noisy_family(rng, int(rng.integers(3, 15)), int(rng.integers(3, 8)))
+        rows, columns = family.left
+        sums = family.truth.sum(axis=1)[rows], family.truth.sum(axis=0)[columns]
+        values = _estimate(family.fixed, family.weights[rows], rows, columns, *sums, BITS)
+        assert np.abs(values.T / 2**BITS - conditional(family)).max(initial=0) < 4 / 2**BITS + 1e-9
+
+
+def test_the_ascent_finds_the_euclidean_projection():
+    """If Y is the projection of E, no table Z of the polytope has (E - Y)(Z - Y) > 0; a linear program finds the best Z.
+
+    This product is at least the square of the distance between Y and the projection. The families are so large that
+    half a trip, at which the ascent ends, is little.
+    """
+    rng = np.random.default_rng(42)
+    on_the_edge = 0
+    for _ in range(60):
+        family = noisy_family(rng, int(rng.integers(3, 13)), int(rng.integers(3, 7)))
+        scale = 10**6
+        family = Family(family.estimates * scale, family.weights, family.truth * scale)
+        values, row_sums, column_sums, sweeps = ascended(family)
+        y, estimate = values.T / 2**BITS, conditional(family)
+        if min(y.shape) < 2:
+            continue
+        assert sweeps < SWEEPS
+        sums = np.concatenate([row_sums, column_sums])
+        assert np.abs(margins_of(y) - sums).sum() < 0.6
+        best = linprog(-(estimate - y).ravel(), A_eq=margin_matrix(*y.shape), b_eq=sums)
+        distance = np.sqrt(max(0.0, -best.fun - ((estimate - y) * y).sum()))
+        assert distance <= 5e-3 * scale
+        on_the_edge += y.min() == 0 and np.abs(y - estimate).max() > scale / 10
+    assert on_the_edge > 30
+
+
+def excesses(families: list[Family]) -> list[float]:
+    """Largest change from E, minus the smallest that tables of real numbers with the margins have (HiGHS)."""
+    found = []
+    for family in families:
+        estimate = conditional(family)
+        if min(estimate.shape) < 2:
+            continue
+        projected = project([family])[0][np.ix_(*family.left)]
+        margins = margin_matrix(*estimate.shape)
+        each, one = sparse.eye_array(estimate.size), np.ones((estimate.size, 1))
+        best = linprog(
+            np.append(np.zeros(estimate.size), 1.0),
+            A_ub=sparse.block_array([[-each, -one], [each, -one]], format="csr"),
+            b_ub=np.concatenate([-estimate.ravel(), estimate.ravel()]),
+            A_eq=sparse.hstack([margins, sparse.csr_array((margins.shape[0], 1))]),
+            b_eq=margins_of(family.truth[np.ix_(*family.left)]),
+        )
+        found.append(np.abs(projected - estimate).max() - best.fun)
+    return found
+
+
+def test_the_largest_change_is_near_that_of_highs():
+    rng = np.random.default_rng(43)
+    found = excesses([noisy_family(rng, int(rng.integers(2, 61)), int(rng.integers(2, 11))) for _ in range(80)])
+    assert len(found) > 60
+    assert min(found) > -1e-6
+    assert max(found) <= 2
+    assert np.mean(found) < 0.3
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_largest_change_is_near_the_smallest_of_all_tables(transposed):
+    """Of all tables of two categories, or two children: their other half follows from the margins."""
+    rng = np.random.default_rng([44, transposed])
+    found = []
+    for _ in range(150):
+        truth = rng.integers(0, 5, (int(rng.integers(2, 6)), 2))
+        truth = truth.T.copy() if transposed else truth
+        estimates = truth + rng.normal(0.0, (0.5, 2.0, 8.0)[rng.integers(3)], truth.shape)
+        family = Family(estimates, weights(rng, len(truth)), truth)
+        estimate = conditional(family)
+        if min(estimate.shape) < 2:
+            continue
+        projected, left = (table[np.ix_(*family.left)] for table in (project([family])[0], truth))
+        if transposed:
+            estimate, projected, left = estimate.T, projected.T, left.T
+        sums, wanted = left.sum(axis=1), left[:, 0].sum()
+        halves = np.array([one for one in product(*(range(sum_ + 1) for sum_ in sums)) if sum(one) == wanted])
+        changes = np.maximum(np.abs(halves - estimate[:, 0]), np.abs(sums - halves - estimate[:, 1])).max(axis=1)
+        found.append(np.abs(projected - estimate).max() - changes.min())
+    assert len(found) > 100
+    assert min(found) > -1e-3
+    assert max(found) <= 2
+    assert np.mean(found) < 0.3
+
+
+# Bounds of work
+
+
+def test_rounding_keeps_rows_and_changes_no_entry_by_one():
+    rng = np.random.default_rng(51)
+    for make in (noisy_family, adversarial_family):
+        for _ in range(100):
+            values, row_sums, column_sums, sweeps = ascended(make(rng, 20, 6))
+            if len(column_sums) < 2:
+                continue
+            rounded = round_rows(values, row_sums, BITS)
+            assert (rounded.sum(axis=0) == row_sums).all()
+            assert np.abs((rounded << BITS) - values).max() <= 1 << BITS
+            if sweeps < SWEEPS:  # errors of rounding do not add up
+                assert np.abs(rounded.sum(axis=1) - column_sums).max() <= 2
+
+
+def test_the_work_is_bounded():
+    rng = np.random.default_rng(52)
+    most = 0
+    for _ in range(300):
+        family = adversarial_family(rng, int(rng.integers(2, 60)), int(rng.integers(2, 12)))
+        if not family.truth.any():
+            continue
+        values, row_sums, column_sums, sweeps = ascended(family)
+        moves = repair_columns(values, column_sums, BITS, round_rows(values, row_sums, BITS))
+        assert sweeps <= SWEEPS
+        assert moves <= most_moves(len(column_sums))
+        most = max(most, moves)
+    assert most > 12
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_any_table_is_repaired(data):
+    """However far its columns are from their sums, and whatever Y is."""
+    width, height = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 8))
+    counts = st.lists(st.sampled_from((0, 0, 1, 2, 30, 10**6)), min_size=width * height, max_size=width * height)
+    rounded, other = (np.array(data.draw(counts)).reshape(width, height) for _ in range(2))
+    reals = st.lists(st.integers(0, 2**40), min_size=width * height, max_size=width * height)
+    values = np.array(data.draw(reals)).reshape(width, height)
+    other[0, 0] += max(0, rounded.sum() - other.sum())
+    rounded[0, 0] += max(0, other.sum() - rounded.sum())
+    row_sums, column_sums = rounded.sum(axis=0), other.sum(axis=1)
+    moves = repair_columns(values, column_sums, BITS, rounded)
+    assert rounded.min() >= 0
+    assert (rounded.sum(axis=0) == row_sums).all()
+    assert (rounded.sum(axis=1) == column_sums).all()
+    assert moves <= most_moves(width)
+
+
+@pytest.mark.parametrize(
+    ("surplus", "giver"),
+    [
+        (20, [1, 3, 4, 0]),  # the rows give 8, 6, 5 and 1: their slack and 6 more, if they have it
+        (19, [1, 3, 5, 0]),  # the third row gives only 4, because the first rows come first
+        (2, [7, 9, 9, 1]),  # two single units from the row of largest slack
+    ],
+)
+def test_a_repair_takes_the_rows_of_largest_slack(surplus, giver):
+    """Four rows with 9, 9, 9 and 1 units in one category, which are 2, 0, -1 and 0 above Y, and none in the other."""
+    rounded = np.array([[9, 9, 9, 1], [0, 0, 0, 0]])
+    values = np.array([[7, 9, 10, 1], [5, 5, 5, 5]]) << BITS
+    repair_columns(values, np.array([28 - surplus, surplus]), BITS, rounded)
+    assert rounded.tolist() == [giver, [9 - giver[0], 9 - giver[1], 9 - giver[2], 1 - giver[3]]]
+
+
+def test_a_row_without_units_gives_none():
+    rounded, values = np.array([[0, 5], [0, 0]]), np.array([[0, 8], [3, 0]]) << BITS
+    assert repair_columns(values, np.array([4, 1]), BITS, rounded) == 1
+    assert rounded.tolist() == [[0, 4], [0, 1]]
+
+
+# Refusals
+
+
+def one_family(estimates: object, totals: object, by_category: object, bits: int = BITS) -> NDArray[np.int64]:
+    table = np.array(estimates, dtype=np.int64)
+    sums = np.array(totals, dtype=np.int64), np.array([by_category], dtype=np.int64)
+    return project_to_margins(table, np.ones(len(table), dtype=np.int64), *sums, np.array([0, len(table)]), bits)
+
+
+@pytest.mark.parametrize(
+    ("totals", "by_category"),
+    [([1, 2], [2, 2]), ([1, 2], [0, 0]), ([-1, 2], [1, 0]), ([1, 2], [4, -1]), ([2**62, 2**62, 2**62, 2**62], [0, 0])],
+)
+def test_margins_that_differ_or_are_negative_are_refused(totals, by_category):
+    with pytest.raises(OdError, match=r"OD-REFINEMENT-(MARGINS.*report this defect|OVERFLOW)"):
+        one_family(np.zeros((len(totals), 2)), totals, by_category)
+
+
+def test_a_parent_without_children_has_no_trips():
+    none = np.empty((0, 2), dtype=np.int64)
+    empty = np.empty(0, dtype=np.int64)
+    assert project_to_margins(none, empty, empty, none, np.array([0]), BITS).shape == (0, 2)
+    assert project_to_margins(none, empty, empty, np.array([[0, 0]]), np.array([0, 0]), BITS).shape == (0, 2)
+    with pytest.raises(OdError, match="OD-REFINEMENT-MARGINS"):
+        project_to_margins(none, empty, empty, np.array([[0, 1]]), np.array([0, 0]), BITS)
+
+
+LIMIT = 2**55
+
+
+@pytest.mark.parametrize("bits", [0, BITS])
+def test_values_from_the_limit_on_are_refused(bits):
+    most = (LIMIT >> bits) - 64  # the check adds floating-point numbers, which are 4 apart here
+    table, sums = [[0, 0], [0, 0]], ([most - 1, 1], [most - 1, 1])
+    assert one_family(table, *sums, bits).sum() == most
+    for estimates, totals, by_category in [
+        (table, [most, 64], [most, 64]),
+        (table, [64, most], [most + 64, 0]),
+        (table, [2**62, 2**62], [2**62, 2**62]),
+        ([[64 << bits, 0], [0, 0]], *sums),
+        ([[-(2**63), 0], [0, 0]], [1, 1], [1, 1]),
+        ([[LIMIT // 2, -LIMIT // 2], [0, 0]], [1, 1], [1, 1]),
+    ]:
+        with pytest.raises(OdError, match=r"OD-REFINEMENT-OVERFLOW.*draws already made stay charged"):
+            one_family(estimates, totals, by_category, bits)
+
+
+def test_trips_times_children_are_limited():
+    children = 1000
+    table, ones = np.zeros((children, 2), dtype=np.int64), np.ones(children - 1, dtype=np.int64)
+    for trips, fits in [(2**62 // children, True), (2**62 // children + 1, False)]:
+        totals = np.append(ones, trips - children + 1)
+        if fits:
+            assert one_family(table, totals, [trips - 5, 5], bits=0).sum() == trips
+        else:
+            with pytest.raises(OdError, match="OD-REFINEMENT-OVERFLOW"):
+                one_family(table, totals, [trips - 5, 5], bits=0)
+
+
+def test_weights_are_limited():
+    table, ones = np.zeros((2, 2), dtype=np.int64), np.ones(2, dtype=np.int64)
+    with pytest.raises(OdError, match="OD-REFINEMENT-OVERFLOW"):
+        project_to_margins(table, ones << 41, ones, ones[None], np.array([0, 2]), BITS)
+
+
+@given(data=st.data())
+def test_margins_are_exact_up_to_the_limit(data):
+    """Nothing wraps around 64 bits for values whose sum is near the limit."""
+    shape = data.draw(st.sampled_from([(2, 2), (2, 5), (5, 2), (4, 4), (30, 2), (2, 30)]))
+    cells = shape[0] * shape[1]
+    parts = st.lists(st.sampled_from((0, 1, 5, 100)), min_size=cells, max_size=cells)
+    truth, estimates = (np.array(data.draw(parts)).reshape(shape) for _ in range(2))
+    signs = np.array(data.draw(st.lists(st.sampled_from((-1, 1)), min_size=cells, max_size=cells))).reshape(shape)
+    share = data.draw(st.sampled_from((0.02, 0.5, 0.98)))
+    unit = min(share * LIMIT, 2.0**62 / max(shape)) // max(1, truth.sum())
+    truth = truth * int(unit)
+    estimates = estimates * signs * int((1 - share) * LIMIT // max(1, estimates.sum()))
+    heavy = np.array(data.draw(st.lists(st.sampled_from((1, 2**20)), min_size=shape[0], max_size=shape[0])))
+    projected = project_to_margins(
+        estimates, heavy, truth.sum(axis=1), truth.sum(axis=0)[None], np.array([0, shape[0]]), 0
+    )
+    assert projected.min() >= 0
+    assert (margins_of(projected) == margins_of(truth)).all()
