@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.estimation.intervals import Intervals
 from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.segment_intervals import SegmentIntervals
+from od_core.flows.estimation.segment_levels import combined_totals, run_segment_levels
+from od_core.flows.estimation.segment_refinement import refine_with_segments, segments_at
 from od_core.flows.estimation.top_down import (
     Measurement,
     above_the_leaves,
@@ -24,6 +28,7 @@ from od_core.flows.estimation.top_down import (
     published_root,
     run_levels,
 )
+from od_core.flows.measurement_table import MEASUREMENT_SCHEMA, measured_cells
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.step import ThresholdStep
@@ -33,24 +38,13 @@ from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
-from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.columns import MOST_LISTED
+from od_core.records.segments import Breakdown, find
 from od_core.records.trip_counts import TripCounts, count_trips
-
-MEASUREMENT_SCHEMA = pa.schema(
-    [
-        ("level", pa.int64()),
-        ("origin", pa.large_string()),
-        ("destination", pa.large_string()),
-        ("noisy", pa.int64()),
-        ("variance", pa.float64()),
-    ]
-)
-"""Columns of published measurements, one row per cell: level of the flow tree, codes of the two areas, noisy count,
-variance of the noise."""
 
 
 class TripsBetween(NamedTuple):
@@ -68,12 +62,15 @@ class Release(PlannedRelease):
     Attributes:
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         leaves: released leaf nodes, in tree order.
-        measured: the noisy measurements that the leaves were estimated from, top level first.
+        measured: the noisy measurements that the leaves were estimated from, in the order of the plan's steps.
+        segments: for each breakdown, by name, the trips of the leaf nodes in its categories, which sum to the trips of
+            the node; shape (leaf nodes, categories).
     """
 
     plan: ReleasePlan
     leaves: Nodes
     measured: tuple[Measurement, ...]
+    segments: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def _described(self) -> tuple[str, str, str]:
         tree = self.plan.tree
@@ -102,22 +99,30 @@ class Release(PlannedRelease):
         """
         return self.flows_at(self.plan.tree.origin.levels[-1], self.plan.tree.destination.levels[-1])
 
-    def flows_at(self, origin_level: str, destination_level: str, *, interval: bool = False) -> pd.DataFrame:
+    def flows_at(
+        self, origin_level: str, destination_level: str, *, segment: str | None = None, interval: bool = False
+    ) -> pd.DataFrame:
         """Return the flows at any pair of levels, summed from the leaves.
 
         Args:
             origin_level, destination_level: names of levels.
+            segment: name of a breakdown, to return the flows in each of its categories.
             interval: whether to add the 90 % interval of each flow.
 
         Returns:
             Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64).
-            An interval that did not contain the released trips is widened to them, so trips may equal lower or upper.
-            Pairs with 0 released trips are listed only with ``interval``, and only if the two levels have at most
-            :data:`od_core.publication.columns.MOST_LISTED` public pairs.
+            With ``segment``, also the category, in a column with the name of the breakdown. The trips of a pair in all
+            categories sum to its trips. An interval that did not contain the released trips is widened to them, so
+            trips may equal lower or upper. Pairs with 0 released trips are listed only with ``interval``, and only if
+            the two levels have at most :data:`od_core.publication.columns.MOST_LISTED` public pairs, times the
+            categories.
 
         Raises:
-            OdError: If a level is unknown or, with ``interval``, if the release has no :attr:`intervals`.
+            OdError: If a level or the breakdown is unknown or, with ``interval``, if the release has no
+                :attr:`intervals`.
         """
+        if segment is not None:
+            return self._segment_flows(origin_level, destination_level, segment, interval=interval)
         tree = self.plan.tree
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
         origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
@@ -130,6 +135,35 @@ class Release(PlannedRelease):
         }
         return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
 
+    def _segment_flows(
+        self, origin_level: str, destination_level: str, segment: str, *, interval: bool
+    ) -> pd.DataFrame:
+        """Return the flows of :meth:`flows_at` in each category of a breakdown."""
+        tree, breakdown = self.plan.tree, self._breakdown(segment)
+        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        width, categories = tree.destination.size(d_level), len(breakdown.categories)
+        cells, trips = segments_at(tree, self.leaves, self.segments[segment], o_level, d_level)
+        pairs = tree.origin.size(o_level) * width
+        if interval and pairs * categories <= MOST_LISTED:
+            listed = np.zeros((pairs, categories), dtype=np.int64)
+            listed[cells] = trips
+            cells, trips = np.arange(pairs), listed
+        origin, destination = (cells // width).astype(np.int32), (cells % width).astype(np.int32)
+        columns = {
+            "origin": np.repeat(tree.origin.codes_of(o_level, origin), categories),
+            "destination": np.repeat(tree.destination.codes_of(d_level, destination), categories),
+            segment: np.tile(np.array(breakdown.categories, dtype=object), len(cells)),
+            "trips": trips.ravel(),
+        }
+        if interval:
+            lower, upper = self.segment_intervals(segment).of_cells(o_level, d_level, origin, destination)
+            columns["lower"], columns["upper"] = np.minimum(lower, trips).ravel(), np.maximum(upper, trips).ravel()
+        flows = pd.DataFrame(columns)
+        return flows if interval else flows[flows["trips"] > 0].reset_index(drop=True)
+
+    def _breakdown(self, segment: str) -> Breakdown:
+        return find(() if self.plan.segments is None else self.plan.segments.breakdowns, segment)
+
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
         """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
 
@@ -141,7 +175,14 @@ class Release(PlannedRelease):
         return self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2])
 
     def trips_between(
-        self, origin_level: str, origins: Sequence[str], destination_level: str, destinations: Sequence[str]
+        self,
+        origin_level: str,
+        origins: Sequence[str],
+        destination_level: str,
+        destinations: Sequence[str],
+        *,
+        segment: str | None = None,
+        category: str | None = None,
     ) -> TripsBetween:
         """Return the released trips between two sets of areas, and the 90 % interval of this sum.
 
@@ -150,13 +191,15 @@ class Release(PlannedRelease):
         Args:
             origin_level, origins: name of a level, and codes of areas of that level.
             destination_level, destinations: the same for the destinations.
+            segment, category: name of a breakdown and one of its categories, to sum the trips of this category only.
 
         Returns:
             Trips, lower bound and upper bound, as the fields ``trips``, ``lower`` and ``upper``. The interval is
             widened to contain the trips, as in :meth:`flows_at`.
 
         Raises:
-            OdError: If a level or an area is unknown, or if the release has no :attr:`intervals`.
+            OdError: If a level, an area, the breakdown or the category is unknown, or if the release has no
+                :attr:`intervals`.
         """
         tree = self.plan.tree
         meant = [
@@ -166,8 +209,14 @@ class Release(PlannedRelease):
                 (tree.destination, destination_level, destinations),
             )
         ]
-        trips = int(self.leaves.trips[meant[0][self.leaves.origin] & meant[1][self.leaves.destination]].sum())
-        lower, upper = self.intervals.of_sum(*meant)
+        inside = meant[0][self.leaves.origin] & meant[1][self.leaves.destination]
+        if segment is None and category is None:
+            trips = int(self.leaves.trips[inside].sum())
+            lower, upper = self.intervals.of_sum(*meant)
+        else:
+            k = self._breakdown(str(segment)).position(str(category))
+            trips = int(self.segments[str(segment)][inside, k].sum())
+            lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*meant))
         return TripsBetween(trips, min(lower, trips), max(upper, trips))
 
     @cached_property
@@ -177,7 +226,19 @@ class Release(PlannedRelease):
         Raises:
             OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
         """
-        return Intervals(self.plan, int(self.leaves.trips.sum()), self.measured)
+        return Intervals(self.plan, int(self.leaves.trips.sum()), combined_totals(self.plan, self.measured))
+
+    def segment_intervals(self, segment: str) -> SegmentIntervals:
+        """Return the intervals of the flows in each category of a breakdown, computed on the first call.
+
+        Raises:
+            OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
+        """
+        known: dict[str, SegmentIntervals] = self.__dict__.setdefault("_segment_intervals", {})
+        if segment not in known:
+            name = self._breakdown(segment).name
+            known[segment] = SegmentIntervals(self.plan, int(self.leaves.trips.sum()), self.measured, name)
+        return known[segment]
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
@@ -188,7 +249,7 @@ class Release(PlannedRelease):
         Raises:
             OdError: If the level was not measured.
         """
-        measurement = next((m for m in self.measured if m.step.level == level), None)
+        measurement = next((m for m in self.measured if m.step.level == level and not m.step.by_segment), None)
         if measurement is None:
             raise OdError(
                 "OD-LEVEL-UNMEASURED",
@@ -202,7 +263,8 @@ class Release(PlannedRelease):
     @property
     def measurements(self) -> pd.DataFrame:
         """Noisy measurements of all measured levels; see :meth:`measurements_at`."""
-        return pd.concat([self.measurements_at(m.step.level) for m in self.measured], ignore_index=True)
+        totals = [m.step.level for m in self.measured if not m.step.by_segment]
+        return pd.concat([self.measurements_at(level) for level in totals], ignore_index=True)
 
 
 def release_flows(
@@ -220,6 +282,9 @@ def release_flows(
     fault_threshold: Number = FAULT_THRESHOLD,
     one_row_a_trip: bool = False,
     columns: Mapping[str, str] | None = None,
+    segments: Mapping[str, Sequence[str]] | None = None,
+    segment_unknown: Mapping[str, str] | None = None,
+    segment_share: Number | None = None,
 ) -> Release:
     """Release the flows of trips with a differential privacy guarantee.
 
@@ -248,7 +313,9 @@ def release_flows(
         one_row_a_trip: whether to count each row as one trip even if the table has numeric columns that are not read;
             see :func:`od_core.records.trip_counts.count_trips`.
         columns: your names of the columns in ``flows``, if they differ, such as ``{"origin": "from_zone"}``. The keys
-            are ``origin``, ``destination``, ``trips`` and ``weight``.
+            are ``origin``, ``destination``, ``trips``, ``weight`` and the names of the breakdowns.
+        segments, segment_unknown, segment_share: see :func:`od_core.flows.plan.plan_release`. ``flows`` has a text
+            column with the name of each breakdown.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
@@ -263,6 +330,9 @@ def release_flows(
         tree=tree,
         destination_geography=destination_geography,
         acceptance=acceptance,
+        segments=segments,
+        segment_unknown=segment_unknown,
+        segment_share=segment_share,
     )
     source = noise_named(noise)
     refuse_too_wide(source, (step.largest_variance for step in plan.steps))
@@ -280,6 +350,7 @@ def release_flows(
         fault_threshold=acceptance.fault_threshold,
         one_row_a_trip=one_row_a_trip,
         columns=columns,
+        breakdowns=() if plan.segments is None else plan.segments.breakdowns,
     )
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
@@ -296,6 +367,10 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
         return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
     alone = plan.mechanism.measures == "all_leaves"
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
+    if plan.segments is not None:
+        of_segments = run_segment_levels(plan, root, trips, noise, measurements)
+        leaves, segments = refine_with_segments(plan, root, of_segments)
+        return finish(plan, leaves, of_segments, noise=backend_name(noise), spent=plan.spent, segments=segments)
     measured, nodes = run_levels(plan, plan.steps, root, trips, noise, measurements)
     if plan.mechanism.refines:
         nodes = refine(plan, root, measured)[-1]
@@ -309,10 +384,12 @@ def finish(
     *,
     noise: str | None,
     spent: Spent,
+    segments: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> Release:
     """Return the release of a plan whose levels are all measured and estimated.
 
-    For ``noise`` and ``spent``, see :class:`od_core.privacy.plan.PlannedRelease`.
+    For ``noise`` and ``spent``, see :class:`od_core.privacy.plan.PlannedRelease`; for ``segments``, see
+    :class:`Release`.
 
     Raises:
         OdError: If ``leaves`` is None or is not the last level of the flow tree.
@@ -321,20 +398,4 @@ def finish(
         raise OdError(
             "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
         )
-    return Release(plan, spent, noise, leaves, tuple(measured))
-
-
-def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
-    """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``."""
-    step, tree = measurement.step, plan.tree
-    o_level, d_level = tree.level_pair(step.level)
-    origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
-    for cells, noisy in measurement.pieces(plan):
-        columns = [
-            pa.array(np.full(len(cells), step.level, dtype=np.int64)),
-            origins.take(pa.array(cells.origin)),
-            destinations.take(pa.array(cells.destination)),
-            pa.array(noisy),
-            pa.array(np.full(len(cells), float_above(step.variance))),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)
+    return Release(plan, spent, noise, leaves, tuple(measured), segments or {})

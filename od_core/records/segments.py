@@ -95,6 +95,17 @@ class Breakdown:
                     "list each category once",
                 )
 
+    def position(self, category: str) -> int:
+        """Return the position of a category in the list. Raises OdError if there is none."""
+        refuse_unknown(
+            f"category of {self.name}",
+            category,
+            self.categories,
+            code="OD-SEGMENT-UNKNOWN",
+            next_step="name a declared one",
+        )
+        return self.categories.index(category)
+
     def facts(self) -> dict[str, Any]:
         """Return the breakdown as JSON-ready public facts, which :meth:`from_facts` reads."""
         return {"name": self.name, "categories": list(self.categories), "unknown": self.unknown}

@@ -76,7 +76,8 @@ def project_to_margins(
             64-bit arithmetic.
 
     >>> estimates = np.array([[30, 12, -2], [11, 6, 3]])  # 3.0, 1.2, ...
-    >>> project_to_margins(estimates << 16, np.array([1, 1]), np.array([40, 20]), np.array([[39, 17, 4]]), np.array([0, 2]), 16)
+    >>> weights, totals, parents = np.array([1, 1]), np.array([40, 20]), np.array([[39, 17, 4]])
+    >>> project_to_margins(estimates << 16, weights, totals, parents, np.array([0, 2]), 16)
     array([[29, 11,  0],
            [10,  6,  4]])
     """

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
 from od_core.flows.publishing.flow_tables import flows_table, measurement_batches
-from od_core.flows.release import MEASUREMENT_SCHEMA, Release
+from od_core.flows.release import Release
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS releases (

@@ -9,12 +9,13 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from od_core.files.parquet import write_batches
+from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
 from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
 from od_core.flows.publishing.omx import MOST_CELLS, cells, write_matrices
 from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
-from od_core.flows.release import MEASUREMENT_SCHEMA, Release
+from od_core.flows.release import Release
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns

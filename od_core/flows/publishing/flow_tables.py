@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.csv_text import write_rows
-from od_core.flows.release import Release, measured_cells
+from od_core.flows.measurement_table import measured_cells
+from od_core.flows.release import Release
 from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import (
     FLOWS,
