@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
@@ -225,6 +227,20 @@ def first_repeated(codes: Sequence[str]) -> str | None:
             return code
         seen.add(code)
     return None
+
+
+def positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
+    """Return the position of each code in a list, or -1 for a code that is not listed; shape (len(codes),)."""
+    if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
+        found = pc.index_in(pa.array(codes), pa.array(listed, pa.large_string()))
+        numbers: NDArray[np.int32] = found.fill_null(-1).to_numpy().astype(np.int32)
+        return numbers
+    index, asked = pd.Index(list(listed), dtype=object), codes.astype(object)
+    try:
+        return index.get_indexer(pd.Index(asked)).astype(np.int32)
+    except TypeError:  # an unhashable code, such as a list, cannot be looked up
+        only_text = asked.map(lambda code: code if isinstance(code, str) else None)
+        return index.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
 
 
 def add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:

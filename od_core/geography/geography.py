@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_only
@@ -38,6 +37,7 @@ from od_core.geography.codes import (
     degrees,
     first_repeated,
     no_column,
+    positions,
     text_codes,
 )
 
@@ -334,16 +334,7 @@ class Geography:
 
     def zone_numbers(self, codes: pd.Series) -> Numbers:
         """Return the zone number of each code, or -1 for an unlisted code; shape (len(codes),)."""
-        if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
-            found = pc.index_in(pa.array(codes), self.code_arrays[-1])
-            numbers: Numbers = found.fill_null(-1).to_numpy().astype(np.int32)
-            return numbers
-        zones, asked = pd.Index(self.zones, dtype=object), codes.astype(object)
-        try:
-            return zones.get_indexer(pd.Index(asked)).astype(np.int32)
-        except TypeError:  # an unhashable code, such as a list, cannot be looked up
-            only_text = asked.map(lambda code: code if isinstance(code, str) else None)
-            return zones.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
+        return positions(codes, self.zones)
 
     def zones_in(self, level: int, codes: Sequence[str]) -> NDArray[np.bool_]:
         """Return a mask of the zones that lie in the given areas of a level; shape (zones,).

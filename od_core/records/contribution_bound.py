@@ -6,6 +6,9 @@ distinguishes trips of this user with equal fields. So the choice depends neithe
 records of other users. The key is chosen without using the data. With the same key, the same trips are chosen when the
 release is run again. One SQL text applies the rule to records in files and in memory.
 
+If trips are also counted by segment, trips with equal fields may differ in their segments. A keyed hash of the segment
+then decides which of them gets which number. So the bound keeps as many trips of each leaf pair as without segments.
+
 See ``docs/explanation/privacy.md``.
 """
 
@@ -33,20 +36,29 @@ IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
 _BLOCK = 64
 """Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
 
-_FIELDS = ("person", "secret.period", "origin", "destination", "CAST(occurrence AS STRING)")
 
-_MESSAGE = " || ',' || ".join(f"coalesce(hex({field}), '-')" for field in _FIELDS)
-"""SQL for an unambiguous text of a record: the bytes of each field in hexadecimal, or ``-`` for a missing field."""
+def _hmac(last: str) -> str:
+    """Return SQL for the HMAC of a record, which covers its fields and a further text.
 
-_INNER = f"sha2(secret.inner_key || CAST({_MESSAGE} AS BINARY), 256)"
+    The message states the bytes of each field in hexadecimal, or ``-`` for a missing field, so it is unambiguous.
+    """
+    fields = ("person", "secret.period", "origin", "destination", last)
+    message = " || ',' || ".join(f"coalesce(hex({field}), '-')" for field in fields)
+    inner = f"sha2(secret.inner_key || CAST({message} AS BINARY), 256)"
+    return f"sha2(secret.outer_key || unhex({inner}), 256)"
 
-_HMAC = f"sha2(secret.outer_key || unhex({_INNER}), 256)"
+
+_HMAC = _hmac("CAST(occurrence AS STRING)")
+
+_SEGMENT_HMAC = _hmac("'segment ' || CAST(segment AS STRING)")
+"""SQL that orders equal trips by segment. The word keeps it independent of ``_HMAC``: with equal hashes of occurrence 1
+and segment 1, of two trips the one in segment 1 would always be counted."""
 
 _AS_SPARK_SAYS = "CREATE TEMP MACRO sha2(value, bits) AS sha256(value)"
 """Statement for DuckDB that defines SHA-256 under its name in Spark, so that both run the same SQL."""
 
 
-def bounded(placed: str, max_trips: int) -> str:
+def bounded(placed: str, max_trips: int, *, by_segment: bool = False) -> str:
     """Return SQL that applies the contribution bound to records, for DuckDB and Spark.
 
     The SQL reads the relation ``secret`` of :func:`secret_table`. Its result has one row per record, with the columns
@@ -57,14 +69,18 @@ def bounded(placed: str, max_trips: int) -> str:
             the position, in tree order, of the record's leaf pair (origin zone, destination zone), or -1 if the record
             was dropped earlier. A dropped record is not one of the m trips of its user.
         max_trips: the contribution bound m.
+        by_segment: whether the records, and the result, also have a column segment (a number).
     """
+    segment, order = (", segment", f"rank, {_SEGMENT_HMAC}") if by_segment else ("", "rank")
+    keyed = " CROSS JOIN secret" if by_segment else ""
     return f"""
-        SELECT faulty, CASE
+        SELECT faulty{segment}, CASE
             WHEN row_number() OVER (PARTITION BY person, rank < 0 ORDER BY {_HMAC}) <= {max_trips:d} THEN rank ELSE -1
         END AS rank
         FROM (
-            SELECT *, row_number() OVER (PARTITION BY person, rank < 0, origin, destination ORDER BY rank) AS occurrence
-            FROM ({placed}) AS placed
+            SELECT placed.*,
+                row_number() OVER (PARTITION BY person, rank < 0, origin, destination ORDER BY {order}) AS occurrence
+            FROM ({placed}) AS placed{keyed}
         ) AS numbered CROSS JOIN secret
     """  # noqa: S608  # a number, and queries of our own
 
@@ -98,24 +114,28 @@ def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -
 
 def bounded_counts(
     records: pa.Table, max_trips: int, key: bytes, period: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """Count at most ``max_trips`` records of each user, and return the trips of every leaf pair that has any.
 
     Args:
         records: table in memory, without faulty records; columns person, origin, destination (text) and rank, the
-            position of the record's leaf pair (origin zone, destination zone) in tree order.
+            position of the record's leaf pair (origin zone, destination zone) in tree order. It may have a column
+            segment (int32), to count each leaf pair by segment.
         max_trips: the contribution bound m.
         key, period: as for :func:`secret_table`.
 
     Returns:
-        The ranks of the leaf pairs, in any order, and the trips of each; shape (pairs,) each.
+        The ranks of the leaf pairs, in any order, the trips of each, and its segment; shape (pairs,) each. A leaf pair
+        occurs once for each of its segments. Without a column segment, the segment is 0.
 
     Raises:
         OdError: the key has a wrong length, or DuckDB could not count the records.
     """
+    by_segment = "segment" in records.column_names
+    chosen = bounded("SELECT *, false AS faulty FROM records", max_trips, by_segment=by_segment)
+    segment = "segment" if by_segment else "0::INTEGER"
     query = f"""
-        SELECT rank, count(*) AS trips FROM ({bounded("SELECT *, false AS faulty FROM records", max_trips)})
-        WHERE rank >= 0 GROUP BY rank
+        SELECT rank, count(*) AS trips, {segment} AS segment FROM ({chosen}) WHERE rank >= 0 GROUP BY ALL
     """  # noqa: S608  # a query of our own
     import duckdb  # takes a third of a second, and only user units need it
 
@@ -126,7 +146,8 @@ def bounded_counts(
             counts = connection.sql(query).to_arrow_table()
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
-    return counts["rank"].to_numpy().copy(), counts["trips"].to_numpy()  # a copy, because the caller sorts it in place
+    rank, trips, code = (counts[name].to_numpy() for name in ("rank", "trips", "segment"))
+    return rank.copy(), trips, code  # a copy, because the caller sorts it in place
 
 
 def user_ids(column: pd.Series) -> tuple[pa.Array, NDArray[np.bool_]]:
@@ -137,7 +158,7 @@ def user_ids(column: pd.Series) -> tuple[pa.Array, NDArray[np.bool_]]:
     """
     if pd.api.types.is_integer_dtype(column.dtype):
         ids = pa.array(column).cast(pa.large_string())
-    elif column.notna().any() and not _may_hold_text(column):
+    elif column.notna().any() and not may_hold_text(column):
         raise no_user_ids(f"column {column.name!r} holds {base_name(column.dtype)}")
     else:
         ids = texts(column.astype(object).map(lambda value: str(value) if _is_whole(value) else value))
@@ -192,6 +213,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _may_hold_text(column: pd.Series) -> bool:
+def may_hold_text(column: pd.Series) -> bool:
+    """Return whether the type of a column allows text."""
     kinds = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
     return bool(pd.api.types.is_object_dtype(kinds.dtype) or pd.api.types.is_string_dtype(kinds.dtype))

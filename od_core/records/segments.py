@@ -23,10 +23,10 @@ MOST_BREAKDOWNS = 3
 TOTAL = "total"
 """Name of the query that counts all trips, which no breakdown may have."""
 
-RESERVED_NAMES = frozenset(
-    {"origin", "destination", "trips", "weight", "lower", "upper", "level", "noisy", "variance", "in_period", "period"}
-    | {"person", "rank", "faulty", "secret", "query", "segment", "share", TOTAL}
-)
+_OF_RECORDS = ("origin", "destination", "trips", "weight", "in_period", "period", "person", "rank", "faulty", "secret")
+_OF_RELEASES = ("lower", "upper", "level", "noisy", "variance", "query", "segment", "share")
+
+RESERVED_NAMES = frozenset((TOTAL, *_OF_RECORDS, *_OF_RELEASES))
 """Names of columns of records and releases, which no breakdown may have."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -88,12 +88,13 @@ class Breakdown:
         """Raise OdError if two categories differ at most in case, because records could not be told apart reliably."""
         known: dict[str, str] = {}
         for category in self.categories:
-            other = known.setdefault(category.casefold(), category)
-            if other is not category:
+            other = known.get(category.casefold())
+            if other is not None:
                 raise _fault(
                     f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in case",
                     "list each category once",
                 )
+            known[category.casefold()] = category
 
     def position(self, category: str) -> int:
         """Return the position of a category in the list. Raises OdError if there is none."""

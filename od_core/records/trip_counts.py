@@ -6,8 +6,8 @@ or put into messages, and they are stored only in memory or in the confidential 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 
@@ -25,6 +25,8 @@ from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.contribution_bound import bounded_counts, texts, user_ids
 from od_core.records.faults import refuse_too_many_faults, usual_length
+from od_core.records.segment_codes import by_category
+from od_core.records.segments import Breakdown
 from od_core.records.trip_table import TripTable
 from od_core.records.weights import weighed
 
@@ -40,24 +42,50 @@ class TripCounts:
         rank: position of each leaf pair in tree order; strictly ascending; shape (pairs,).
         before: number of trips of all earlier pairs, for each pair, then the number of all trips; strictly ascending;
             shape (pairs + 1,).
+        by_segment: for each breakdown, by its name, the trips of each category, in the order of the categories. The
+            trips of all categories of a breakdown sum to ``total``. Empty without breakdowns.
 
     Raises:
-        OdError: the arrays have other shapes, or do not ascend.
+        OdError: the arrays have other shapes, or do not ascend; or the categories of a breakdown have other trips.
     """
 
     rank: NDArray[np.int64]
     before: NDArray[np.int64]
+    by_segment: Mapping[str, tuple[TripCounts, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.before) != len(self.rank) + 1 or not (_ascends(self.rank) and _ascends(self.before)):
             raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
+        for name, segments in self.by_segment.items():
+            if sum(one.total for one in segments) != self.total:
+                raise OdError(
+                    "OD-TRIPS-SEGMENTS",
+                    f"the categories of breakdown {name!r} do not have as many trips as all records",
+                    next_step="report this defect",
+                )
 
     def __repr__(self) -> str:
         return "TripCounts(confidential)"
 
-    def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield the arrays ``rank`` and ``before`` once, as one block."""
-        yield self.rank, self.before
+    def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], ...]]:
+        """Yield the arrays ``rank`` and ``before``, and those of :meth:`segment_columns`, once, as one block."""
+        yield self.rank, self.before, *self.segment_columns()
+
+    def segment_columns(self) -> Iterator[NDArray[np.int64]]:
+        """Yield three arrays for each breakdown, which together state the trips of each category of each leaf pair.
+
+        The first has the number of categories with trips for each leaf pair, shape (pairs,). The others have the
+        positions of these categories and their trips, pair by pair, shape (sum of the first,) each. The arrays of
+        consecutive leaf pairs can be joined, so a fingerprint does not depend on how counts are cut into files.
+        """
+        for segments in self.by_segment.values():
+            rank = np.concatenate([one.rank for one in segments])
+            category = np.repeat(np.arange(len(segments)), [len(one.rank) for one in segments])
+            trips = np.concatenate([np.diff(one.before) for one in segments])
+            order = np.argsort(rank, kind="stable")
+            yield np.diff(np.searchsorted(rank[order], self.rank, side="right"), prepend=0)
+            yield category[order]
+            yield trips[order]
 
     @property
     def total(self) -> int:
@@ -100,11 +128,58 @@ class TripCounts:
     @classmethod
     def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
         """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs. ``rank`` is overwritten."""
-        rank, trips = _sorted_by_rank(rank, trips, tree.cells(tree.depth))
+        return cls._merged(*_sorted_by_rank(rank, trips, tree.cells(tree.depth)))
+
+    @classmethod
+    def from_segments(
+        cls,
+        tree: FlowTree,
+        rank: NDArray[np.int64],
+        trips: NDArray[np.int64],
+        code: NDArray[np.int32],
+        breakdowns: Sequence[Breakdown],
+    ) -> TripCounts:
+        """Return the counts as :meth:`from_ranks` does, also by segment. ``rank`` is overwritten.
+
+        Args:
+            tree, rank, trips: as for :meth:`from_ranks`.
+            code: segments of each leaf pair, as in :mod:`od_core.records.segment_codes`; shape (pairs,).
+            breakdowns: the breakdowns of these codes.
+        """
+        if not breakdowns:
+            return cls.from_ranks(tree, rank, trips)
+        rank, order = _sorted_by_rank(rank, np.arange(len(rank)), tree.cells(tree.depth))
+        return cls.from_sorted_segments(rank, trips[order], code[order], breakdowns)
+
+    @classmethod
+    def from_sorted_segments(
+        cls,
+        rank: NDArray[np.int64],
+        trips: NDArray[np.int64],
+        code: NDArray[np.int32],
+        breakdowns: Sequence[Breakdown],
+    ) -> TripCounts:
+        """Return the counts as :meth:`from_segments` does, from ranks in ascending order. Overwrites no array."""
+        by_segment = {
+            breakdown.name: tuple(
+                cls._merged(rank[records], trips[records]) for records in by_category(code, at, breakdowns)
+            )
+            for at, breakdown in enumerate(breakdowns)
+        }
+        return cls._merged(rank.copy(), trips.copy(), by_segment)
+
+    @classmethod
+    def _merged(
+        cls,
+        rank: NDArray[np.int64],
+        trips: NDArray[np.int64],
+        by_segment: Mapping[str, tuple[TripCounts, ...]] | None = None,
+    ) -> TripCounts:
+        """Return the counts of ascending ranks. Equal ranks are summed. Both arrays are overwritten."""
         pairs = _merge_equal(rank, trips)
         before = np.zeros(pairs + 1, dtype=np.int64)
         np.cumsum(trips[:pairs], out=before[1:])
-        return cls(rank[:pairs], before)
+        return cls(rank[:pairs], before, by_segment or {})
 
 
 def count_trips(
@@ -117,6 +192,7 @@ def count_trips(
     fault_threshold: Fraction = FAULT_THRESHOLD,
     one_row_a_trip: bool = False,
     columns: Mapping[str, str] | None = None,
+    breakdowns: Sequence[Breakdown] = (),
 ) -> TripCounts:
     """Assign each record to its zones, and count the trips of each leaf pair (origin zone, destination zone).
 
@@ -134,29 +210,39 @@ def count_trips(
         period: period of the records. Other trips of a user are chosen in another period.
         one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights,
             an unread column is refused if it contains numbers or has a name such as ``count``.
+        breakdowns: breakdowns by which trips are also counted. Each has a text column with its name, which ``columns``
+            may change. A record whose category is missing or not listed goes to the breakdown's ``unknown`` category.
+            If there is none, the record is a fault and is dropped. The contribution bound chooses trips of the same
+            leaf pairs with and without breakdowns, unless such a fault is dropped.
 
     Raises:
         OdError: :func:`place_trips` raised it; the unit is a user, and its column is missing or contains neither text
             nor whole numbers, the records have a column of trips, or the key has a wrong length; the records have
-            weights and the unit has no ``max_weight``, or the reverse; or a column may contain the trips of a row.
+            weights and the unit has no ``max_weight``, or the reverse; a column may contain the trips of a row; or a
+            column of categories contains no text, or is also another column.
     """
-    table = TripTable.of(flows, unit, columns, whole=True)
+    table = TripTable.of(flows, unit, columns, breakdowns, whole=True)
     if not one_row_a_trip:
         table.refuse_unclear_rows()
+    code = table.segment_codes
+    is_whole, weights, ids = code >= 0, None, None
     if unit.max_weight is not None:
         weights, has_weight = weighed(table.column("weight"), unit.max_weight)
-        origin, destination, _, placed = _placed(table, tree, fault_threshold, has_weight)
-        return TripCounts.from_pairs(tree, origin[placed], destination[placed], weights[placed])
-    if unit.kind == "trip":
-        origin, destination, trips, placed = _placed(table, tree, fault_threshold)
-        return TripCounts.from_pairs(tree, origin[placed], destination[placed], trips[placed])
-    ids, is_id = user_ids(table.user)
-    origin, destination, _, placed = _placed(table, tree, fault_threshold, is_id)
+        is_whole &= has_weight
+    elif unit.kind != "trip":
+        ids, is_id = user_ids(table.user)
+        is_whole &= is_id
+    origin, destination, trips, placed = _placed(table, tree, fault_threshold, is_whole)
+    ranks, code = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed])), code[placed]
+    if ids is None:
+        counted = trips if weights is None else weights
+        return TripCounts.from_segments(tree, ranks, counted[placed], code, breakdowns)
     fields = {"person": ids, **{side: texts(table.column(side)) for side in ("origin", "destination")}}
-    records = pa.table(fields).filter(pa.array(placed))
-    ranks = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed]))
-    placed_records = records.append_column("rank", pa.array(ranks))
-    return TripCounts.from_ranks(tree, *bounded_counts(placed_records, unit.contribution_bound, key, period))
+    records = pa.table(fields).filter(pa.array(placed)).append_column("rank", pa.array(ranks))
+    if breakdowns:
+        records = records.append_column("segment", pa.array(code))
+    counts = bounded_counts(records, unit.contribution_bound, key, period)
+    return TripCounts.from_segments(tree, *counts, breakdowns)
 
 
 def place_trips(
@@ -190,15 +276,13 @@ def place_trips(
 
 
 def _placed(
-    table: TripTable, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | None = None
+    table: TripTable, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | bool = True
 ) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
     """Return each record's origin zone, destination zone, trips and whether it is counted; shape (records,) each.
 
-    ``is_whole`` is a mask of the records that have the user id or weight that the unit requires; None if all have.
+    ``is_whole`` is a mask of the records that have all else that is needed: user id or weight, and categories.
     """
-    trips, valid = table.trips, table.in_period
-    if is_whole is not None:
-        valid = valid & is_whole
+    trips, valid = table.trips, table.in_period & is_whole
     origin = tree.origin.zone_numbers(table.column("origin"))
     destination = tree.destination.zone_numbers(table.column("destination"))
     faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())

@@ -5,19 +5,21 @@ No message quotes a record. Every message names a column as the caller does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import OdError, base_name
 from od_core.files.data_frame import TableOrFile, column_names
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import check_user_column
+from od_core.records.contribution_bound import check_user_column, may_hold_text
 from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, SUM_TOO_LARGE, TOO_LARGE, bad_count
 from od_core.records.row_meaning import refuse_unclear_columns, unclear_columns
+from od_core.records.segment_codes import segment_codes
+from od_core.records.segments import Breakdown
 from od_core.records.table_file import IN_PERIOD, ReadTable, read_table
 from od_core.records.weights import check_weight_column
 
@@ -33,11 +35,13 @@ class TripTable:
         table: the table. Its columns have the names of the caller.
         names: name of the column of each role.
         unit: the privacy unit.
+        breakdowns: breakdowns by which the trips are counted.
     """
 
     table: ReadTable
     names: Mapping[str, str]
     unit: PrivacyUnit
+    breakdowns: Sequence[Breakdown] = ()
 
     def __repr__(self) -> str:
         return "TripTable(confidential)"
@@ -47,23 +51,34 @@ class TripTable:
 
     @classmethod
     def of(
-        cls, flows: TableOrFile, unit: PrivacyUnit = TRIP, columns: Mapping[str, str] | None = None, *, whole: bool
+        cls,
+        flows: TableOrFile,
+        unit: PrivacyUnit = TRIP,
+        columns: Mapping[str, str] | None = None,
+        breakdowns: Sequence[Breakdown] = (),
+        *,
+        whole: bool,
     ) -> TripTable:
         """Take the trips of a table.
 
         Args:
             flows: table or path of a file; see :func:`od_core.records.table_file.read_table`.
             unit: the privacy unit, which names the column of user ids.
-            columns: names of columns by role (``origin``, ``destination``, ``trips``, ``weight``). Other roles have the
-                default name.
+            columns: names of columns by role (``origin``, ``destination``, ``trips``, ``weight``, or the name of a
+                breakdown). Other roles have the default name.
+            breakdowns: breakdowns by which the trips are counted. Each has a column.
             whole: whether the columns that the unit requires must be there: weights and user ids.
 
         Raises:
             OdError: the table cannot be read; ``columns`` is not valid; a column is missing, occurs twice or
-                contradicts the unit; or zone codes are numbers.
+                contradicts the unit; zone codes are numbers; or a column of categories contains no text, or is also
+                the column of user ids or of ``in_period``.
         """
-        names = column_names(columns, ROLES, "the unit names the column of user ids")
-        needed = [name for role, name in names.items() if role in ("origin", "destination") or role in (columns or {})]
+        segments = [one.name for one in breakdowns]
+        names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
+        _refuse_shared(names, segments, unit)
+        always = ("origin", "destination", *segments, *(columns or {}))
+        needed = [name for role, name in names.items() if role in always]
         user = [] if unit.column is None else [unit.column]
         table = read_table(
             flows,
@@ -73,7 +88,7 @@ class TripTable:
             named="the records",
             code="OD-TRIPS-COLUMN",
         )
-        taken = cls(table, names, unit)
+        taken = cls(table, names, unit, breakdowns)
         if whole:
             present = list(table.is_number)
             check_weight_column(unit, present, weight=names["weight"], trips=names["trips"])
@@ -81,6 +96,8 @@ class TripTable:
                 check_user_column(column, unit, present, trips=names["trips"])
         for role in ("origin", "destination"):
             taken._refuse_numbers(role)
+        for role in segments:
+            taken._refuse_no_text(role)
         return taken
 
     def column(self, role: str) -> pd.Series:
@@ -104,6 +121,11 @@ class TripTable:
         return _whole_counts(self.column("trips"))
 
     @property
+    def segment_codes(self) -> NDArray[np.int32]:
+        """Segments of each record as one number, -1 for a record that lacks a category it needs; shape (rows,)."""
+        return segment_codes([self.column(one.name) for one in self.breakdowns], self.breakdowns, len(self))
+
+    @property
     def in_period(self) -> NDArray[np.bool_]:
         """Mask of the records of the period, all records if there is no column ``in_period``; shape (rows,)."""
         if IN_PERIOD not in self.table.frame.columns:
@@ -115,7 +137,8 @@ class TripTable:
         """Raise OdError if each row counts as one trip, and an unread column may contain the trips of a row."""
         if self.names["trips"] in self.table.frame.columns or self.unit.max_weight is not None:
             return
-        read = (self.names["origin"], self.names["destination"], IN_PERIOD, str(self.unit.column))
+        roles = ("origin", "destination", *(one.name for one in self.breakdowns))
+        read = (*(self.names[role] for role in roles), IN_PERIOD, str(self.unit.column))
         unclear = unclear_columns(self.table.is_number, read)
         step = f'give columns={{"trips": {"".join(unclear[:1])!r}}} if it holds the number of trips of a row;'
         refuse_unclear_columns(unclear, self.table.named, f"{step} otherwise leave it out, or give one_row_a_trip=True")
@@ -128,6 +151,32 @@ class TripTable:
                 f"column {name!r} holds numbers; zone codes must be text, because numbers lose leading zeros",
                 next_step=f"read column {name!r} as text (dtype=str)",
             )
+
+    def _refuse_no_text(self, role: str) -> None:
+        column, name = self.column(role), self.names[role]
+        if column.notna().any() and not may_hold_text(column):
+            raise OdError(
+                "OD-TRIPS-NOT-TEXT",
+                f"column {name!r} holds {base_name(column.dtype)}; the categories of a breakdown must be text",
+                next_step=f"give column {name!r} the listed categories as text",
+            )
+
+
+def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
+    """Raise OdError if a breakdown shares its name or its column with user ids, or its column with the period."""
+    for role in segments:
+        shared = role if unit.column == role else names[role]
+        if shared == unit.column:
+            what, step = "of user ids", "name another column, or give the breakdown another name"
+        elif shared == IN_PERIOD:
+            what, step = "that marks the records of the period", "name another column"
+        else:
+            continue
+        raise OdError(
+            "OD-TABLE-COLUMNS",
+            f"column {shared!r} is both the column of breakdown {role!r} and that {what}",
+            next_step=step,
+        )
 
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:

@@ -21,7 +21,9 @@ def level_of(noisy, kept, offsets, noise) -> FittedLevel:
     values, areas = np.asarray(noisy, dtype=np.float64), np.zeros(len(noisy), dtype=np.int32)
     same, parents = np.full(len(values), float(noise)), np.ones(len(offsets) - 1)
     offsets, divided = np.asarray(offsets, dtype=np.int64), np.flatnonzero(kept)
-    return FittedLevel(Pairs(1, areas, areas), offsets, divided, values, float(noise), same, parents, values, same, values)
+    return FittedLevel(
+        Pairs(1, areas, areas), offsets, divided, values, float(noise), same, parents, values, same, values
+    )
 
 
 def without_density(level: FittedLevel):

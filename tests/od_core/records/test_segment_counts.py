@@ -1,0 +1,315 @@
+"""Counts by segment: equal to a plain group-by, for every unit, whatever the order of the records."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import Counter, defaultdict
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import FlowTree, Geography, OdError, PrivacyUnit
+from od_core.geography.flow_tree import Pairs
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.records.segments import Breakdown
+from od_core.records.trip_counts import TripCounts, count_trips
+from tests.od_core.truth import trips_of
+
+pytestmark = pytest.mark.usefixtures("one_memory_database")
+
+ZONES = ["01", "02", "10", "?"]
+FRAME = pd.DataFrame({"region": ["n", "n", "s", "s"], "zone": ZONES}, dtype="str")
+PLAIN = Geography.from_frame(FRAME, ["region", "zone"])
+WITH_UNKNOWN = Geography.from_frame(FRAME, ["region", "zone"], unknown="?")
+TREES = [FlowTree(PLAIN, PLAIN), FlowTree(WITH_UNKNOWN, PLAIN, "origin")]
+MODE = Breakdown("mode", ("car", "bus", "walk"))
+MODE_OR_ELSE = Breakdown("mode", ("car", "not stated", "bus"), "not stated")
+HOUR = Breakdown("hour", ("00", "01"), "01")
+LISTS = [(MODE,), (MODE_OR_ELSE,), (MODE, HOUR), (HOUR, MODE_OR_ELSE)]
+KEY, PERIOD, ALL = bytes(range(32)), "2001-06", Fraction(1)
+TRIP = PrivacyUnit("trip")
+WEIGHTED = PrivacyUnit("trip", max_weight=3)
+
+
+def of_users(max_trips: int, kind: str = "user") -> PrivacyUnit:
+    return PrivacyUnit(kind, "bounded", column="person", max_trips=max_trips)
+
+
+some_zones = st.sampled_from([*ZONES, "03", None])
+some_modes = st.sampled_from(["car", "bus", "walk", "Car", " bus", "", None])
+some_hours = st.sampled_from(["00", "01", "0", None])
+some_rows = st.lists(
+    st.tuples(
+        some_zones,
+        some_zones,
+        some_modes,
+        some_hours,
+        st.integers(0, 5),
+        st.sampled_from(["a", "b", "c", " ", None]),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+
+
+def table(rows: list[tuple]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["origin", "destination", "mode", "hour", "trips", "person", "in_period"])
+    texts = ["origin", "destination", "mode", "hour", "person"]
+    return frame.astype({**dict.fromkeys(texts, object), "trips": "int64", "in_period": bool})
+
+
+def for_unit(frame: pd.DataFrame, unit: PrivacyUnit, breakdowns: tuple[Breakdown, ...], *, flows: bool = True):
+    """The columns that a unit takes: a number of trips, a weight, or a user."""
+    columns = ["origin", "destination", "in_period", *(one.name for one in breakdowns)]
+    if unit.max_weight is not None:
+        return frame[[*columns, "trips"]].rename(columns={"trips": "weight"})
+    if unit.kind == "trip":
+        return frame[[*columns, "trips"] if flows else columns]
+    return frame[[*columns, "person"]]
+
+
+def placed(frame: pd.DataFrame, tree: FlowTree, breakdowns: tuple[Breakdown, ...]) -> pd.DataFrame:
+    """The records that count, with their zones and categories, by a plain rule for each."""
+    kept = frame[frame["in_period"]].copy()
+    for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
+        kept[f"{side}_zone"] = [code if code in ZONES else geography.unknown for code in kept[side]]
+    for one in breakdowns:
+        kept[one.name] = [value if value in one.categories else one.unknown for value in kept[one.name]]
+    return kept.dropna(subset=["origin_zone", "destination_zone", *(one.name for one in breakdowns)])
+
+
+def pairs_of(tree: FlowTree, counts: TripCounts) -> Counter:
+    origin, destination = (axis.ravel().astype(np.int32) for axis in np.indices((len(ZONES), len(ZONES))))
+    trips = trips_of(counts, tree, Pairs(tree.depth, origin, destination)).tolist()
+    pairs = [(tree.origin.zones[o], tree.destination.zones[d]) for o, d in zip(origin, destination, strict=True)]
+    assert sum(trips) == counts.total
+    return +Counter(dict(zip(pairs, trips, strict=True)))
+
+
+def summed(kept: pd.DataFrame, trips: pd.Series) -> Counter:
+    sums = trips.groupby([kept["origin_zone"], kept["destination_zone"]]).sum()
+    return +Counter({pair: int(number) for pair, number in sums.items()})
+
+
+def assert_same(counts: TripCounts, other: TripCounts) -> None:
+    """Both arrays of the whole and of every segment are equal."""
+    assert list(counts.by_segment) == list(other.by_segment)
+    every = [(counts, other)]
+    for name, segments in counts.by_segment.items():
+        every += zip(segments, other.by_segment[name], strict=True)
+    for mine, theirs in every:
+        np.testing.assert_array_equal(mine.rank, theirs.rank)
+        np.testing.assert_array_equal(mine.before, theirs.before)
+
+
+@settings(max_examples=40)
+@given(rows=some_rows, tree=st.sampled_from(TREES), lists=st.sampled_from(LISTS), data=st.data())
+def test_counts_of_records_equal_a_group_by(rows, tree, lists, data):
+    """Flows, one row a trip, and weights; in any order; each breakdown sums to the whole."""
+    frame = table(rows)
+    kept = placed(frame, tree, lists)
+    given_ = {"fault_threshold": ALL, "breakdowns": lists}
+    for unit, flows, trips in (
+        (TRIP, True, kept["trips"]),
+        (TRIP, False, kept["trips"] * 0 + 1),
+        (WEIGHTED, True, kept["trips"].clip(upper=3)),
+    ):
+        records = for_unit(frame, unit, lists, flows=flows)
+        counts = count_trips(records, tree, unit=unit, **given_)
+        assert pairs_of(tree, counts) == summed(kept, trips)
+        assert list(counts.by_segment) == [one.name for one in lists]
+        for one in lists:
+            for category, segment in zip(one.categories, counts.by_segment[one.name], strict=True):
+                inside = kept[one.name] == category
+                assert pairs_of(tree, segment) == summed(kept[inside], trips[inside])
+        again = records.sample(frac=1, random_state=data.draw(st.integers(0, 9)))
+        assert_same(count_trips(again, tree, unit=unit, **given_), counts)
+
+
+def chosen_by_hand(kept: pd.DataFrame, lists: tuple[Breakdown, ...], max_trips: int) -> list[int]:
+    """The records of users that count, in plain Python: equal trips are numbered by a keyed hash of their segment."""
+
+    def hashed(*fields: object) -> bytes:
+        texts = ["-" if field is None else str(field).encode().hex().upper() for field in fields]
+        return hmac.new(KEY, ",".join(texts).encode(), hashlib.sha256).digest()
+
+    of_user = defaultdict(list)
+    for label, row in kept.astype(object).where(kept.notna(), None).iterrows():
+        if (row["person"] or "").strip():
+            code = 0
+            for one in lists:
+                code = code * len(one.categories) + one.categories.index(row[one.name])
+            trip = (row["person"], PERIOD, row["origin"], row["destination"])
+            of_user[row["person"]].append((trip, hashed(*trip, f"segment {code}"), label))
+    chosen = []
+    for trips in of_user.values():
+        seen: Counter = Counter()
+        ordered = []
+        for trip, _, label in sorted(trips, key=lambda one: one[1]):
+            seen[trip] += 1
+            ordered.append((hashed(*trip, seen[trip]), label))
+        chosen += [label for _, label in sorted(ordered)[:max_trips]]
+    return chosen
+
+
+@settings(max_examples=40)
+@given(
+    rows=some_rows, tree=st.sampled_from(TREES), lists=st.sampled_from(LISTS), most=st.integers(1, 4), data=st.data()
+)
+def test_counts_of_users_equal_a_plain_rule_and_those_without_segments(rows, tree, lists, most, data):
+    """A faulty category is dropped before the cut; the cut of the others is the one without breakdowns."""
+    frame = table(rows)
+    kept = placed(frame, tree, lists)
+    given_ = {"unit": of_users(most), "key": KEY, "period": PERIOD, "fault_threshold": ALL}
+    records = for_unit(frame, given_["unit"], lists)
+    counts = count_trips(records, tree, breakdowns=lists, **given_)
+    ones = kept.loc[chosen_by_hand(kept, lists, most)]
+    assert pairs_of(tree, counts) == summed(ones, ones["trips"] * 0 + 1)
+    for one in lists:
+        for category, segment in zip(one.categories, counts.by_segment[one.name], strict=True):
+            inside = ones[ones[one.name] == category]
+            assert pairs_of(tree, segment) == summed(inside, inside["trips"] * 0 + 1)
+    again = records.sample(frac=1, random_state=data.draw(st.integers(0, 9)))
+    assert_same(count_trips(again, tree, breakdowns=lists, **given_), counts)
+    without = count_trips(for_unit(frame.loc[kept.index], given_["unit"], ()), tree, **given_)
+    assert pairs_of(tree, without) == pairs_of(tree, counts)
+
+
+@pytest.mark.parametrize("kind", ["user", "user_period"])
+def test_records_of_one_user_move_no_trip_of_another(kind):
+    """Neighbours: one user's records replaced by others, of other segments, change that user's trips alone."""
+    given_ = {"unit": of_users(3, kind), "key": KEY, "period": PERIOD, "breakdowns": (MODE,)}
+    generator = np.random.default_rng(1)
+
+    def records_of(user: str, number: int) -> pd.DataFrame:
+        drawn = generator.integers(0, [3, 3, 3], (number, 3)).tolist()
+        rows = [(user, ZONES[o], ZONES[d], MODE.categories[m]) for o, d, m in drawn]
+        return pd.DataFrame(rows, columns=["person", "origin", "destination", "mode"])
+
+    def of_segments(frame: pd.DataFrame) -> list[Counter]:
+        return [pairs_of(TREES[0], one) for one in count_trips(frame, TREES[0], **given_).by_segment["mode"]]
+
+    others = pd.concat([records_of(f"u{number}", 12) for number in range(9)])
+    alone = of_segments(others)
+    for _ in range(3):
+        one = records_of("neighbour", 20)
+        together = of_segments(pd.concat([others, one]).sample(frac=1, random_state=1))
+        differences = [both - before for both, before in zip(together, alone, strict=True)]
+        assert differences == of_segments(one)
+        assert sum(difference.total() for difference in differences) == 3
+
+
+def test_no_category_is_preferred_among_equal_trips():
+    """Of 2,000 users with one trip of each mode between the same zones, one is chosen: each mode a third.
+
+    The key is fixed, so the test cannot fail by chance; a fair choice deviates so far with probability below 1e-6.
+    """
+    users = [f"u{number}" for number in range(2000)]
+    frame = pd.DataFrame({"person": np.repeat(users, 3), "mode": MODE.categories * 2000})
+    frame = frame.assign(origin="01", destination="02")
+    counts = count_trips(frame, TREES[0], unit=of_users(1), key=KEY, period=PERIOD, breakdowns=(MODE,))
+    totals = [one.total for one in counts.by_segment["mode"]]
+    chosen = frame.loc[chosen_by_hand(frame, (MODE,), 1), "mode"].value_counts()
+    assert totals == [chosen[category] for category in MODE.categories]
+    assert sum(totals) == 2000
+    assert all(abs(total - 2000 / 3) < 110 for total in totals), totals
+
+
+def test_an_unlisted_category_is_a_fault_unless_a_category_is_declared_for_it():
+    """Of trips, not of rows; exactly at the threshold passes. With ``unknown``, it is no fault."""
+    frame = pd.DataFrame({"origin": "01", "destination": "02", "trips": [999, 1], "mode": ["car", "rail"]})
+    at = count_trips(frame, TREES[0], breakdowns=(MODE,))
+    assert [one.total for one in at.by_segment["mode"]] == [999, 0, 0]
+    for missing in ("CANARY-7731", None, "Car", " car", ""):
+        above = frame.assign(trips=[998, 1], mode=["car", missing])
+        with pytest.raises(OdError, match=r"OD-TRIPS-FAULTS.*listed category") as caught:
+            count_trips(above, TREES[0], breakdowns=(MODE,))
+        assert caught.value.confidential_detail == "1 of 999 trips"
+        assert "CANARY" not in str(caught.value)
+        placed_ = count_trips(above, TREES[0], breakdowns=(MODE_OR_ELSE,), fault_threshold=Fraction(0))
+        assert [one.total for one in placed_.by_segment["mode"]] == [998, 1, 0]
+
+
+def test_text_of_any_kind_is_a_category():
+    frame = pd.DataFrame({"origin": "01", "destination": "02", "mode": ["car", "walk", None]})
+    for kind in (object, "str", "category", "string[python]", "string[pyarrow]"):
+        counts = count_trips(frame.astype({"mode": kind}), TREES[0], breakdowns=(MODE_OR_ELSE,))
+        assert [one.total for one in counts.by_segment["mode"]] == [1, 2, 0], kind
+
+
+@pytest.mark.parametrize("values", [[1, 2], [1.0, None], [True, False], pd.to_datetime(["2001-06-01"] * 2)], ids=str)
+def test_categories_that_are_no_text_are_refused(values):
+    """Even with ``unknown``, which would take all of them without a word."""
+    frame = pd.DataFrame({"origin": "01", "destination": "02", "mode": pd.Series(values)})
+    with pytest.raises(OdError, match=r"OD-TRIPS-NOT-TEXT: column 'mode' holds .*must be text"):
+        count_trips(frame, TREES[0], breakdowns=(MODE_OR_ELSE,))
+
+
+def test_columns_have_the_names_of_the_caller(tmp_path: Path):
+    """In a table and in a file; a column that is read as a category is no unread column of trips."""
+    frame = pd.DataFrame({"origin": ["01", "01"], "destination": "02", "total_count": ["car", "bus"], "hour": "00"})
+    given_ = {"columns": {"mode": "total_count"}, "breakdowns": (MODE, HOUR)}
+    frame.to_parquet(tmp_path / "trips.parquet")
+    frame.to_csv(tmp_path / "trips.csv", index=False)
+    for flows in (frame, tmp_path / "trips.parquet", tmp_path / "trips.csv"):
+        counts = count_trips(flows, TREES[0], **given_)
+        assert [[one.total for one in segments] for segments in counts.by_segment.values()] == [[1, 1, 0], [2, 0]]
+    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*no column 'mode'"):
+        count_trips(frame, TREES[0], breakdowns=(MODE, HOUR))
+    with pytest.raises(OdError, match=r"OD-TABLE-COLUMNS.*unknown key 'mode'"):
+        count_trips(frame, TREES[0], columns={"mode": "total_count"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "unit", "name"),
+    [
+        ({"mode": "origin"}, TRIP, "mode"),
+        ({"mode": "hour"}, TRIP, "mode"),
+        ({"mode": "in_period"}, TRIP, "mode"),
+        ({"mode": "person"}, of_users(1), "mode"),
+        ({"mode": "hour2"}, PrivacyUnit("user", column="mode", max_trips=1), "mode"),
+    ],
+)
+def test_a_column_cannot_be_two_things(columns, unit, name):
+    frame = table([("01", "02", "car", "00", 1, "a", True)]).drop(columns="trips").assign(hour2="00")
+    with pytest.raises(OdError, match=rf"OD-TABLE-COLUMNS.*both.*{name}"):
+        count_trips(frame, TREES[0], unit=unit, key=KEY, columns=columns, breakdowns=(MODE, HOUR), one_row_a_trip=True)
+
+
+def test_segments_must_have_the_trips_of_the_whole():
+    one = count_trips(pd.DataFrame({"origin": ["01"], "destination": ["02"]}), TREES[0])
+    assert TripCounts(one.rank, one.before, {"mode": (one,)}).by_segment["mode"] == (one,)
+    with pytest.raises(OdError, match=r"OD-TRIPS-SEGMENTS.*'mode'"):
+        TripCounts(one.rank, one.before, {"mode": (one, one)})
+
+
+def test_the_fingerprint_covers_segments(tmp_path: Path):
+    """A trip of another mode changes it, though all totals are the same; the order of records does not."""
+    folder = ConfidentialFolder(tmp_path)
+    frame = pd.DataFrame(
+        {"origin": ["01", "01", "10", "10"], "destination": "02", "mode": ["car", "bus", "bus", "car"]}
+    )
+
+    def fingerprint(records: pd.DataFrame, *lists: Breakdown) -> str:
+        return folder.fingerprint(count_trips(records, TREES[0], breakdowns=lists, one_row_a_trip=True).column_pieces())
+
+    once = fingerprint(frame, MODE)
+    assert fingerprint(frame[::-1], MODE) == once
+    others = [["bus", "car", "car", "bus"], ["car", "car", "bus", "bus"], ["car", "bus", "walk", "car"]]
+    made = {fingerprint(frame.assign(mode=mode), MODE) for mode in others}
+    assert fingerprint(frame.assign(mode=others[0]), MODE) == once  # both pairs have one trip of each mode
+    assert len(made | {once, fingerprint(frame)}) == 4
+
+
+def test_without_breakdowns_the_fingerprint_is_of_ranks_and_sums_alone():
+    counts = count_trips(pd.DataFrame({"origin": ["01", "10"], "destination": "02"}), TREES[0])
+    ((rank, before),) = counts.column_pieces()
+    assert rank is counts.rank
+    assert before is counts.before
+    assert counts.by_segment == {}

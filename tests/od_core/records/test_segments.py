@@ -1,0 +1,101 @@
+"""The value type of breakdowns: what is refused, and that facts give the same breakdown again."""
+
+from __future__ import annotations
+
+import pytest
+
+from od_core import OdError
+from od_core.records.segments import MOST_BREAKDOWNS, MOST_CATEGORIES, RESERVED_NAMES, Breakdown, breakdowns, find
+
+MODES = ("car", "bus", "walk")
+MANY = tuple(f"c{number}" for number in range(MOST_CATEGORIES + 1))
+
+
+def refused(code: str, *arguments: object) -> str:
+    """The one line with which a breakdown is refused: place, cause and next step."""
+    with pytest.raises(OdError) as caught:
+        Breakdown(*arguments)  # type: ignore[arg-type]
+    text = str(caught.value)
+    assert caught.value.code == code
+    assert "\n" not in text
+    assert caught.value.next_step
+    return text
+
+
+@pytest.mark.parametrize("name", ["", " mode", "2nd", "mode-1", "mode;", "möde", "a" * 64, None, 7])
+def test_a_name_that_cannot_name_a_column_is_refused(name):
+    assert repr(name) in refused("OD-SEGMENT-LIST", name, MODES)
+
+
+@pytest.mark.parametrize("name", sorted({*RESERVED_NAMES, "Origin", "TOTAL"}))
+def test_a_name_of_a_column_of_every_release_is_refused(name):
+    assert f"{name}_category" in refused("OD-SEGMENT-LIST", name, MODES)
+
+
+@pytest.mark.parametrize(
+    ("categories", "cause"),
+    [
+        ((), "has 0 categories"),
+        (("car",), "has 1 categories; it may have 2 to 64"),
+        (MANY, "has 65 categories"),
+        ("car", "not a list of texts"),
+        (("car", 7), "not a list of texts"),
+        (("car", None), "not a list of texts"),
+        (("car", ""), "''"),
+        (("car", "  "), "empty"),
+        (("car", " bus"), "' bus'"),
+        (("car", "bus\t"), "bus"),
+        (("car", "b\u200bus"), "invisible"),
+        (("car", "bus", "car"), "'car' and 'car'"),
+        (("car", "Car"), "'car' and 'Car'"),
+    ],
+)
+def test_a_list_that_cannot_be_published_is_refused(categories, cause):
+    text = refused("OD-SEGMENT-LIST", "mode", categories)
+    assert cause in text
+    assert "'mode'" in text
+
+
+def test_unknown_must_be_a_listed_category():
+    assert "'Car'" in refused("OD-SEGMENT-LIST", "mode", MODES, "Car")
+    assert Breakdown("mode", MODES, "walk").unknown == "walk"
+
+
+def test_breakdowns_are_those_of_the_caller_in_the_given_order():
+    made = breakdowns({"mode": list(MODES), "hour": ["00", "01"]}, {"mode": "walk"})
+    assert made == (Breakdown("mode", MODES, "walk"), Breakdown("hour", ("00", "01")))
+    assert breakdowns(None) == breakdowns({}) == ()
+    assert find(made, "hour") is made[1]
+    with pytest.raises(OdError, match=r"OD-SEGMENT-UNKNOWN.*'hours'.*did you mean 'hour'"):
+        find(made, "hours")
+
+
+@pytest.mark.parametrize(
+    ("segments", "unknown", "cause"),
+    [
+        ({f"by{number}": MODES for number in range(MOST_BREAKDOWNS + 1)}, None, "at most 3"),
+        ({"mode": MODES, "Mode": MODES}, None, "differ only in case"),
+        ({"mode": MODES}, {"modes": "car"}, "did you mean 'mode'"),
+        ({"mode": MODES}, {"mode": "rail"}, "'rail'"),
+        ({"mode": ("car",)}, None, "1 categories"),
+    ],
+)
+def test_breakdowns_that_do_not_fit_together_are_refused(segments, unknown, cause):
+    with pytest.raises(OdError, match=r"OD-SEGMENT-LIST.*" + cause) as caught:
+        breakdowns(segments, unknown)
+    assert "\n" not in str(caught.value)
+
+
+def test_facts_give_the_same_breakdown_again():
+    for one in (Breakdown("mode", MODES, "walk"), Breakdown("hour", MANY[:MOST_CATEGORIES])):
+        assert Breakdown.from_facts(one.facts()) == one
+
+
+def test_a_breakdown_cannot_be_changed_and_keeps_its_own_list():
+    categories = list(MODES)
+    one = Breakdown("mode", categories)  # type: ignore[arg-type]  # a list is taken, too
+    categories.append("rail")
+    assert one.categories == MODES
+    assert hash(one) == hash(Breakdown("mode", MODES))
+    with pytest.raises(AttributeError):
+        one.name = "hour"  # type: ignore[misc]
