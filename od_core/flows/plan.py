@@ -9,18 +9,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
+from od_core.flows.accuracy import half_widths_of_segments, segment_errors, total_errors, total_half_widths
 from od_core.flows.bands import Bands
-from od_core.flows.confidence import half_width
-from od_core.flows.expected_error import (
-    expected_errors,
-    largest_summed_variances,
-    largest_variances,
-    summed_errors,
-)
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.queries import (
     Segments,
@@ -38,7 +31,7 @@ from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import Plan, plan_defect
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import breakdowns, find
+from od_core.records.segments import Breakdown, breakdowns, find
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,8 +99,11 @@ class ReleasePlan(Plan):
 
     def segment_steps(self, breakdown: str) -> tuple[SegmentStep, ...]:
         """Return the steps that count trips by a breakdown, top level first. Raises OdError if it is not declared."""
-        find(() if self.segments is None else self.segments.breakdowns, breakdown)
-        return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == breakdown)
+        name = self._breakdown(breakdown).name
+        return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == name)
+
+    def _breakdown(self, name: str) -> Breakdown:
+        return find(() if self.segments is None else self.segments.breakdowns, name)
 
     @property
     def neighbours(self) -> Neighbours:
@@ -134,52 +130,36 @@ class ReleasePlan(Plan):
 
     @cached_property
     def expected_errors(self) -> list[float]:
-        """Expected root-mean-square error of each level, root first, in trips, if no estimate is cut at zero.
+        """Expected root-mean-square error of the totals of each level, root first; see ``accuracy.total_errors``."""
+        return total_errors(self)
 
-        See :func:`od_core.flows.expected_error.expected_errors` for the accuracy of these values. All are NaN if the
-        mechanism has a threshold, because the true trips determine which counts are below the threshold.
-        """
-        if self.has_threshold:
-            return [math.nan] * (self.tree.depth + 1)
-        variances = {step.level: step.variance for step in self.totals}
-        if self.mechanism.measures == "all_leaves":
-            return summed_errors(self.tree, variances[self.tree.depth])
-        return expected_errors(self.tree, variances, refined=self.mechanism.refines)
+    def expected_segment_errors(self, breakdown: str) -> list[float]:
+        """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
+        return segment_errors(self, self._breakdown(breakdown))
 
     @cached_property
     def half_widths(self) -> list[float]:
-        """Largest distance, at each level, root first, from an estimate to the end of its 90 % interval, in trips.
+        """Largest half width of the 90 % intervals of each level, root first; see ``accuracy.total_half_widths``."""
+        return total_half_widths(self)
 
-        The estimate is the unbiased one of :mod:`od_core.flows.estimation.least_squares`. It is at most this far from
-        the true number of counted trips with a probability of 0.9, whatever that number is. If nodes may be dropped,
-        the values are those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a
-        threshold, because such a release has no intervals.
-        """
-        if self.has_threshold:
-            return [math.nan] * (self.tree.depth + 1)
-        variances = {step.level: step.variance for step in self.totals}
-        if self.mechanism.measures == "all_leaves":
-            largest = largest_summed_variances(self.tree, variances[self.tree.depth])
-        elif self.keeps_all:
-            largest = largest_variances(self.tree, variances)
-        else:
-            largest = [0.0 if self.publishes_total else float(variances[0])]
-            for level in range(self.tree.depth, 0, -1):  # an unmeasured level has the counts of the level below
-                largest.insert(1, float(variances[level]) if level in variances else largest[1])
-        return [float(width) for width in half_width(np.zeros(len(largest)), np.array(largest))]
+    def segment_half_widths(self, breakdown: str) -> list[float]:
+        """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
+        return half_widths_of_segments(self, self._breakdown(breakdown))
 
     def verdicts(self) -> list[str]:
-        """Return a sentence for each measured level on what its noise allows to be read; see :attr:`half_widths`.
+        """Return a sentence for each query on what its noise allows to be read; see :attr:`half_widths`.
 
         The list is empty if the mechanism has a threshold.
         """
         if self.has_threshold:
             return []
+        own = [(step.level, "", self.half_widths[step.level]) for step in self.totals]
+        for breakdown in () if self.segments is None else self.segments.breakdowns:
+            widths = self.segment_half_widths(breakdown.name)
+            levels = [step.level for step in self.segment_steps(breakdown.name)]
+            own += [(level, f" by {breakdown.name}", widths[level]) for level in levels]
         names = self.tree.level_names
-        return [
-            f"{names[step.level][0]} x {names[step.level][1]}: {_verdict(self.half_widths[step.level])}"
-            for step in self.totals
-        ]
+        return [f"{names[level][0]} x {names[level][1]}{by}: {_verdict(width)}" for level, by, width in own]
 
     @property
     def conversion(self) -> str:
@@ -248,27 +228,33 @@ class ReleasePlan(Plan):
         """Return a table with one row per step.
 
         Returns:
-            Columns: level, origin_level, destination_level (names), public_cells (number of public nodes),
-            sensitivity_squared, variance, standard_deviation (of the noise), rho (the charge) and expected_error (root
-            mean square, in trips).
+            Columns: level, origin_level, destination_level (names), breakdown (only if there are segments; empty for
+            totals), public_cells (number of public nodes, times the categories), sensitivity_squared, variance,
+            standard_deviation (of the noise), rho (the charge) and expected_error (root mean square, in trips).
         """
         names = self.tree.level_names
-        return pd.DataFrame(
-            [
+        errors = {"": self.expected_errors}
+        for breakdown in () if self.segments is None else self.segments.breakdowns:
+            errors[breakdown.name] = self.expected_segment_errors(breakdown.name)
+        rows = []
+        for step in self.steps:
+            by = step.breakdown if isinstance(step, SegmentStep) else ""
+            categories = len(self._breakdown(by).categories) if by else 1
+            rows.append(
                 {
                     "level": step.level,
                     "origin_level": names[step.level][0],
                     "destination_level": names[step.level][1],
-                    "public_cells": self.tree.cells(step.level),
+                    **({} if self.segments is None else {"breakdown": by}),
+                    "public_cells": self.tree.cells(step.level) * categories,
                     "sensitivity_squared": step.sensitivity_squared,
                     "variance": float_above(step.variance),
                     "standard_deviation": float_above(step.variance) ** 0.5,
                     "rho": float_above(step.rho),
-                    "expected_error": self.expected_errors[step.level],
+                    "expected_error": errors[by][step.level],
                 }
-                for step in self.steps
-            ]
-        )
+            )
+        return pd.DataFrame(rows)
 
     def _own_facts(self) -> dict[str, Any]:
         return {
