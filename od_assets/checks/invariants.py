@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import numpy as np
@@ -61,6 +61,21 @@ def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table
         "destination_ancestors": _ancestors(tree.destination, d_level),
     }
     return _count("same_at_every_level", tables)
+
+
+def segment_violations(tree: FlowTree, levels: Mapping[int, pa.Table], segments: pa.Table) -> dict[str, int]:
+    """Return the number of violations in the flows by category, by name of the check.
+
+    Args:
+        tree: the public flow tree.
+        levels: estimate of the totals of each level (origin, destination, trips), by level.
+        segments: numbers of the origin and destination zones, number of the category, and trips.
+    """
+    differing = (flow_violations(tree, level, nodes, segments) for level, nodes in levels.items())
+    return {
+        "segments_are_counts": _count("segments_are_counts", {"segments": segments}),
+        "segments_sum_to_totals": sum(differing),
+    }
 
 
 def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:

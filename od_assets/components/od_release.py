@@ -20,7 +20,9 @@ from od_core import Budget
 from od_core.errors import OdError, nearest_known
 from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
+from od_core.flows.queries import Segments
 from od_core.privacy.neighbours import fault_share
+from od_core.records.segments import Breakdown, breakdowns
 
 
 class Columns(Section):
@@ -54,6 +56,15 @@ class Privacy(Section):
     )
     shares: str | list[Number] | None = Field(
         None, description="uniform, geography, [geometric, ratio], or one share per level."
+    )
+
+
+class SegmentSection(Section):
+    """A breakdown: public categories, such as modes of transport, by which every trip is also counted."""
+
+    categories: list[str] = Field(..., description="The categories, in the order in which they are published.")
+    unknown: str | None = Field(
+        None, description="Category of records whose category is missing or not listed; without it, they are faulty."
     )
 
 
@@ -123,6 +134,10 @@ class OdRelease(Series):
     bands: BandsSection | None = Field(
         None, description="Levels at which the flow tree is cut; it is not cut if left out."
     )
+    segments: dict[str, SegmentSection] = Field({}, description="Breakdowns by name; at most 3.")
+    segment_share: Number | None = Field(
+        None, description="Share of the budget of all breakdowns together; by default, totals and each have the same."
+    )
     engine: str = Field(
         "threads", description="Engine that counts the records and works on parts: threads (of this machine) or spark."
     )
@@ -179,6 +194,7 @@ class OdRelease(Series):
             intervals=self.intervals,
             bands=None if self.bands is None else Bands(tuple(self.bands.cuts), self.bands.part_trips),
             engine=self._engine(),
+            segments=Segments.of(self._breakdowns(), self.segment_share),
             tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
             noise=self.noise,
             revision=self.revision,
@@ -186,6 +202,10 @@ class OdRelease(Series):
             fault_threshold=fault_share(self.trips.fault_threshold),
             accepts_empty=self.trips.accept_empty,
         )
+
+    def _breakdowns(self) -> tuple[Breakdown, ...]:
+        unknown = {name: one.unknown for name, one in self.segments.items() if one.unknown is not None}
+        return breakdowns({name: one.categories for name, one in self.segments.items()}, unknown)
 
     def _engine(self) -> SparkEngine | None:
         if self.engine not in ("threads", "spark"):

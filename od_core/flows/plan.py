@@ -211,14 +211,18 @@ class ReleasePlan(Plan):
             return levels[before]
         return 0 if self.publishes_total else None
 
+    def steps_at(self, level: int) -> list[GaussianStep]:
+        """Return the steps that measure a level, its totals first; empty if the level is not measured."""
+        return [step for step in self.steps if step.level == level]
+
     def step(self, level: int) -> GaussianStep:
         """Return the step that measures the totals of a level.
 
         Raises:
             OdError: If the totals of the level are not measured.
         """
-        for step in self.steps:
-            if step.level == level and not step.by_segment:
+        for step in self.steps_at(level):
+            if not step.by_segment:
                 return step
         raise OdError(
             "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"

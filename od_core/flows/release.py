@@ -369,8 +369,8 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
     if plan.segments is not None:
         of_segments = run_segment_levels(plan, root, trips, noise, measurements)
-        leaves, segments = refine_with_segments(plan, root, of_segments)
-        return finish(plan, leaves, of_segments, noise=backend_name(noise), spent=plan.spent, segments=segments)
+        refined, segments = refine_with_segments(plan, root, of_segments)
+        return finish(plan, refined[-1], of_segments, noise=backend_name(noise), spent=plan.spent, segments=segments)
     measured, nodes = run_levels(plan, plan.steps, root, trips, noise, measurements)
     if plan.mechanism.refines:
         nodes = refine(plan, root, measured)[-1]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, estimate, measure
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import CombinedTotals, SegmentStep
+from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import Measurements, NoisyArray
 from od_core.noise.sources import NoiseSource
@@ -66,11 +66,9 @@ def run_segment_levels(
     for level in dict.fromkeys(step.level for step in plan.steps):
         parents = None if level == 0 else nodes
         own = []
-        for step in plan.steps:
-            if step.level == level:
-                draw = partial(measure_by_segment if isinstance(step, SegmentStep) else measure, plan)
-                noisy = measurements.once(step, partial(draw, step, parents, trips, noise))
-                own.append(Measurement(step, parents, noisy))
+        for step in plan.steps_at(level):
+            draw = partial(measure_step, plan, step, parents, trips, noise)
+            own.append(Measurement(step, parents, measurements.once(step, draw)))
         measured += own
         if level < plan.steps[-1].level:
             nodes = next_parents(plan, own, nodes)
@@ -88,6 +86,18 @@ def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: No
     if not totals:
         return parents
     return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, totals[0].noisy)
+
+
+def measure_step(
+    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
+) -> Iterator[NDArray[np.int64]]:
+    """Return the true counts of a step of any kind, plus noise: those of totals, or those by segment.
+
+    For the arguments and errors, see :func:`od_core.flows.estimation.top_down.measure`.
+    """
+    if isinstance(step, SegmentStep):
+        return measure_by_segment(plan, step, parents, trips, noise)
+    return measure(plan, step, parents, trips, noise)
 
 
 def measure_by_segment(

@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 
 from od_core.flows.estimation.refinement import (
     RisenLevel,
+    as_root,
     fraction_bits,
     leaf_sums,
     nodes_above,
+    nodes_with_trips,
     projected_piece,
     refuse_large,
     rise,
@@ -63,10 +65,11 @@ class _Breakdown:
 
 def refine_with_segments(
     plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]
-) -> tuple[Nodes, dict[str, _Values]]:
-    """Return the refined leaves, and their trips in the categories of each breakdown; shape (leaves, categories).
+) -> tuple[list[Nodes], dict[str, _Values]]:
+    """Return the refined nodes of all levels, and the trips of the leaves in the categories of each breakdown.
 
-    Leaves of 0 trips are left out. The trips of a leaf in the categories of a breakdown sum to its trips.
+    The nodes are those of :func:`od_core.flows.estimation.refinement.refine`. The trips by breakdown have the shape
+    (leaves, categories). The trips of a leaf in the categories of a breakdown sum to its trips.
 
     Args:
         root: The root with its exact trips if the total is an invariant; otherwise None.
@@ -81,7 +84,7 @@ def refine_with_segments(
     *inner, leaf = totals
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        return with_trips(leaves, leaves.trips), {
+        return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)], {
             name: _top_segments(plan, _fixed_point(plan, _leaf_values(own)[:, 0]), leaves.trips[leaves.trips > 0])
             for name, own in counts.items()
         }
@@ -92,7 +95,7 @@ def refine_with_segments(
     above = {name: _down_to_leaves(plan, one, levels, trips) for name, one in risen.items()}
     pieces = list(_leaves(plan, leaf, sums.noisy, trips[-1], risen, above))
     leaves = Nodes.joined(leaf.step.level, [nodes for nodes, _ in pieces])
-    return leaves, {
+    return [*nodes_with_trips(root, levels, trips), leaves], {
         name: np.concatenate([np.empty((0, len(counts[name])), dtype=np.int64), *(own[name] for _, own in pieces)])
         for name in counts
     }
