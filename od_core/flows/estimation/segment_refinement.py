@@ -38,7 +38,7 @@ from od_core.flows.estimation.refinement import (
     with_trips,
 )
 from od_core.flows.estimation.refinement_kernels import LIMIT
-from od_core.flows.estimation.segment_levels import combined_totals, segment_counts
+from od_core.flows.estimation.segment_levels import combined_totals, decoded, segment_counts
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import project_to_margins
@@ -55,12 +55,12 @@ class _Breakdown:
     Attributes:
         root: Way-up estimate of the root in each category, in fixed point; shape (categories,).
         levels: For each level of the totals, the kept nodes in each category; shape (categories, levels).
-        leaves: Noisy values of the measured leaves; shape (categories, leaves).
+        leaves: Noisy values of the measured leaves, for each category; shape (leaves,) each.
     """
 
     root: _Values
     levels: list[list[RisenLevel]]
-    leaves: _Values
+    leaves: list[_Values]
 
 
 def refine_with_segments(
@@ -79,13 +79,16 @@ def refine_with_segments(
         OdError: As in :func:`od_core.flows.estimation.refinement.refine`.
     """
     breakdowns = () if plan.segments is None else plan.segments.breakdowns
+    measured = decoded(plan, measured)
     totals = combined_totals(plan, measured)
     counts = {one.name: segment_counts(plan, measured, one.name) for one in breakdowns}
     *inner, leaf = totals
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)], {
-            name: _top_segments(plan, _fixed_point(plan, _leaf_values(own)[:, 0]), leaves.trips[leaves.trips > 0])
+            name: _top_segments(
+                plan, _fixed_point(plan, np.concatenate(_leaf_values(own))), leaves.trips[leaves.trips > 0]
+            )
             for name, own in counts.items()
         }
     sums = leaf_sums(plan, leaf)
@@ -119,9 +122,9 @@ def _rise(plan: ReleasePlan, counts: Sequence[Sequence[NoisyCounts]], levels: Se
     return _Breakdown(root, risen, _leaf_values(counts))
 
 
-def _leaf_values(counts: Sequence[Sequence[NoisyCounts]]) -> _Values:
-    """Return the noisy values of the measured leaves in each category; shape (categories, leaves)."""
-    return np.array([own[-1].noisy.values() for own in counts])
+def _leaf_values(counts: Sequence[Sequence[NoisyCounts]]) -> list[_Values]:
+    """Return the noisy values of the measured leaves, for each category; shape (leaves,) each."""
+    return [own[-1].noisy.values() for own in counts]
 
 
 def _fixed_point(plan: ReleasePlan, noisy: _Values) -> _Values:
@@ -194,7 +197,7 @@ def _leaves(
         ones = np.ones(len(kept), dtype=np.int64)
         segments = {}
         for name, one in risen.items():
-            estimates = _fixed_point(plan, one.leaves[:, expansion.first + kept].T)
+            estimates = _fixed_point(plan, np.stack([values[expansion.first + kept] for values in one.leaves], axis=1))
             segments[name] = project_to_margins(
                 estimates, ones, projected[kept], above[name][expansion.parents], offsets, bits
             )
