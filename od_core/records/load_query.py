@@ -12,6 +12,7 @@ from od_core.records.file_faults import CORRECT, file_fault
 from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in
 from od_core.records.open_file import OpenFile
 from od_core.records.row_meaning import refuse_unclear_rows
+from od_core.records.segment_source import SegmentSource
 from od_core.records.weights import no_weights
 
 _TEXT_TYPES = ("VARCHAR", "ENUM")
@@ -75,6 +76,7 @@ class RecordQuery:
             fields.append(f"{self._weight(columns.weight)} AS weight")
         if columns.user is not None:
             fields.append(f'{self._user(columns.user)} AS "user"')
+        fields += [f"{self._segment(source)} AS {source.loaded}" for source in columns.segments]
         conditions = [self._is_category(column, values) for column, values in form.categories]
         if form.outside_period == "drop":
             conditions.append(f"coalesce({is_inside}, true)")
@@ -153,6 +155,16 @@ class RecordQuery:
         if kind not in _ID_TYPES:
             raise no_user_ids(f"{self._file.source.name}: column {name!r} holds {kind}")
         return f"{quoted_name(name)}::VARCHAR"
+
+    def _segment(self, source: SegmentSource) -> str:
+        """Return SQL for the category of a record as text. Raises OdError if the column has the wrong type."""
+        kind = self._types[source.column]
+        if kind not in (*_TEXT_TYPES, _ALL_MISSING):
+            raise self._fault(
+                "OD-TRIPS-NOT-TEXT",
+                f"column {source.column!r} holds {kind}; the categories of breakdown {source.breakdown!r} must be text",
+            )
+        return f"{quoted_name(source.column)}::VARCHAR"
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
         """Return SQL for whether a column of a row has one of the selected values."""
