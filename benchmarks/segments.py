@@ -1,8 +1,8 @@
 """Measure the accuracy of releases by segment on real and synthetic flows, for several divisions of the budget.
 
 Each design is compared with two others: a release without segments, for the totals, and one release of each segment
-with the whole budget, for the segments. Both comparisons are ratios of the mean largest error, averaged over levels, and
-of the mean error at the leaves, averaged over the runs.
+with the whole budget, for the segments. Both comparisons are ratios of the mean largest error, averaged over levels,
+and of the mean error at the leaves, averaged over the runs.
 
 python -m benchmarks.segments --data us_flights --epsilon 1 --runs 20 --json
 

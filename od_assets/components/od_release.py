@@ -22,6 +22,7 @@ from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.queries import Segments
 from od_core.privacy.neighbours import fault_share
+from od_core.records.segment_source import SegmentSource
 from od_core.records.segments import Breakdown, breakdowns
 
 
@@ -62,6 +63,7 @@ class Privacy(Section):
 class SegmentSection(Section):
     """A breakdown: public categories, such as modes of transport, by which every trip is also counted."""
 
+    column: str | None = Field(None, description="Column of the category; that of the breakdown's name if left out.")
     categories: list[str] = Field(..., description="The categories, in the order in which they are published.")
     unknown: str | None = Field(
         None, description="Category of records whose category is missing or not listed; without it, they are faulty."
@@ -179,7 +181,7 @@ class OdRelease(Series):
             project=project,
             **self.timing(domain),
             records=self.trips.files,
-            columns=replace(columns, user=domain.unit.column),
+            columns=replace(columns, user=domain.unit.column, segments=self._segment_sources()),
             record_format=form,
             zones=self.geography.zone_list(),
             destination_zones=None if others is None else others.zone_list(),
@@ -206,6 +208,9 @@ class OdRelease(Series):
     def _breakdowns(self) -> tuple[Breakdown, ...]:
         unknown = {name: one.unknown for name, one in self.segments.items() if one.unknown is not None}
         return breakdowns({name: one.categories for name, one in self.segments.items()}, unknown)
+
+    def _segment_sources(self) -> tuple[SegmentSource, ...]:
+        return tuple(SegmentSource(name, one.column or name) for name, one in self.segments.items())
 
     def _engine(self) -> SparkEngine | None:
         if self.engine not in ("threads", "spark"):
