@@ -124,6 +124,7 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
                 settings.fault_threshold,
                 docs,
                 destinations=destinations,
+                breakdowns=settings.breakdowns,
             )
         return {RECORDS_CHECK: any_unmet(met)}
 

@@ -95,12 +95,13 @@ def _print_errors(plan: ReleasePlan) -> None:
             " further off: see od-release forecast.\n"
         )
     exact = plan.to_frame()
+    by = exact["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in exact else ""
     print_frame(
         "Two measures of error, in trips",
         pd.DataFrame(
             {
-                "level": exact["origin_level"] + " x " + exact["destination_level"],
-                "pairs of areas": exact["public_cells"],
+                "level": exact["origin_level"] + " x " + exact["destination_level"] + by,
+                "cells" if plan.segments else "pairs of areas": exact["public_cells"],
                 "noise of one measured cell": exact["standard_deviation"].map(_rounded),
                 "expected error of the published estimate": exact["expected_error"].map(_rounded),
             }

@@ -32,6 +32,7 @@ from od_core.privacy.plan import Plan
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.format import RecordColumns, RecordFormat
+from od_core.records.segments import Breakdown
 from od_core.records.zone_lists import ZoneList
 
 
@@ -121,6 +122,11 @@ class SeriesSettings(ABC, Generic[P, G]):
     def has_file_of_each(self) -> bool:
         """True if each period has a separate file."""
         return "{period}" in self.records
+
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """Breakdowns by which trips are also counted."""
+        return ()
 
     @property
     def records_are_here(self) -> bool:
@@ -288,6 +294,11 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
         return measured_levels(Neighbours(self.unit, self.acceptance, has_unknown_areas), self.mechanism, self.depth)
+
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """See :attr:`SeriesSettings.breakdowns`."""
+        return () if self.segments is None else self.segments.breakdowns
 
     @property
     def measurement_levels(self) -> list[int]:
