@@ -1,4 +1,4 @@
-"""The projection onto both margins: margins, optimality against solvers and enumeration, exactness, bounds, refusals."""
+"""The projection onto both margins: exact margins, optimality by solvers and enumeration, bounds of work, refusals."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_estimates_are_least_squares_under_both_margins():
 
 
 def test_the_ascent_finds_the_euclidean_projection():
-    """If Y is the projection of E, no table Z of the polytope has (E - Y)(Z - Y) > 0; a linear program finds the best Z.
+    """If Y is the projection of E, no table Z with the margins has (E - Y)(Z - Y) > 0. HiGHS finds the best Z.
 
     This product is at least the square of the distance between Y and the projection. The families are so large that
     half a trip, at which the ascent ends, is little.
