@@ -156,14 +156,17 @@ def _run(plan: ReleasePlan, counts: TripCounts) -> Release:
 
 def measure(data: Data, epsilon: Fraction, runs: int) -> dict[str, Any]:
     """Return the ratios of errors and the rates of all designs."""
-    unit, budget = PrivacyUnit("trip"), Budget(epsilon=epsilon, delta=1e-8)
-    whole = plan_release(data.geography, unit=unit, budget=budget, acceptance=NO_FAULTS)
-    alone = plan_release(data.geography, unit=unit, budget=budget)  # the trips of one segment are not public
+    unit = PrivacyUnit("trip")
+    whole = plan_release(data.geography, unit=unit, budget=Budget(epsilon=epsilon, delta=1e-8), acceptance=NO_FAULTS)
+    equal = Budget(rho=whole.spent.rho, delta=1e-8)
+    # A replaced trip may leave one segment and enter another. Two releases change then, each by one trip.
+    half, alone = Budget(rho=whole.spent.rho / 2, delta=1e-8), PrivacyUnit("trip", "unbounded")
+    separate_plan = plan_release(data.geography, unit=alone, budget=half)
     designs = {
         f"{share} for totals": plan_release(
             data.geography,
             unit=unit,
-            budget=budget,
+            budget=equal,
             acceptance=NO_FAULTS,
             segments={data.breakdown.name: data.breakdown.categories},
             segment_share=1 - Fraction(share),
@@ -174,7 +177,7 @@ def measure(data: Data, epsilon: Fraction, runs: int) -> dict[str, Any]:
     errors = Errors(data, counts, whole)
     for _ in steps(range(runs), "Releasing"):
         errors.add("without segments", _run(whole, counts).leaves, None)
-        errors.add("per segment", *per_segment(data, counts, alone))
+        errors.add("per segment", *per_segment(data, counts, separate_plan))
         for name, plan in designs.items():
             release = _run(plan, counts)
             errors.add(name, release.leaves, release.segments[data.breakdown.name])
