@@ -53,13 +53,21 @@ def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) 
         faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {listed_for(code)})", code)
     for column, breakdown in ((loaded_column(one.name), one) for one in breakdowns if one.unknown is None):
         listed = f'"{column}" IN (FROM {_categories_of(breakdown)})'
-        faults[f"{column}_unlisted"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
+        faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
 def _categories_of(breakdown: Breakdown) -> str:
     """Return the name of the SQL table that lists the categories of a breakdown."""
     return f"categories_of_{breakdown.name}"
+
+
+def listed_codes(
+    zones: Sequence[str], destinations: Sequence[str], breakdowns: Sequence[Breakdown]
+) -> dict[str, Sequence[str]]:
+    """Return the SQL tables, with the column ``code``, to which the conditions of :func:`record_faults` refer."""
+    categories = {_categories_of(one): one.categories for one in breakdowns}
+    return {ZONES: zones, DESTINATIONS: destinations, **categories}
 
 
 def _codes(columns: Sequence[str]) -> list[str]:
@@ -98,8 +106,7 @@ def records_meet_expectations(
         Whether each expectation is met, by name of the expectation.
     """
     gxe = import_expectations()
-    lists = {ZONES: zones, DESTINATIONS: zones if destinations is None else destinations}
-    lists |= {_categories_of(one): one.categories for one in breakdowns}
+    lists = listed_codes(zones, zones if destinations is None else destinations, breakdowns)
     summary = _summary(records, lists, fault_threshold, breakdowns)
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
