@@ -23,8 +23,8 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.printing import print_frame
     from od_assets.cli.release_forecast import forecast_of
+    from od_assets.cli.tables import print_frame
     from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import planned_period
 

@@ -18,7 +18,7 @@ def status(as_json: Json = False) -> None:
     no longer declared are listed, too. If a declaration has a fault, the others are printed all the same, and the exit
     code is 2.
     """
-    from od_assets.cli.printing import print_status
+    from od_assets.cli.tables import print_status
     from od_assets.components.declarations import declaration
     from od_assets.resources.warehouse import Warehouse
     from od_assets.runs.run_period import period_status, release_status

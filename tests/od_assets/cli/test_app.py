@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.installation_checks import code_location
-from od_assets.cli.printing import print_frame
+from od_assets.cli.tables import print_frame
 from od_assets.components import OdRelease
 from od_assets.components.declarations import (
     declaration,
