@@ -31,7 +31,8 @@ def print_status(rows: list[dict[str, Any]]) -> None:
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:
     """Print a data frame as :func:`print_rows` does."""
-    print_rows(title, frame.to_dict("records"))
+    rows: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]  # columns are named
+    print_rows(title, rows)
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

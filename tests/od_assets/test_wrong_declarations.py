@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
 from od_assets.components.declarations import declaration, refuse_unloadable
-from od_assets.components.section import Declared
-from od_assets.runs.run_period import planned_period
+from od_assets.components.declared_component import Declared
+from od_assets.runs.period_status import planned_period
 from od_core.errors import OdError
 from tests.od_assets.conftest import Project, projects_in
 

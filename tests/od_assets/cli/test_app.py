@@ -30,7 +30,7 @@ from od_assets.components.declarations import (
     refuse_broken_declarations,
 )
 from od_assets.project import CHECKOUT, current_project
-from od_assets.runs.run_period import chosen_periods
+from od_assets.runs.period_status import chosen_periods
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.projects import make_dg_project
