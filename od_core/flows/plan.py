@@ -108,7 +108,7 @@ class ReleasePlan(Plan):
     @property
     def neighbours(self) -> Neighbours:
         """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
-        return Neighbours(self.unit, self.acceptance, _has_unknown_areas(self.tree))
+        return _neighbours(self.unit, self.acceptance, self.tree, self.segments)
 
     @property
     def publishes_total(self) -> bool:
@@ -329,7 +329,7 @@ def plan_release(
         unit.refuse_weights("stability histograms")
         step = threshold_step(unit, budget, flow_tree.depth)
         return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
-    neighbours = Neighbours(unit, acceptance, _has_unknown_areas(flow_tree))
+    neighbours = _neighbours(unit, acceptance, flow_tree, segments)
     steps = planned_steps(flow_tree, neighbours, chosen, budget, segments)
     return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments)
 
@@ -344,9 +344,11 @@ def _verdict(width: float) -> str:
     )
 
 
-def _has_unknown_areas(tree: FlowTree) -> bool:
-    """Return whether both geographies have an unknown area, which receives records from unlisted places."""
-    return tree.origin.unknown is not None and tree.destination.unknown is not None
+def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:
+    """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
+    areas = tree.origin.unknown is not None and tree.destination.unknown is not None
+    categories = segments is None or all(one.unknown is not None for one in segments.breakdowns)
+    return Neighbours(unit, acceptance, areas, categories)
 
 
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:
