@@ -293,7 +293,9 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     def measured_levels(self) -> list[int]:
         """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
-        return measured_levels(Neighbours(self.unit, self.acceptance, has_unknown_areas), self.mechanism, self.depth)
+        has_unknown_categories = all(one.unknown is not None for one in self.breakdowns)
+        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, has_unknown_categories)
+        return measured_levels(neighbours, self.mechanism, self.depth)
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
