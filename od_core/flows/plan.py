@@ -102,13 +102,18 @@ class ReleasePlan(Plan):
         name = self._breakdown(breakdown).name
         return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == name)
 
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """The breakdowns by which trips are also counted; empty if there are none."""
+        return () if self.segments is None else self.segments.breakdowns
+
     def _breakdown(self, name: str) -> Breakdown:
-        return find(() if self.segments is None else self.segments.breakdowns, name)
+        return find(self.breakdowns, name)
 
     @property
     def neighbours(self) -> Neighbours:
         """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
-        return Neighbours(self.unit, self.acceptance, _has_unknown_areas(self.tree))
+        return Neighbours(self.unit, self.acceptance, _counts_unlisted(self.tree, self.breakdowns))
 
     @property
     def publishes_total(self) -> bool:
@@ -325,7 +330,8 @@ def plan_release(
         unit.refuse_weights("stability histograms")
         step = threshold_step(unit, budget, flow_tree.depth)
         return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
-    neighbours = Neighbours(unit, acceptance, _has_unknown_areas(flow_tree))
+    unlisted = _counts_unlisted(flow_tree, () if segments is None else segments.breakdowns)
+    neighbours = Neighbours(unit, acceptance, unlisted)
     steps = planned_steps(flow_tree, neighbours, chosen, budget, segments)
     return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments)
 
@@ -340,9 +346,13 @@ def _verdict(width: float) -> str:
     )
 
 
-def _has_unknown_areas(tree: FlowTree) -> bool:
-    """Return whether both geographies have an unknown area, which receives records from unlisted places."""
-    return tree.origin.unknown is not None and tree.destination.unknown is not None
+def _counts_unlisted(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> bool:
+    """Return whether a record from an unlisted place or of an unlisted category is counted.
+
+    This is so if both geographies have an unknown area, and each breakdown has a category for such records.
+    """
+    sides = (tree.origin, tree.destination)
+    return all(one.unknown is not None for one in (*sides, *breakdowns))
 
 
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:

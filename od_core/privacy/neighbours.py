@@ -116,8 +116,8 @@ class Neighbours:
     Attributes:
         unit: privacy unit. Neighbours differ in the records of one unit.
         acceptance: rules for counted records and refused inputs.
-        has_unknown_areas: True if origins and destinations both have an area for records from unlisted places, so that
-            such a record is counted.
+        has_unknown_areas: True if origins and destinations both have an area for records from unlisted places, and
+            each breakdown a category for unlisted ones, so that such a record is counted.
     """
 
     unit: PrivacyUnit
