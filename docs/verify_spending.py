@@ -96,12 +96,21 @@ def stops_cost(law: Facts, sides: int) -> Fraction:
     return epsilon
 
 
+def level_of(entry: Facts) -> int:
+    """Return the level of an entry; a level by the categories of breakdown j has the number level + j (depth + 1)."""
+    plan = entry["facts"]["plan"]
+    depth = max(step["level"] for step in plan["steps"])
+    breakdowns = [one["name"] for one in plan.get("segments", {}).get("breakdowns", [])]
+    by = entry["facts"].get("breakdown")
+    return int(entry["level"] - (0 if by is None else (1 + breakdowns.index(by)) * (depth + 1)))
+
+
 def charge_faults(entries: list[Facts]) -> Iterator[str]:
     """Check that every charge is the cost of its noise and was planned, and that every planned level is charged."""
     planned: dict[str, list[Facts]] = {}
     for entry in (entry for entry in entries if entry["kind"] == "RESERVED"):
         steps = planned.setdefault(entry["release"], [*entry["facts"]["plan"]["steps"]])
-        own = {**entry, **entry["facts"]}
+        own = {**entry, **entry["facts"], "level": level_of(entry)}
         if entry["draw"] == 1 and (not steps or any(str(own[key]) != str(fact) for key, fact in steps.pop(0).items())):
             yield f"entry {entry['number']}: the plan of {entry['release']} has another level or noise here"
         stated = tuple(Fraction(entry[name]) for name in ("rho", "epsilon", "delta"))
@@ -189,7 +198,8 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
         yield "the ledger lacks the entry that the certificate names: it is older, or was written anew"
     moves_by_one = plan["unit"] == "trip" and "max_weight" not in plan
     rules, areas = plan.get("acceptance", {}), (plan.get("origin_unknown_zone"), plan.get("destination_unknown_zone"))
-    may_leave = rules.get("has_categories") or (rules.get("fault_threshold") != "0" and None in areas)
+    unlisted = [one["unknown"] for one in plan.get("segments", {}).get("breakdowns", [])]
+    may_leave = rules.get("has_categories") or (rules.get("fault_threshold") != "0" and None in (*areas, *unlisted))
     if facts.get("exact") and (may_leave or not moves_by_one or plan["neighbours"] != "bounded"):
         yield "a number is published exactly that a record may change"
     by_level = dict.fromkeys((entry["level"] for entry in charges), ZERO)

@@ -123,8 +123,7 @@ def _segment_violations(work: FlowWork, levels: Mapping[int, pa.Table]) -> dict[
     ``levels`` has the estimates of the totals, by level.
     """
     violations: Counter[str] = Counter()
-    segments = work.plan.segments
-    for breakdown in () if segments is None else segments.breakdowns:
+    for breakdown in work.plan.breakdowns:
         own = segment_violations(work.plan.tree, levels, work.staged.segments_by_category(breakdown))
         violations.update(own)
     return dict(violations)

@@ -1,4 +1,4 @@
-"""Write the noisy measurements of the totals of a release as tables with area codes."""
+"""Write the noisy measurements of a release as tables with area codes: those of the totals, and those by category."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.estimation.segment_levels import by_category
+from od_core.flows.estimation.top_down import Measurement, NoisyCounts
 from od_core.flows.plan import ReleasePlan
+from od_core.ledger.measurements import NoisyArray
 from od_core.privacy.accounting import float_above
+from od_core.records.segments import find
 
 MEASUREMENT_SCHEMA = pa.schema(
     [
@@ -23,18 +26,51 @@ MEASUREMENT_SCHEMA = pa.schema(
 """Columns of published measurements, one row per cell: level of the flow tree, codes of the two areas, noisy count,
 variance of the noise."""
 
+SEGMENT_MEASUREMENT_SCHEMA = pa.schema(
+    [
+        MEASUREMENT_SCHEMA.field("level"),
+        ("breakdown", pa.large_string()),
+        ("category", pa.large_string()),
+        *(field for field in MEASUREMENT_SCHEMA if field.name != "level"),
+    ]
+)
+"""The same columns for measurements by category, with the name of the breakdown and the category."""
+
 
 def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
-    """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``."""
-    step, tree = measurement.step, plan.tree
-    o_level, d_level = tree.level_pair(step.level)
+    """Yield the cells of a measurement of totals in tree order, as record batches with ``MEASUREMENT_SCHEMA``."""
+    return _cells(plan, measurement)
+
+
+def measured_segments(plan: ReleasePlan, measurement: Measurement, breakdown: str) -> Iterator[pa.RecordBatch]:
+    """Yield the cells of a measurement by category, as record batches with ``SEGMENT_MEASUREMENT_SCHEMA``.
+
+    The cells of the first category come first, in tree order, then those of the second, and so on.
+
+    Args:
+        plan: The plan of the release.
+        measurement: A measurement by the breakdown.
+        breakdown: Name of the breakdown.
+    """
+    step = measurement.step
+    declared = find(plan.breakdowns, breakdown)
+    for category, values in zip(declared.categories, by_category(measurement, declared), strict=True):
+        for batch in _cells(plan, NoisyCounts(step, measurement.parents, NoisyArray(values))):
+            level, *others = batch.columns
+            named = (pa.repeat(pa.scalar(text, pa.large_string()), len(batch)) for text in (breakdown, category))
+            yield pa.RecordBatch.from_arrays([level, *named, *others], schema=SEGMENT_MEASUREMENT_SCHEMA)
+
+
+def _cells(plan: ReleasePlan, counts: NoisyCounts) -> Iterator[pa.RecordBatch]:
+    tree, level = plan.tree, counts.step.level
+    o_level, d_level = tree.level_pair(level)
     origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
-    for cells, noisy in measurement.pieces(plan):
+    for cells, noisy in counts.pieces(plan):
         columns = [
-            pa.array(np.full(len(cells), step.level, dtype=np.int64)),
+            pa.array(np.full(len(cells), level, dtype=np.int64)),
             origins.take(pa.array(cells.origin)),
             destinations.take(pa.array(cells.destination)),
             pa.array(noisy),
-            pa.array(np.full(len(cells), float_above(step.variance))),
+            pa.array(np.full(len(cells), float_above(counts.step.variance))),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)

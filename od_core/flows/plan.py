@@ -102,8 +102,13 @@ class ReleasePlan(Plan):
         name = self._breakdown(breakdown).name
         return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == name)
 
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """The breakdowns by which trips are also counted; empty if there are none."""
+        return () if self.segments is None else self.segments.breakdowns
+
     def _breakdown(self, name: str) -> Breakdown:
-        return find(() if self.segments is None else self.segments.breakdowns, name)
+        return find(self.breakdowns, name)
 
     @property
     def neighbours(self) -> Neighbours:
@@ -154,7 +159,7 @@ class ReleasePlan(Plan):
         if self.has_threshold:
             return []
         own = [(step.level, "", self.half_widths[step.level]) for step in self.totals]
-        for breakdown in () if self.segments is None else self.segments.breakdowns:
+        for breakdown in self.breakdowns:
             widths = self.segment_half_widths(breakdown.name)
             levels = [step.level for step in self.segment_steps(breakdown.name)]
             own += [(level, f" by {breakdown.name}", widths[level]) for level in levels]
@@ -238,7 +243,7 @@ class ReleasePlan(Plan):
         """
         names = self.tree.level_names
         errors = {"": self.expected_errors}
-        for breakdown in () if self.segments is None else self.segments.breakdowns:
+        for breakdown in self.breakdowns:
             errors[breakdown.name] = self.expected_segment_errors(breakdown.name)
         rows = []
         for step in self.steps:

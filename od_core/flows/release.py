@@ -162,7 +162,7 @@ class Release(PlannedRelease):
         return flows if interval else flows[flows["trips"] > 0].reset_index(drop=True)
 
     def _breakdown(self, segment: str) -> Breakdown:
-        return find(() if self.plan.segments is None else self.plan.segments.breakdowns, segment)
+        return find(self.plan.breakdowns, segment)
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
         """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
@@ -351,7 +351,7 @@ def release_flows(
         fault_threshold=acceptance.fault_threshold,
         one_row_a_trip=one_row_a_trip,
         columns=columns,
-        breakdowns=() if plan.segments is None else plan.segments.breakdowns,
+        breakdowns=plan.breakdowns,
     )
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 

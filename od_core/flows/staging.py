@@ -176,8 +176,7 @@ class StagedRelease(StagedFiles):
 
     def segments(self, plan: ReleasePlan) -> dict[str, NDArray[np.int64]]:
         """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
-        names = [] if plan.segments is None else [one.name for one in plan.segments.breakdowns]
-        tables = {name: self.segment_table(name) for name in names}
+        tables = {one.name: self.segment_table(one.name) for one in plan.breakdowns}
         return {
             name: np.column_stack([table[column].to_numpy() for column in table.column_names[2:]])
             for name, table in tables.items()

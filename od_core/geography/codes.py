@@ -69,12 +69,17 @@ def check_codes(codes: Sequence[Any], name: str) -> None:
                 f"column {name!r} contains a code of more than {MAX_CODE_LENGTH} characters",
                 f"the code that begins with {value[:20]!r} has {len(value)} characters",
             )
-        if _FORMULA.search(value) or not value.isprintable():
+        if may_be_formula(value) or not value.isprintable():
             raise _fault(
                 "OD-GEOGRAPHY-FORMULA",
                 f"column {name!r} contains a code that a spreadsheet could run as a formula or that is unprintable",
                 f"code {value!r}",
             )
+
+
+def may_be_formula(text: str) -> bool:
+    """Return whether a spreadsheet might run a text as a formula."""
+    return _FORMULA.search(text) is not None
 
 
 def check_case(codes: Sequence[str], name: str) -> None:

@@ -45,6 +45,9 @@ PACKAGE = "datapackage.json"
 AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
 """Parquet files of a bundle from which a release of flows can be read again."""
 
+SEGMENTS_FILE, SEGMENT_MEASUREMENTS_FILE = "segments.parquet", "segment_measurements.parquet"
+"""Further such files of a release of flows that has breakdowns."""
+
 WORDS = (
     "README.txt",
     "certificate.html",

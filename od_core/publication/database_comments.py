@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from od_core.publication import columns
+from od_core.publication import columns, segment_columns
 from od_core.publication.columns import Column
 
 
@@ -46,6 +46,9 @@ _AREAS = {column.name: column.description for column in columns.LOCATED_AREAS.co
 _FLOW = (columns.ORIGIN, columns.DESTINATION, columns.TRIPS)
 _AT_LEVELS = (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL, *_FLOW)
 _MEASUREMENTS, _GROUPS = columns.NOISY_MEASUREMENTS, columns.GROUP_MEASUREMENTS
+_BY = (segment_columns.BREAKDOWN, segment_columns.CATEGORY)
+_LEVEL_NUMBER = "Number of the level of the flow tree; 0 is the root, from the whole space to itself."
+_ERROR = "Root of the expected mean squared error over all pairs, if no estimate were cut at 0."
 _UNLISTED = "A pair that is not listed was released as 0."
 
 DATABASE = {
@@ -104,8 +107,33 @@ DATABASE = {
         "A level of the flow tree with its expected error, which is computed from public facts only.",
         (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL),
         release=_RELEASE,
-        level="Number of the level of the flow tree; 0 is the root, from the whole space to itself.",
-        root_mean_square_error="Root of the expected mean squared error over all pairs, if no estimate were cut at 0.",
+        level=_LEVEL_NUMBER,
+        root_mean_square_error=_ERROR,
+    ),
+    "segment_flows": _of(
+        "The trips between two zones in one category of a breakdown. What is not listed was released as 0.",
+        (columns.ORIGIN, columns.DESTINATION, *_BY, segment_columns.CATEGORY_TRIPS),
+        release=_RELEASE,
+    ),
+    "segment_intervals": _of(
+        "The trips between two areas in one category of a breakdown, with their interval. All pairs of areas of the"
+        " listed pairs of levels are included, even with 0 trips. For larger pairs of levels, the bundle contains the"
+        " intervals.",
+        segment_columns.segments_table(interval=True).columns,
+        release=_RELEASE,
+    ),
+    "segment_measurements": _of(
+        segment_columns.SEGMENT_MEASUREMENTS.row,
+        segment_columns.SEGMENT_MEASUREMENTS.columns,
+        release=_RELEASE,
+    ),
+    "segment_expected_error": _of(
+        "A level of the flow tree with the expected error of one category of a breakdown, which is computed from public"
+        " facts only.",
+        (segment_columns.BREAKDOWN, columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL),
+        release=_RELEASE,
+        level=_LEVEL_NUMBER,
+        root_mean_square_error=_ERROR,
     ),
     "group_size_releases": Described(
         "A release of group sizes.",

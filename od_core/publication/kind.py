@@ -130,6 +130,10 @@ class Kind(ABC, Generic[R]):
 
     # Release database.
 
+    def tables_schema(self, _release: R) -> str:
+        """Return the SQL that creates the tables of a release if they are missing."""
+        return self.schema
+
     @abstractmethod
     def row(self, release: R) -> dict[str, Any]:
         """Return the values that only this kind has in its table with one row per release, by column."""
@@ -156,7 +160,7 @@ class Kind(ABC, Generic[R]):
 
     def _contents(self, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> Contents:
         return Contents(
-            schema=self.schema,
+            schema=self.tables_schema(release),
             facts_table=self.facts_table,
             facts=database.release_facts(release, key, certificate) | self.row(release),
             geographies=self.geographies(release),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from od_core.errors import OdError, nearest_known
+from od_core.geography.codes import may_be_formula
 from od_core.registry import refuse_unknown
 
 MOST_CATEGORIES = 64
@@ -44,7 +45,8 @@ class Breakdown:
 
     Raises:
         OdError: The name cannot be the name of a column; there are too few or too many categories; a category is empty,
-            begins or ends with a space, or occurs twice, also in different case; or ``unknown`` is not in the list.
+            begins or ends with a space, could be run as a formula by a spreadsheet, or occurs twice, also in different
+            case; or ``unknown`` is not in the list.
     """
 
     name: str
@@ -67,6 +69,11 @@ class Breakdown:
                     f"category {category!r} of breakdown {self.name!r} is empty, or begins or ends with a space, or has"
                     " an invisible character",
                     "correct the list of categories",
+                )
+            if may_be_formula(category):
+                raise _fault(
+                    f"category {category!r} of breakdown {self.name!r} could be run as a formula by a spreadsheet",
+                    "choose another text, without a sign at its beginning or after a comma",
                 )
         self._refuse_duplicates()
         if self.unknown is not None and self.unknown not in self.categories:

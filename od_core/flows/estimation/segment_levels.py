@@ -135,17 +135,23 @@ def decoded(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[Measurem
     Raises:
         OdError: If the number of values is not a multiple of the number of categories, or a value is too large.
     """
-    breakdowns = {one.name: one for one in _breakdowns(plan)}
+    breakdowns = {one.name: one for one in plan.breakdowns}
     return [
-        DecodedMeasurement(m.step, m.parents, m.noisy, _by_category(m, breakdowns[m.step.breakdown]))
+        DecodedMeasurement(m.step, m.parents, m.noisy, by_category(m, breakdowns[m.step.breakdown]))
         if isinstance(m.step, SegmentStep) and not isinstance(m, DecodedMeasurement)
         else m
         for m in measured
     ]
 
 
-def _by_category(measurement: Measurement, breakdown: Breakdown) -> NDArray[np.int64]:
-    """Return the noisy values of a measurement by segment; shape (categories, cells)."""
+def by_category(measurement: Measurement, breakdown: Breakdown) -> NDArray[np.int64]:
+    """Return the noisy values of a measurement by segment; shape (categories, cells).
+
+    Raises:
+        OdError: As in :func:`decoded`.
+    """
+    if isinstance(measurement, DecodedMeasurement):
+        return measurement.values
     categories = len(breakdown.categories)
     if len(measurement.noisy) % categories:
         raise OdError(
@@ -211,7 +217,3 @@ def _weighted(values: NDArray[np.int64], weight: int) -> NDArray[np.int64]:
     """Return values times a weight. Raises OdError if they are too large."""
     refuse_large(values, _LIMIT // (4 * weight))
     return values * weight
-
-
-def _breakdowns(plan: ReleasePlan) -> tuple[Breakdown, ...]:
-    return () if plan.segments is None else plan.segments.breakdowns

@@ -78,10 +78,9 @@ def refine_with_segments(
     Raises:
         OdError: As in :func:`od_core.flows.estimation.refinement.refine`.
     """
-    breakdowns = () if plan.segments is None else plan.segments.breakdowns
     measured = decoded(plan, measured)
     totals = combined_totals(plan, measured)
-    counts = {one.name: segment_counts(plan, measured, one.name) for one in breakdowns}
+    counts = {one.name: segment_counts(plan, measured, one.name) for one in plan.breakdowns}
     *inner, leaf = totals
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)

@@ -13,10 +13,10 @@ from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
 from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
-from od_core.flows.publishing.omx import MOST_CELLS, cells, write_matrices
+from od_core.flows.publishing.omx import MOST_CELLS, cells, has_matrices, write_matrices
 from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
+from od_core.flows.publishing.segment_files import segment_files, segment_notes
 from od_core.flows.release import Release
-from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
@@ -62,6 +62,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
             partial(_write_measurements, release),
             columns.NOISY_MEASUREMENTS,
         ),
+        *segment_files(tables),
         *areas_files(areas),
     ]
 
@@ -73,6 +74,7 @@ def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
     return [
         *(_unlisted(release) if interval else []),
+        *segment_notes(FlowTables.of(release, certificate)),
         "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
         f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8.{bounds}"
         " A pair that is not listed in `flows.parquet` is 0 in the matrix."
@@ -114,7 +116,7 @@ def _tables_in_csv(tables: FlowTables, bundle_format: int) -> list[BundleFile]:
 
     return [
         BundleFile(f"{name}.csv", f"{description}.", partial(write, place), tables.pair_table)
-        for place, name, description in _named_pairs(tables.tree)
+        for place, name, description in _named_pairs(tables)
     ]
 
 
@@ -159,28 +161,35 @@ def _maps(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
 
 
 def _matrices(tables: FlowTables) -> list[BundleFile]:
-    """Return one OpenMatrix file for each pair of levels with at most ``MOST_CELLS`` pairs of areas."""
+    """Return one OpenMatrix file for each pair of levels with at most ``MOST_CELLS`` pairs of areas.
+
+    It has matrices of the categories of a breakdown if all together have at most ``MOST_CELLS`` cells.
+    """
     tree = tables.tree
 
     def write(place: int, file: BinaryIO) -> None:
-        write_matrices(tree, tables.pairs[place], file)
+        pair = tables.pairs[place]
+        levels = pair.origin_level, pair.destination_level
+        listed = [one for one in tables.breakdowns if has_matrices(tree, *levels, one)]
+        write_matrices(tree, pair, file, [(one, tables.segments[one.name][place]) for one in listed])
 
     return [
         BundleFile(f"{name}.omx", f"{description}, as OpenMatrix.", partial(write, place))
-        for place, name, description in _named_pairs(tree)
+        for place, name, description in _named_pairs(tables)
         if cells(tree, *divmod(place, len(tree.destination.level_names))) <= MOST_CELLS
     ]
 
 
-def _named_pairs(tree: FlowTree) -> list[tuple[int, str, str]]:
+def _named_pairs(tables: FlowTables) -> list[tuple[int, str, str]]:
     """Return the place in ``FlowTables.pairs``, the name of the files and a description of each pair of levels.
 
     The finest pair is first, because ``README.txt`` names the first table.
     """
+    tree = tables.tree
     origins, destinations = tree.origin.level_names, tree.destination.level_names
     named = [
         (place, name, f"Flows from {origins[origin]} to {destinations[destination]}")
-        for place, ((origin, destination), name) in enumerate(pair_names(tree).items())
+        for place, ((origin, destination), name) in enumerate(pair_names(tree, tables.breakdowns).items())
     ]
     return named[::-1]
 

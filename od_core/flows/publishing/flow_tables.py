@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.csv_text import write_rows
-from od_core.flows.measurement_table import measured_cells
+from od_core.flows.measurement_table import measured_cells, measured_segments
 from od_core.flows.release import Release
+from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import (
     FLOWS,
@@ -25,6 +26,7 @@ from od_core.publication.columns import (
     PAIR_FLOWS_WITH_INTERVALS,
     Table,
 )
+from od_core.records.segments import Breakdown
 
 _FLOWS_SCHEMA = pa.schema(
     [
@@ -38,11 +40,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """Pattern of level names that are valid in a file name on every operating system."""
 
 
-def pair_names(tree: FlowTree) -> dict[tuple[int, int], str]:
+def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tuple[int, int], str]:
     """Return the name of the files of each pair of level numbers, without the extension, such as ``flows_state_state``.
 
     All names have the numbers of the levels instead, such as ``flows_3_3``, if the name of a level is not valid in a
-    file name on every operating system or if two files would have the same name.
+    file name on every operating system or if two files would have the same name, including those of
+    :func:`segment_name` for the breakdowns.
     """
     origins, destinations = tree.origin.level_names, tree.destination.level_names
     names = {
@@ -51,14 +54,20 @@ def pair_names(tree: FlowTree) -> dict[tuple[int, int], str]:
         for d_level, destination in enumerate(destinations)
     }
     plain = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
-    if plain and len({name.casefold() for name in names.values()}) == len(names):
+    files = [*names.values(), *(segment_name(name, one) for name in names.values() for one in breakdowns)]
+    if plain and len({name.casefold() for name in files}) == len(files):
         return names
     return {pair: f"flows_{pair[0]}_{pair[1]}" for pair in names}
 
 
+def segment_name(pair: str, breakdown: Breakdown) -> str:
+    """Return the name of the file of a pair of levels by a breakdown, given the name of the files of the pair."""
+    return f"{pair}_by_{breakdown.name}"
+
+
 @dataclass(frozen=True)
 class LevelPair:
-    """The flows of one pair of levels.
+    """The flows of one pair of levels: all trips, or the trips in each category of a breakdown.
 
     Attributes:
         origin_level, destination_level: Numbers of the levels.
@@ -104,8 +113,22 @@ class FlowTables:
     @cached_property
     def pairs(self) -> list[LevelPair]:
         """Flows at every pair of levels, computed once. Pairs are sorted by origin level and then destination level."""
+        return self._pairs(None)
+
+    @cached_property
+    def segments(self) -> dict[str, list[LevelPair]]:
+        """The same by the categories of each breakdown, by its name; empty if there are no breakdowns."""
+        return {breakdown.name: self._pairs(breakdown.name) for breakdown in self.breakdowns}
+
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """The breakdowns of the release."""
+        return self.release.plan.breakdowns
+
+    def _pairs(self, segment: str | None) -> list[LevelPair]:
+        flows_at = partial(self.release.flows_at, segment=segment, interval=self.interval)
         return [
-            LevelPair(o_level, d_level, self.release.flows_at(origin, destination, interval=self.interval))
+            LevelPair(o_level, d_level, flows_at(origin, destination))
             for o_level, origin in enumerate(self.tree.origin.level_names)
             for d_level, destination in enumerate(self.tree.destination.level_names)
         ]
@@ -132,11 +155,15 @@ class FlowTables:
     def tables(self) -> Iterator[pa.Table]:
         """Yield one table per pair of levels: two columns with the names of the levels, then those of its flows."""
         for pair in self.pairs:
-            origin = self.tree.origin.level_names[pair.origin_level]
-            destination = self.tree.destination.level_names[pair.destination_level]
-            levels = {"origin_level": origin, "destination_level": destination}
-            named = {name: repeated(level, len(pair.flows)) for name, level in levels.items()}
-            yield pa.table(named | pair.columns)
+            yield pa.table(self.level_columns(pair) | pair.columns)
+
+    def level_columns(self, pair: LevelPair) -> dict[str, pa.Array]:
+        """Return two columns with the names of the levels of a pair, which are the same in every row."""
+        levels = {
+            "origin_level": self.tree.origin.level_names[pair.origin_level],
+            "destination_level": self.tree.destination.level_names[pair.destination_level],
+        }
+        return {name: repeated(level, len(pair.flows)) for name, level in levels.items()}
 
     def write_parquet(self, file: BinaryIO) -> None:
         """Write the flows at all pairs of levels as one Parquet table. Every call writes the same bytes.
@@ -180,6 +207,14 @@ def flows_table(release: Release) -> pa.Table:
 
 
 def measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
-    """Yield all measured cells as record batches with ``MEASUREMENT_SCHEMA``, top level first, in tree order."""
+    """Yield the measured totals as record batches with ``MEASUREMENT_SCHEMA``, top level first, in tree order."""
     for measurement in release.measured:
-        yield from measured_cells(release.plan, measurement)
+        if not measurement.step.by_segment:
+            yield from measured_cells(release.plan, measurement)
+
+
+def segment_measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
+    """Yield the cells measured by category as batches with ``SEGMENT_MEASUREMENT_SCHEMA``, in the order of the plan."""
+    for measurement in release.measured:
+        if isinstance(measurement.step, SegmentStep):
+            yield from measured_segments(release.plan, measurement, measurement.step.breakdown)

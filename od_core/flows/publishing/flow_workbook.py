@@ -20,7 +20,7 @@ _LONGEST_NAME = 31
 
 def write_flow_workbook(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
     """Write the workbook: the largest flows of each pair of levels, at most ``MOST_ROWS``, largest first."""
-    names = [name.removeprefix("flows_") for name in pair_names(tables.tree).values()]
+    names = [name.removeprefix("flows_") for name in pair_names(tables.tree, tables.breakdowns).values()]
     if max(map(len, names)) > _LONGEST_NAME:
         names = [f"{pair.origin_level}_{pair.destination_level}" for pair in tables.pairs]
     sheets = [_flows(tables, pair, name) for pair, name in zip(tables.pairs, names, strict=True)]

@@ -15,13 +15,17 @@ import pyarrow as pa
 from od_core.errors import OdError
 from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.top_down import estimate, root_of
+from od_core.flows.estimation.segment_levels import combined_totals
+from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.top_down import Measurement, estimate, root_of
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_database import SCHEMA, expected_error_table, stored_tables
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import flow_pictures, flows_report
+from od_core.flows.publishing.segment_database import SEGMENT_SCHEMA, segment_error_table, stored_segments
 from od_core.flows.release import Release
+from od_core.flows.step import SegmentStep
 from od_core.geography.align import repeated_levels, repetition_sentence
 from od_core.geography.flow_tree import Nodes
 from od_core.geography.geography import Geography
@@ -33,7 +37,9 @@ from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.markup import Markup
+from od_core.publication.segment_columns import unlisted
 from od_core.publication.tables import BundleFile
+from od_core.records.segments import Breakdown, find
 
 
 class FlowKind(Kind[Release]):
@@ -54,21 +60,7 @@ class FlowKind(Kind[Release]):
             "bundle_format": BUNDLE_FORMAT,
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": _interval(release),
-            "levels": [
-                {
-                    "level": m.step.level,
-                    "origin_level": plan.tree.level_names[m.step.level][0],
-                    "destination_level": plan.tree.level_names[m.step.level][1],
-                    "sensitivity_squared": m.step.sensitivity_squared,
-                    "variance": float_above(m.step.variance),
-                    "variance_exact": str(m.step.variance),
-                    "rho": float_above(m.step.rho),
-                    "rho_exact": str(m.step.rho),
-                    "public_cells": plan.tree.cells(m.step.level),
-                    "measured_cells": len(m.noisy),
-                }
-                for m in release.measured
-            ],
+            "levels": [_measured_level(plan, measurement) for measurement in release.measured],
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
             "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
             "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
@@ -81,23 +73,24 @@ class FlowKind(Kind[Release]):
         }
 
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
-        """Return the guarantee in sentences, by name, with one about repeated levels if a geography has any."""
+        """Return the guarantee in sentences, by name, with further ones about repeated levels and about breakdowns."""
         public = plan.neighbours.public() if plan.publishes_total else []
         repetition = repetition_sentence(plan.tree)
         levels = {} if repetition is None else {"levels": repetition}
-        return guarantee_sentences(plan.neighbours, spent, public) | levels
+        segments = {} if plan.segments is None else {"segments": _counted_by(plan.breakdowns)}
+        return guarantee_sentences(plan.neighbours, spent, public) | levels | segments
 
     def summary(self, release: Release) -> pd.DataFrame:
         """Return a table with one row per level of the flow tree.
 
         Returns:
             Columns: level, origin_level, destination_level (names), public_pairs, flows (number of released flows),
-            noise_standard_deviation (0 if the level was not measured).
+                noise_standard_deviation (of the totals; 0 if they were not measured).
         """
         plan, rows = release.plan, []
         for level, (origin_level, destination_level) in enumerate(release.levels):
             trips = plan.tree.sums_at(release.leaves, *plan.tree.level_pair(level))[2]
-            measured = next((step for step in plan.steps if step.level == level), None)
+            measured = next((step for step in plan.steps if step.level == level and not step.by_segment), None)
             rows.append(
                 {
                     "level": level,
@@ -137,21 +130,39 @@ class FlowKind(Kind[Release]):
     def recomputed(self, release: Release, certificate: dict[str, Any]) -> tuple[Release, Mapping[str, Examination]]:
         """Return the release with leaves estimated again from the measurements, and the examinations to make, by name.
 
-        The examination ``flows`` compares the leaves with the published ones, and ``invariants`` checks guaranteed
-        properties.
+        The examination ``flows`` compares the leaves with the published ones, ``segments`` compares their trips by
+        category if there are breakdowns, and ``invariants`` checks guaranteed properties.
         """
-        levels = _levels(release, certificate)
-        rebuilt = replace(release, leaves=levels[-1])
+        plan = release.plan
+        root = root_of(plan, certificate["contents"]["trips"]) if plan.publishes_total else None
+        levels = _levels(release, root)
+        segments = {} if plan.segments is None else refine_with_segments(plan, root, release.measured)[1]
+        rebuilt = replace(release, leaves=levels[-1], segments=segments)
         examinations = {
             "flows": lambda: _differing_columns(release, rebuilt),
             "invariants": lambda: chain(self.invariants(release), _sums(release, levels)),
         }
+        if segments:
+            examinations["segments"] = lambda: _differing_segments(release, rebuilt)
         return rebuilt, examinations
 
     def invariants(self, release: Release) -> Iterator[str]:
-        """Yield a message if a leaf has fewer than 1 trip."""
+        """Yield a message if a leaf has fewer than 1 trip, and for each breakdown of which a guarantee fails.
+
+        The trips of a leaf in a category are at least 0, and those in all categories of a breakdown sum to the trips of
+        the leaf. All published numbers are sums over leaves, so categories sum to totals at every pair of levels.
+        """
         if np.any(release.leaves.trips < 1):
             yield "a flow is below 1"
+        for name, trips in release.segments.items():
+            if np.any(trips < 0):
+                yield f"a flow by {name} is below 0"
+            if not np.array_equal(trips.sum(axis=1), release.leaves.trips):
+                yield f"the flows by {name} do not sum to the flows"
+
+    def tables_schema(self, release: Release) -> str:
+        """Return the SQL that creates the tables of a release; those of segments only if it has breakdowns."""
+        return self.schema if release.plan.segments is None else self.schema + SEGMENT_SCHEMA
 
     def row(self, release: Release) -> dict[str, Any]:
         """Return the values of the columns that only the database table ``releases`` has, by column."""
@@ -170,14 +181,52 @@ class FlowKind(Kind[Release]):
 
     def tables(self, release: Release, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
         """Return the flows, measurements and intervals of a release, by table of the release database."""
-        return stored_tables(release, certificate)
+        return stored_tables(release, certificate) | stored_segments(release, certificate)
 
     def derived(self, release: Release) -> Mapping[str, pa.Table]:
-        """Return the expected error of each level as the table ``expected_error``."""
-        return {"expected_error": expected_error_table(release)}
+        """Return the tables with the expected error of each level; the second one only if there are breakdowns."""
+        tables = {"expected_error": expected_error_table(release)}
+        if release.plan.segments is not None:
+            tables["segment_expected_error"] = segment_error_table(release)
+        return tables
 
 
 FLOWS = FlowKind()
+
+
+def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, Any]:
+    """Return the facts of the certificate on a measured step: a level, or a level by the categories of a breakdown."""
+    step, cells = measurement.step, plan.tree.cells(measurement.step.level)
+    origin_level, destination_level = plan.tree.level_names[step.level]
+    by: dict[str, Any] = {}
+    if isinstance(step, SegmentStep):
+        by, cells = {"breakdown": step.breakdown}, cells * len(find(plan.breakdowns, step.breakdown).categories)
+    return {
+        "level": step.level,
+        **by,
+        "origin_level": origin_level,
+        "destination_level": destination_level,
+        "sensitivity_squared": step.sensitivity_squared,
+        "variance": float_above(step.variance),
+        "variance_exact": str(step.variance),
+        "rho": float_above(step.rho),
+        "rho_exact": str(step.rho),
+        "public_cells": cells,
+        "measured_cells": len(measurement.noisy),
+    }
+
+
+def _counted_by(breakdowns: Sequence[Breakdown]) -> str:
+    """Return the sentences of the guarantee on the breakdowns."""
+    names = " and ".join(f"{one.name} ({len(one.categories)} categories)" for one in breakdowns)
+    return " ".join(
+        [
+            f"Each trip is also counted in one category of each breakdown: {names}. The promise includes"
+            " these counts, so the categories of a trip are protected like its origin and its destination. The lists of"
+            " categories are public.",
+            *map(unlisted, breakdowns),
+        ]
+    )
 
 
 def _interval(release: Release) -> str | None:
@@ -192,12 +241,16 @@ def _interval(release: Release) -> str | None:
     return str(CONFIDENCE)
 
 
-def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
-    """Return the estimates of an exact root and of all measured levels, top first, recomputed from the measurements."""
-    plan = public.plan
-    nodes = root_of(plan, stated["contents"]["trips"]) if plan.publishes_total else None
+def _levels(public: Release, root: Nodes | None) -> list[Nodes]:
+    """Return the estimates of an exact root and of all measured levels, top first, recomputed from the measurements.
+
+    Args:
+        public: The published release.
+        root: The root with its exact trips if the total is an invariant; otherwise None.
+    """
+    plan, nodes = public.plan, root
     if plan.mechanism.refines:
-        return refine(plan, nodes, public.measured)
+        return refine(plan, nodes, combined_totals(plan, public.measured))
     levels = [] if nodes is None else [nodes]
     for measurement in public.measured:
         nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
@@ -210,6 +263,13 @@ def _differing_columns(public: Release, rebuilt: Release) -> Iterator[str]:
     for name in ("origin", "destination", "trips"):
         if not np.array_equal(getattr(public.leaves, name), getattr(rebuilt.leaves, name)):
             yield f"the {name} column differs from the result of the measurements"
+
+
+def _differing_segments(public: Release, rebuilt: Release) -> Iterator[str]:
+    """Yield a message for each breakdown whose published trips differ from the recomputed ones."""
+    for name, trips in rebuilt.segments.items():
+        if not np.array_equal(public.segments[name], trips):
+            yield f"the flows by {name} differ from the result of the measurements"
 
 
 def _sums(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import BinaryIO
+from collections.abc import Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -14,11 +15,15 @@ from od_core.extras import require
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import MOST_LISTED
+from od_core.records.segments import Breakdown
 
 MOST_CELLS = MOST_LISTED
 """Largest number of cells of a matrix that is written. Up to this number, every cell has an interval."""
 
 SIDES = ("origin", "destination")
+
+Places = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""Rows and columns of cells of a matrix; shape (cells,) each."""
 
 _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
 """Options with which HDF5 creates a file in memory only. PyTables still needs a different name for each open file."""
@@ -29,15 +34,44 @@ def cells(tree: FlowTree, origin_level: int, destination_level: int) -> int:
     return tree.origin.size(origin_level) * tree.destination.size(destination_level)
 
 
-def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
+def has_matrices(tree: FlowTree, origin_level: int, destination_level: int, breakdown: Breakdown) -> bool:
+    """Return whether the file of a pair of levels, given by their numbers, has the matrices of a breakdown.
+
+    Together, they have at most :data:`MOST_CELLS` cells.
+    """
+    return cells(tree, origin_level, destination_level) * len(breakdown.categories) <= MOST_CELLS
+
+
+def matrix_name(breakdown: Breakdown, place: int) -> str:
+    """Return the name of the matrix of a category, such as ``mode_1`` for the first category of ``mode``.
+
+    A category can be any text. Readers accept the name of a breakdown and a number, and no other matrix has this name.
+
+    Args:
+        breakdown: The breakdown.
+        place: Position of the category in its list, from 0.
+    """
+    return f"{breakdown.name}_{place + 1}"
+
+
+def write_matrices(
+    tree: FlowTree, pair: LevelPair, target: BinaryIO, segments: Sequence[tuple[Breakdown, LevelPair]] = ()
+) -> None:
     """Write the flows at a pair of levels to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
     The file has the int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``. Rows are origins and columns
     are destinations, in tree order. The lookups ``origin`` (with attribute ``dim`` = 0) and ``destination`` (``dim`` =
-    1) contain the area codes in UTF-8, as byte strings of equal length.
+    1) contain the area codes in UTF-8, as byte strings of equal length. For each breakdown, there is a matrix of the
+    trips in each category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have the texts.
 
     The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
     requires memory for one matrix and for two copies of the file.
+
+    Args:
+        tree: The flow tree.
+        pair: The flows at the pair of levels.
+        target: The open file.
+        segments: The flows at this pair of levels by the breakdowns that the file contains.
 
     Raises:
         OdError: If the matrix has more than :data:`MOST_CELLS` cells.
@@ -53,18 +87,33 @@ def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
     import openmatrix  # the import takes a fifth of a second
 
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
-    row, column = (_numbers(codes, pair.flows[side]) for side, codes in zip(SIDES, sides, strict=True))
+    places = _places(sides, pair.flows)
     with openmatrix.open_file(secrets.token_hex(8), "w", **_IN_MEMORY) as file:
         file.root._v_attrs["SHAPE"] = np.array([len(codes) for codes in sides], dtype=np.int32)
-        for name in pair.flows.columns[2:]:
+
+        def add(name: str, places: Places, values: pd.Series) -> Any:
             matrix = np.zeros([len(codes) for codes in sides], dtype=np.int64)
-            matrix[row, column] = pair.flows[name]
-            file.create_carray(file.root.data, name, obj=matrix, track_times=False)
+            matrix[places] = values
+            return file.create_carray(file.root.data, name, obj=matrix, track_times=False)
+
+        for name in pair.flows.columns[2:]:
+            add(name, places, pair.flows[name])
+        for breakdown, own in segments:
+            for place, category in enumerate(breakdown.categories):
+                flows = own.flows[own.flows[breakdown.name] == category]
+                matrix = add(matrix_name(breakdown, place), _places(sides, flows), flows["trips"])
+                matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
         for dimension, (side, codes) in enumerate(zip(SIDES, sides, strict=True)):
             entries = np.array([code.encode() for code in codes], dtype=np.bytes_)
             lookup = file.create_array(file.root.lookup, side, obj=entries, track_times=False)
             lookup.attrs["dim"] = np.int32(dimension)
         target.write(file.get_file_image())
+
+
+def _places(sides: tuple[tuple[str, ...], tuple[str, ...]], flows: pd.DataFrame) -> Places:
+    """Return the row and the column of each flow in a matrix, given the codes of both sides."""
+    row, column = (_numbers(codes, flows[side]) for side, codes in zip(SIDES, sides, strict=True))
+    return row, column
 
 
 def _numbers(codes: tuple[str, ...], named: pd.Series) -> NDArray[np.intp]:

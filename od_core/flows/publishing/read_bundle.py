@@ -8,23 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
-from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.publishing.read_tables import PublishedTables, leaves_of, measurements_of, segments_of
+from od_core.flows.queries import Segments
 from od_core.flows.release import Release, finish
-from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
-from od_core.geography.geography import Geography, Numbers
-from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE
+from od_core.publication.bundle import (
+    AREAS_FILE,
+    FLOWS_FILE,
+    MEASUREMENTS_FILE,
+    SEGMENT_MEASUREMENTS_FILE,
+    SEGMENTS_FILE,
+)
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import absent, changed, refuse_incomplete, refuse_other_plan, stated_spent
@@ -93,28 +96,46 @@ class Asked:
 
 ANY = Asked(None, None, None)
 
-_Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
-"""Contents of a published release: certificate, and tables of areas, flows between zones and measurements."""
+_Contents = tuple[dict[str, Any], PublishedTables]
+"""Contents of a published release: its certificate and its tables."""
+
+_LEAF_COLUMNS = ["origin", "destination", "trips"]
 
 
 def _from_bundle(folder: Path, asked: Asked) -> _Contents:
     if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
-    missing = [
-        name for name in (AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE) if not (folder / name).exists()
-    ]
-    if missing:
-        raise absent(f"{folder.name} is not a complete bundle: {missing[0]} is missing")
+    _refuse_missing(folder, (AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE))
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
     leaves = certificate["levels"][-1]
     pair = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
+    segments = segment_measurements = pd.DataFrame()
+    if _has_segments(certificate):
+        _refuse_missing(folder, (SEGMENTS_FILE, SEGMENT_MEASUREMENTS_FILE))
     try:
         areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
-        flows = pd.read_parquet(folder / FLOWS_FILE, columns=["origin", "destination", "trips"], filters=pair)
+        flows = pd.read_parquet(folder / FLOWS_FILE, columns=_LEAF_COLUMNS, filters=pair)
+        if _has_segments(certificate):
+            columns = ["breakdown", "category", *_LEAF_COLUMNS]
+            segments = pd.read_parquet(folder / SEGMENTS_FILE, columns=columns, filters=[*pair, ("trips", "!=", 0)])
+            segment_measurements = pd.read_parquet(folder / SEGMENT_MEASUREMENTS_FILE)
     except (OSError, ValueError):
         raise absent(f"{folder.name} is not a complete bundle: a table of it cannot be read") from None
-    return certificate, areas, flows[flows["trips"] != 0], measurements
+    flows = flows[flows["trips"] != 0]
+    return certificate, PublishedTables(areas, flows, measurements, segments, segment_measurements)
+
+
+def _refuse_missing(folder: Path, names: tuple[str, ...]) -> None:
+    """Raise OdError if a file of a bundle is missing."""
+    for name in names:
+        if not (folder / name).exists():
+            raise absent(f"{folder.name} is not a complete bundle: {name} is missing")
+
+
+def _has_segments(certificate: dict[str, Any]) -> bool:
+    """Return whether a release has breakdowns, according to its certificate."""
+    return "segments" in certificate["plan"]
 
 
 def _from_database(file: Path, asked: Asked) -> _Contents:
@@ -122,16 +143,24 @@ def _from_database(file: Path, asked: Asked) -> _Contents:
         with duckdb.connect(str(file), read_only=True, config=CLOSED) as connection:
             refuse_newer(connection, file.name)
             key = str(_newest_flows(connection, asked))
+
+            def rows(table: str) -> pd.DataFrame:
+                query = f"SELECT * EXCLUDE release FROM {table} WHERE release = ? ORDER BY rowid"  # noqa: S608  # names below
+                return connection.execute(query, [key]).df()
+
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
+            certificate = json.loads(text)
             areas = connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()
-            flows = connection.execute("SELECT * EXCLUDE release FROM flows WHERE release = ?", [key]).df()
-            measured = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
+            segments = segment_measurements = pd.DataFrame()
+            if _has_segments(certificate):
+                segments, segment_measurements = rows("segment_flows"), rows("segment_measurements")
+            tables = PublishedTables(areas, rows("flows"), rows("measurements"), segments, segment_measurements)
     except duckdb.Error as error:
         refuse_newer_duckdb(error, file.name)
         raise absent(
             f"{file.name} is not a release database, or is open elsewhere for writing or with different settings"
         ) from None
-    return json.loads(text), areas, flows, measured
+    return certificate, tables
 
 
 def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:
@@ -147,57 +176,24 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
     return asked.newest(flows)
 
 
-def _release(
-    certificate: dict[str, Any], areas: pd.DataFrame, flows: pd.DataFrame, measurements: pd.DataFrame
-) -> Release:
+def _release(certificate: dict[str, Any], tables: PublishedTables) -> Release:
     """Return the release, built from its published certificate and tables.
 
     Raises:
         OdError: If the tables do not match the certificate or each other.
     """
-    plan = _plan(certificate["plan"], areas, certificate.get("geography_versions", {}))
-    tree = plan.tree
-    leaves = _pairs(tree, tree.depth, flows)
-    order = np.argsort(tree.first_rank(leaves), kind="stable")
-    trips = flows["trips"].to_numpy(dtype=np.int64)
-    if certificate["contents"] != {"flows": len(trips), "trips": int(trips.sum())}:
+    plan = _plan(certificate["plan"], tables.areas, certificate.get("geography_versions", {}))
+    leaves = leaves_of(plan, tables.flows)
+    if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:
         raise changed("flows")
-    measured = []
-    for step, stated in zip(plan.steps, certificate["levels"], strict=True):
-        rows = measurements[measurements["level"] == step.level]
-        cells, above = _pairs(tree, step.level, rows), plan.level_above(step)
-        measurement = Measurement(
-            step,
-            None if above is None else tree.ancestors_of(cells, above),
-            NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]),
-        )
-        if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(rows):
-            raise changed("measurements")
-        measured.append(measurement)
     return finish(
         plan,
-        Nodes(tree.depth, leaves.origin[order], leaves.destination[order], trips[order]),
-        measured,
+        leaves,
+        list(measurements_of(plan, tables, certificate["levels"])),
         noise=certificate["noise"],
         spent=stated_spent(plan, certificate),
+        segments=segments_of(plan, leaves, tables.segments),
     )
-
-
-def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
-    """Return the area numbers of the codes in a table's columns ``origin`` and ``destination``, row by row.
-
-    Raises:
-        OdError: If a code is not in the geography.
-    """
-    o_level, d_level = tree.level_pair(level)
-    pairs = Pairs(
-        level,
-        _area_numbers(tree.origin, o_level, table["origin"]),
-        _area_numbers(tree.destination, d_level, table["destination"]),
-    )
-    if np.any(pairs.origin < 0) or np.any(pairs.destination < 0):
-        raise changed("areas")
-    return pairs
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
@@ -227,10 +223,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         tree=facts["tree"],
         bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
         acceptance=Acceptance.from_facts(facts["acceptance"]),
+        segments=Segments.from_facts(facts.get("segments")),
     )
     refuse_other_plan(plan, facts)
     return plan
-
-
-def _area_numbers(geography: Geography, level: int, codes: pd.Series) -> Numbers:
-    return pd.Index(geography.codes[level], dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, BinaryIO
 
@@ -17,12 +18,14 @@ import pyarrow as pa
 
 from od_core.extras import require
 from od_core.files.csv_text import write_rows
-from od_core.flows.publishing.flow_tables import FlowTables, repeated
+from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, repeated
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER
+from od_core.publication.segment_columns import pair_segments_table
+from od_core.records.segments import Breakdown
 
 AGENCY = "OD_RELEASE"
 VERSION = "1.0.0"
@@ -37,7 +40,13 @@ IDENTIFIERS = {
     "lower": "LOWER",
     "upper": "UPPER",
 }
-"""SDMX identifier of each column of the flows, in the order of the columns in SDMX-CSV."""
+"""SDMX identifier of each column of the flows, in the order of the columns in SDMX-CSV. The dimensions of breakdowns
+come before the period."""
+
+ALL = "_T"
+"""Identifier for all categories of a breakdown, which SDMX calls the total."""
+
+_TAKEN = frozenset((*IDENTIFIERS.values(), "STRUCTURE", "STRUCTURE_ID", "ACTION"))
 
 
 def area_identifier(level: int, code: str) -> str:
@@ -45,7 +54,25 @@ def area_identifier(level: int, code: str) -> str:
 
     Different areas of a geography have different identifiers.
     """
-    return f"L{level}_" + _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], code.encode()).decode()
+    return f"L{level}_" + _escaped(code)
+
+
+def _escaped(text: str) -> str:
+    return _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], text.encode()).decode()
+
+
+def category_identifier(category: str) -> str:
+    """Return the SDMX identifier of a category. Different categories have different ones, none of which is ``ALL``."""
+    return "C_" + _escaped(category)
+
+
+def dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
+    """Return the SDMX identifier of the dimension of each breakdown: its name in upper case.
+
+    If such an identifier has another meaning in SDMX-CSV, the identifiers of all breakdowns begin with ``BY_``.
+    """
+    prefix = "BY_" if any(one.name.upper() in _TAKEN for one in breakdowns) else ""
+    return {one.name: f"{prefix}{one.name.upper()}" for one in breakdowns}
 
 
 def dataflow_identifier(key: ReleaseKey) -> str:
@@ -62,9 +89,12 @@ def time_period(period: Period) -> str:
 
 
 def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
-    """Write the flows at all pairs of levels to ``file`` as one SDMX-CSV 2.0 table."""
+    """Write the flows at all pairs of levels to ``file`` as one SDMX-CSV 2.0 table.
+
+    The totals come first, then the flows by each breakdown.
+    """
     identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
-    for number, pair in enumerate(tables.pairs):
+    for number, (pair, segment) in enumerate(_pairs(tables)):
         flows, rows = pair.columns, len(pair.flows)
         columns = {
             "STRUCTURE": repeated("dataflow", rows),
@@ -72,10 +102,31 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
             "ACTION": repeated("R", rows),
             "ORIGIN": _identified(flows["origin"], identifiers[0][pair.origin_level]),
             "DESTINATION": _identified(flows["destination"], identifiers[1][pair.destination_level]),
+            **_categories(tables, pair, segment),
             "TIME_PERIOD": repeated(time_period(Period(key.period)), rows),
         }
         columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
         write_rows(file, pa.table(columns), header=number == 0)
+
+
+def _pairs(tables: FlowTables) -> Iterator[tuple[LevelPair, str | None]]:
+    """Yield the flows of each pair of levels with the name of their breakdown, which is None for the totals."""
+    yield from ((pair, None) for pair in tables.pairs)
+    for name, pairs in tables.segments.items():
+        yield from ((pair, name) for pair in pairs)
+
+
+def _categories(tables: FlowTables, pair: LevelPair, segment: str | None) -> dict[str, pa.Array]:
+    """Return the columns of the breakdowns, of which only that of ``segment`` has other values than ``ALL``."""
+    columns = {}
+    for breakdown in tables.breakdowns:
+        identifier = dimension_identifiers(tables.breakdowns)[breakdown.name]
+        if breakdown.name == segment:
+            named = {category: category_identifier(category) for category in breakdown.categories}
+            columns[identifier] = _identified(pair.columns[segment], named)
+        else:
+            columns[identifier] = repeated(ALL, len(pair.flows))
+    return columns
 
 
 def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
@@ -112,17 +163,21 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
     """Return the SDMX structure of a series as ``pysdmx`` objects.
 
     Returns:
-        In this order: one or two code lists of areas, the concept scheme, the data structure definition, the dataflow.
+        In this order: one or two code lists of areas, one for each breakdown, the concept scheme, the data structure
+        definition, the dataflow.
     """
     from pysdmx.model import Component, Components, ConceptScheme, Dataflow, DataStructureDefinition, Role
 
-    series, concepts = dataflow_identifier(key), _concepts()
+    series, concepts = dataflow_identifier(key), _concepts(tables.breakdowns)
     lists = _code_lists(tables.tree, series)
     coded = {"origin": lists[0], "destination": lists[-1]}
+    for breakdown in tables.breakdowns:
+        coded[breakdown.name] = _category_list(breakdown, series)
+        lists.append(coded[breakdown.name])
     roles = {"trips": Role.MEASURE, "lower": Role.ATTRIBUTE, "upper": Role.ATTRIBUTE}
     components = [
         Component(
-            IDENTIFIERS[name],
+            concept.id,
             required=roles.get(name) != Role.ATTRIBUTE,
             role=roles.get(name, Role.DIMENSION),
             concept=concept,
@@ -183,12 +238,31 @@ def _code_lists(tree: FlowTree, series: str) -> list[Any]:
     ]
 
 
-def _concepts() -> dict[str, Any]:
+def _category_list(breakdown: Breakdown, series: str) -> Any:
+    """Return the code list of a breakdown: its categories, and ``ALL`` for all of them."""
+    from pysdmx.model import Code, Codelist
+
+    return Codelist(
+        **_maintained("codelist.Codelist", f"CL_BREAKDOWN_{breakdown.name.upper()}_{series}"),
+        name=f"Categories of {breakdown.name}",
+        description=f"The name of each identifier is the category; {ALL} stands for all categories.",
+        items=[
+            Code(ALL, name="All categories"),
+            *(Code(category_identifier(category), name=category) for category in breakdown.categories),
+        ],
+    )
+
+
+def _concepts(breakdowns: Sequence[Breakdown]) -> dict[str, Any]:
     """Return a mapping from the name of each column, intervals included, to its ``pysdmx`` concept."""
     from pysdmx.model import Concept, DataType
 
     scheme = f"urn:sdmx:org.sdmx.infomodel.conceptscheme.Concept={AGENCY}:{_CONCEPTS}({VERSION})"
     columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
+    for one in breakdowns:
+        columns |= {one.name: pair_segments_table(one, interval=False).column(one.name)}
+    named = {name: IDENTIFIERS[name] for name in ("origin", "destination")}
+    named |= {**dimension_identifiers(breakdowns), **IDENTIFIERS}
     types = {"string": DataType.STRING, "integer": DataType.LONG}
     return {
         name: Concept(
@@ -198,7 +272,7 @@ def _concepts() -> dict[str, Any]:
             dtype=DataType.PERIOD if name == PERIOD.name else types[columns[name].type],
             urn=f"{scheme}.{identifier}",
         )
-        for name, identifier in IDENTIFIERS.items()
+        for name, identifier in named.items()
     }
 
 

@@ -23,6 +23,7 @@ def protected(certificate: dict[str, Any]) -> Markup:
         "input": "Accepted inputs",
         "contribution": "Counted trips of a user",
         "levels": "Repeated levels",
+        "segments": "Counted categories",
     }
     stated = certificate["guarantee"]
     facts = [
