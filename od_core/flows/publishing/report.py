@@ -13,6 +13,7 @@ from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.flow_tables import at_an_end
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
+from od_core.flows.publishing.report_segments import segment_sections
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
@@ -51,6 +52,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         ("The largest flows", _largest(release, leaves, interval)),
         ("Flows between large areas", _heat(release)),
         *_map(release, leaves),
+        *segment_sections(release, interval),
         ("Sizes of flows", _sizes(release)),
         ("Expected error by level", _errors(release, interval)),
         ("Changes since the previous period", _changes(release, certificate, context)),
@@ -267,7 +269,7 @@ def _sizes(release: Release) -> Markup:
 def _errors(release: Release, interval: str | None) -> Markup:
     plan = release.plan
     expected = plan.expected_errors
-    steps = {step.level: step for step in plan.steps}
+    steps = {step.level: step for step in plan.steps if not step.by_segment}
     largest = max((error for error in expected if error == error), default=0.0)
     rows = []
     for level, (origin, destination) in enumerate(release.levels):
