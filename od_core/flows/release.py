@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -234,11 +234,11 @@ class Release(PlannedRelease):
         Raises:
             OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
         """
-        known: dict[str, SegmentIntervals] = self.__dict__.setdefault("_segment_intervals", {})
-        if segment not in known:
-            name = self._breakdown(segment).name
-            known[segment] = SegmentIntervals(self.plan, int(self.leaves.trips.sum()), self.measured, name)
-        return known[segment]
+        return self._segment_intervals(self._breakdown(segment).name)
+
+    @cached_property
+    def _segment_intervals(self) -> Callable[[str], SegmentIntervals]:
+        return cache(partial(SegmentIntervals, self.plan, int(self.leaves.trips.sum()), self.measured))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
