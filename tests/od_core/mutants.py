@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from od_core.flows.estimation import segment_intervals
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.privacy.neighbours import Neighbours, Standing
 
@@ -33,3 +34,14 @@ def weigh_sums_of_segments_as_totals(monkeypatch: pytest.MonkeyPatch) -> None:
         return combination(cls, total, [(step, 1) for step, _ in segments])
 
     monkeypatch.setattr(CombinedTotals, "of", classmethod(as_of_one))
+
+
+def forget_the_contrasts_in_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the variance of a category be that of its fit alone, without the factor 1 - 1/K, beside that of the total."""
+    combined = segment_intervals._combined
+
+    def with_all_of_it(total, own):  # type: ignore[no-untyped-def]
+        estimates, variance = combined(total, own)
+        return estimates, variance + own[0][1] / len(own)
+
+    monkeypatch.setattr(segment_intervals, "_combined", with_all_of_it)

@@ -158,7 +158,7 @@ def _down_to_leaves(
         trips: Refined trips of the root, and of the nodes of each level.
     """
     bits = fraction_bits(plan)
-    first = trips[0] if len(trips[0]) else trips[1]
+    first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
     own = _top_segments(plan, breakdown.root, first)
     for k, level in enumerate(levels):
         if level.runs is None:
