@@ -11,7 +11,7 @@ from .errors import (
     ReleaseError,
     StorageError,
 )
-from .evaluation.metrics import evaluate
+from .evaluation.evaluate import evaluate
 from .flows.bands import Bands
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import ReleasePlan, plan_release

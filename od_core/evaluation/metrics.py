@@ -3,53 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import TableOrFile
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography.geography import Numbers
-from od_core.records.trip_counts import place_trips
 
 Level = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The nodes of a level that have trips, as two arrays of shape (nodes,): ranks and trips.
 
 The rank of a node is the position of its first leaf pair among all leaf pairs of the flow tree. Ranks ascend."""
-
-
-def evaluate(release: Release, flows: TableOrFile, *, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return the errors of every level of the flow tree. NOT private: the errors depend on the true flows.
-
-    Args:
-        release: the release to evaluate.
-        flows: the true flows from which the release was made, in the form that :func:`od_core.release_flows` accepts.
-            All trips of a user count, without a contribution bound.
-        columns: your names of the columns in ``flows``, as for :func:`od_core.release_flows`.
-
-    Returns:
-        One row per level 0 to T, with these columns:
-
-        - level;
-        - max_abs_error: largest absolute error, in trips;
-        - mean_abs_error: mean absolute error, in trips, over all public pairs, including pairs without trips;
-        - false_discovery_rate: share of the pairs released with trips whose true count is 0;
-        - false_negative_rate: share of the pairs with true trips that are released as 0 or below.
-
-        A rate over no pairs is 0. Released numbers below 0 (of ``vanilla_gauss``, and their sums) count in the errors
-        unchanged, and in the rates as not positive.
-    """
-    tree = release.plan.tree
-    truth = Truth.from_pairs(tree, *place_trips(flows, tree, fault_threshold=Fraction(1), columns=columns))
-    return pd.DataFrame(truth.errors(release.leaves))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +55,7 @@ class Truth:
         return cls(tree, tuple(sums_by_level(tree, leaves)))
 
     def errors(self, leaves: Nodes) -> list[dict[str, float]]:
-        """Return the errors of released leaves in tree order: one dictionary per level, as in :func:`evaluate`."""
+        """Return the errors of released leaves in tree order: one row per level, as in :func:`od_core.evaluate`."""
         pairs = zip(self.levels, sums_by_level(self.tree, leaves), strict=True)
         return [{"level": level, **level_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
 

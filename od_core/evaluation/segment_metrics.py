@@ -43,7 +43,7 @@ class SegmentTruth:
         return cls(tree, len(categories), tuple(_by_level(tree, leaves, trips)))
 
     def errors(self, leaves: Nodes, segments: NDArray[np.int64]) -> list[dict[str, float]]:
-        """Return the errors of released leaves by category, as in :func:`od_core.evaluation.metrics.evaluate`.
+        """Return the errors of released leaves by category, as in :func:`od_core.evaluate`.
 
         A category of a pair of areas takes the place of the pair.
 

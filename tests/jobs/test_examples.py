@@ -37,11 +37,13 @@ class Example:
     Attributes:
         period, partition: the one that is released, and Dagster's key of it.
         write: writes the files into the project's folder of the example, and returns the trips between zones.
+        data: folder and data set of the example; by default those of its name.
     """
 
     period: str
     partition: str
     write: Callable[[Path], Pairs]
+    data: str = ""
 
 
 def random_pairs(zones: list[str], others: list[str] | None = None) -> Pairs:
@@ -68,7 +70,8 @@ def taxi(folder: Path) -> Pairs:
     ids = pd.DataFrame(trips, columns=["PULocationID", "DOLocationID"]).astype("Int32")
     nowhere = (ids["PULocationID"] == 264) & (np.arange(len(ids)) % 2 == 0)
     ids["PULocationID"] = ids["PULocationID"].mask(nowhere)
-    ids.insert(0, "tpep_pickup_datetime", pd.Timestamp("2018-01-15 12:00"))
+    hours = pd.to_timedelta(np.arange(len(ids)) % 24, unit="h")
+    ids.insert(0, "tpep_pickup_datetime", pd.Timestamp("2018-01-15") + hours)
     ids.to_parquet(folder / "yellow_tripdata_2018-01.parquet")
     return pairs
 
@@ -143,6 +146,7 @@ def bikes(folder: Path) -> Pairs:
 
 WRITTEN = {
     "nyc_yellow_taxi": Example("2018-01", "2018-01", taxi),
+    "nyc_yellow_taxi_by_hour": Example("2018-01", "2018-01", taxi, "nyc_yellow_taxi"),
     "us_commuting": Example("2020", "2020", lodes),
     "italy_commuting": Example("2011", "2011", istat),
     "england_commuting": Example("2021", "2021", nomis),
@@ -153,13 +157,15 @@ WRITTEN = {
 
 def test_each_is_tried() -> None:
     assert {path.parent.name for path in EXAMPLES.glob("*/defs.yaml")} == set(WRITTEN)
-    assert {path.stem for path in (EXAMPLES / "domains").glob("*.yaml")} == set(WRITTEN)
+    data_sets = {example.data or name for name, example in WRITTEN.items()}
+    assert {path.stem for path in (EXAMPLES / "domains").glob("*.yaml")} == data_sets
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_from_its_file_to_a_published_release(name: str, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(EXAMPLES / "domains", project.defs / "domains", dirs_exist_ok=True)
-    example, folder = WRITTEN[name], project.root / "data" / name
+    example = WRITTEN[name]
+    folder = project.root / "data" / (example.data or name)
     folder.mkdir(parents=True)
     pairs = example.write(folder)
     component = read_declaration(EXAMPLES / name / "defs.yaml", OdRelease)
@@ -178,6 +184,9 @@ def test_from_its_file_to_a_published_release(name: str, project: Project, monke
     assert facts["records"]["reader"] == settings.record_format.name
     assert facts["unit"] == settings.unit.kind
     released = open_release(bundle)
+    for breakdown, segments in released.segments.items():
+        assert np.array_equal(segments.sum(axis=1), released.leaves.trips), breakdown
+    assert list(released.segments) == list(component.segments)
     if settings.measured_levels[0] > 0:
         assert released.flows["trips"].sum() == pairs.total()
     else:

@@ -1,0 +1,59 @@
+"""Return the errors of a release of flows at every level, against the true flows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import pandas as pd
+
+from od_core.evaluation.metrics import Truth
+from od_core.evaluation.segment_metrics import SegmentTruth
+from od_core.files.data_frame import TableOrFile
+from od_core.flows.release import Release
+from od_core.records.segments import find
+from od_core.records.trip_counts import count_trips, place_trips
+
+
+def evaluate(
+    release: Release,
+    flows: TableOrFile,
+    *,
+    columns: Mapping[str, str] | None = None,
+    segment: str | None = None,
+) -> pd.DataFrame:
+    """Return the errors of every level of the flow tree. NOT private: the errors depend on the true flows.
+
+    Args:
+        release: the release to evaluate.
+        flows: the true flows from which the release was made, in the form that :func:`od_core.release_flows` accepts.
+            All trips of a user count, without a contribution bound.
+        columns: your names of the columns in ``flows``, as for :func:`od_core.release_flows`.
+        segment: name of a breakdown, to return the errors of the flows in its categories. Then a category of a pair
+            takes the place of a pair.
+
+    Returns:
+        One row per level 0 to T, with these columns:
+
+        - level;
+        - max_abs_error: largest absolute error, in trips;
+        - mean_abs_error: mean absolute error, in trips, over all public pairs, including pairs without trips;
+        - false_discovery_rate: share of the pairs released with trips whose true count is 0;
+        - false_negative_rate: share of the pairs with true trips that are released as 0 or below.
+
+        A rate over no pairs is 0. Released numbers below 0 (of ``vanilla_gauss``, and their sums) count in the errors
+        unchanged, and in the rates as not positive.
+
+    Raises:
+        OdError: The release has no such breakdown, or ``flows`` cannot be counted.
+    """
+    tree = release.plan.tree
+    if segment is not None:
+        breakdown = find(release.plan.breakdowns, segment)
+        counts = count_trips(
+            flows, tree, fault_threshold=Fraction(1), one_row_a_trip=True, columns=columns, breakdowns=[breakdown]
+        )
+        true = SegmentTruth.of_counts(tree, counts, segment)
+        return pd.DataFrame(true.errors(release.leaves, release.segments[segment]))
+    truth = Truth.from_pairs(tree, *place_trips(flows, tree, fault_threshold=Fraction(1), columns=columns))
+    return pd.DataFrame(truth.errors(release.leaves))

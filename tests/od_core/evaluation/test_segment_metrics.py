@@ -1,0 +1,78 @@
+"""The errors of flows by category, against a count of the cells one by one."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, evaluate, release_flows
+from tests.od_core.doubles import SeededNoise, no_noise
+
+ZONES = pd.DataFrame({"state": ["a", "a", "b", "b", "b"], "zone": ["a1", "a2", "b1", "b2", "b3"]})
+MODES = ("car", "bus", "walk")
+
+
+@pytest.fixture(scope="module")
+def trips() -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    places = [ZONES["zone"].to_numpy()[rng.integers(0, 5, 400) * rng.integers(0, 2, 400)] for _ in range(2)]
+    return pd.DataFrame(dict(zip(("origin", "destination"), places, strict=True))).assign(
+        mode=np.array(MODES)[rng.integers(0, 3, 400)]
+    )
+
+
+@pytest.fixture(scope="module")
+def release(trips):
+    return release_flows(
+        trips,
+        Geography.from_frame(ZONES, ("state", "zone")),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho="1/10", delta="1e-8"),
+        segments={"mode": MODES},
+        noise=SeededNoise(1),
+    )
+
+
+def test_errors_are_those_of_all_cells_and_categories(release, trips):
+    errors = evaluate(release, trips, segment="mode").set_index("level")
+    parents = dict(zip(ZONES["zone"], ZONES["state"], strict=True))
+    areas = {
+        "all": (["all"], lambda _: "all"),
+        "state": (["a", "b"], parents.get),
+        "zone": (list(parents), lambda zone: zone),
+    }
+    for level, (origin, destination) in enumerate(release.levels):
+        (origins, of_origin), (destinations, of_destination) = areas[origin], areas[destination]
+        released = release.flows_at(origin, destination, segment="mode")
+        true = trips.assign(origin=trips["origin"].map(of_origin), destination=trips["destination"].map(of_destination))
+        names = ["origin", "destination", "mode"]
+        found = {tuple(row[:3]): row[3] for row in released[[*names, "trips"]].itertuples(index=False)}
+        counted = true.groupby(names).size().to_dict()
+        cells = list(itertools.product(origins, destinations, MODES))
+        errors_of = [abs(found.get(cell, 0) - counted.get(cell, 0)) for cell in cells]
+        assert errors.loc[level, "max_abs_error"] == max(errors_of)
+        assert errors.loc[level, "mean_abs_error"] == pytest.approx(sum(errors_of) / len(cells))
+        invented = [cell for cell in found if cell not in counted]
+        missed = [cell for cell in counted if cell not in found]
+        assert errors.loc[level, "false_discovery_rate"] == pytest.approx(len(invented) / len(found))
+        assert errors.loc[level, "false_negative_rate"] == pytest.approx(len(missed) / len(counted))
+
+
+def test_without_noise_there_are_no_errors(trips):
+    exact = release_flows(
+        trips,
+        Geography.from_frame(ZONES, ("state", "zone")),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=1, delta="1e-8"),
+        segments={"mode": MODES},
+        noise=no_noise(),
+    )
+    assert not evaluate(exact, trips, segment="mode").drop(columns="level").to_numpy().any()
+
+
+def test_an_unknown_breakdown_is_refused(release, trips):
+    with pytest.raises(OdError, match=r"OD-SEGMENT-UNKNOWN: there is no breakdown 'modes' \(did you mean 'mode'\?\)"):
+        evaluate(release, trips, segment="modes")
