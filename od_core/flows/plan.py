@@ -351,8 +351,8 @@ def _counts_unlisted(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> bool:
 
     This is so if both geographies have an unknown area, and each breakdown has a category for such records.
     """
-    sides = (tree.origin, tree.destination)
-    return all(one.unknown is not None for one in (*sides, *breakdowns))
+    categories = [breakdown.unknown for breakdown in breakdowns]
+    return None not in (tree.origin.unknown, tree.destination.unknown, *categories)
 
 
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:
