@@ -88,7 +88,7 @@ def _releases(folder: Path, environment: Mapping[str, str]) -> list[dict[str, An
 def graph_of(series: str) -> tuple[dict[str, Any], list[str]]:
     """Return the assets and checks of the release job of a series in JSON-ready form, and the series' periods."""
     from od_assets.components.declarations import declaration, load_definitions
-    from od_assets.runs.run_period import chosen_periods
+    from od_assets.runs.period_status import chosen_periods
 
     with warnings.catch_warnings(action="ignore"):
         definitions = load_definitions()

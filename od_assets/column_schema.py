@@ -68,6 +68,7 @@ def records_schema(columns: RecordColumns) -> dg.TableSchema:
     fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
     fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, unchanged.")]
     fields += [] if columns.user is None else [("user", "string", "User id.")]
+    fields += [(one.loaded, "string", f"Category of the trip, from column {one.column}.") for one in columns.segments]
     return dg.TableSchema([dg.TableColumn(name, kind, description=says) for name, kind, says in fields])
 
 

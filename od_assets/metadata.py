@@ -5,7 +5,7 @@ See ``docs/reference/bundle.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,12 @@ def allowed(**metadata: Any) -> dict[str, Any]:
     return names
 
 
-def step_metadata(plan: ReleasePlan, step: GaussianStep) -> dict[str, Any]:
-    """Return metadata on a measured level: its areas, its noise and its charge."""
+def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str, Any]:
+    """Return metadata on a measured level: its areas, its noise and its charge.
+
+    The noise is that of the first of its steps, and the charge is that of all of them together.
+    """
+    step = steps[0]
     origin_level, destination_level = plan.tree.level_names[step.level]
     return allowed(
         level=step.level,
@@ -118,7 +122,7 @@ def step_metadata(plan: ReleasePlan, step: GaussianStep) -> dict[str, Any]:
         sensitivity_squared=step.sensitivity_squared,
         variance=float_above(step.variance),
         standard_deviation=float_above(step.variance) ** 0.5,
-        rho=float_above(step.rho),
+        rho=float_above(sum((one.rho for one in steps), start=Fraction(0))),
     )
 
 

@@ -13,21 +13,54 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, update_wrapper
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-import numba
-from numba.core import config
-
 _PREFIX = "od_core-"
+_CREATION = Lock()
+"""Held while Numba reads the cache folder from its settings, which all threads share."""
+
+
+class Kernel:
+    """A function that Numba compiles at its first call. It runs without Python's global interpreter lock.
+
+    Numba is imported at that call, because the import takes half a second, and most commands call no kernel. The
+    machine code is cached for later processes if :func:`cache_folder` returns a folder.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self._compiled: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the compiled function."""
+        return (self._compiled or self._dispatcher())(*arguments)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """The type by which another kernel that calls this one is compiled; Numba looks it up by this name."""
+        return self._dispatcher()._numba_type_
+
+    def _dispatcher(self) -> Any:
+        with _CREATION:
+            if self._compiled is None:
+                self._compiled = _njit(self._function)
+            return self._compiled
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function compiled with Numba. It runs without Python's global interpreter lock.
+    """Return the function as a :class:`Kernel`."""
+    return Kernel(function)
 
-    Its machine code is cached for later processes if :func:`cache_folder` returns a folder.
-    """
+
+def _njit(function: Callable[..., Any]) -> Any:
+    """Return Numba's dispatcher of a function."""
+    import numba
+    from numba.core import config
+
     folder = cache_folder()
     if folder is None:
         return numba.njit(nogil=True)(function)

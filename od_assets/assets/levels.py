@@ -20,7 +20,9 @@ from od_assets.series.asset_keys import estimate_key, measurement_key, refined_k
 from od_assets.series.settings import ReleaseSettings
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.top_down import estimate_pieces, measure
+from od_core.flows.estimation.segment_levels import combined_totals, measure_step
+from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.top_down import estimate_pieces
 from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.plan import ReleasePlan
 from od_core.noise.sources import noise_named
@@ -33,14 +35,17 @@ def level_assets(
     """Return the assets of a series' levels, coarse to fine. ``traits`` are common arguments, such as owners."""
     common = {**traits, "group_name": group_name(settings.name, "levels"), "partitions_def": partitions}
     first, *lower = settings.level_bands
-    levels = [make(settings, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
+    levels = [
+        _measurement_asset(settings, level, common) for level in settings.measurement_levels if level not in first
+    ]
+    levels += [make(settings, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
     bands = [band_asset(settings, number, common) for number, _ in enumerate(lower, start=1)]
     return [*levels, *bands, *([_refined_asset(settings, common)] if settings.mechanism.refines else [])]
 
 
 def noisy_columns(settings: ReleaseSettings) -> list[dg.TableColumnDep]:
     """Return the column of noisy values of every measurement, as sources of what is computed from all of them."""
-    return [dg.TableColumnDep(measurement_key(settings, level), NOISY.name) for level in settings.measured_levels]
+    return [dg.TableColumnDep(measurement_key(settings, level), NOISY.name) for level in settings.measurement_levels]
 
 
 def _measurement_columns(settings: ReleaseSettings, level: int) -> dict[str, Any]:
@@ -88,17 +93,21 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
         with failures_without_values(od_warehouse.confidential):
             work = FlowWork.of(od_warehouse, settings, key)
             plan, staged = work.plan, work.staged
-            if level in plan.unmeasured_levels:
+            steps = plan.steps_at(level)
+            if not steps:
                 return _not_measured(plan, level)
-            step, noise, trips = plan.step(level), noise_named(settings.noise), work.first_band_counts
-            parents = staged.nodes_above(plan, step)
-            noisy = work.begun.once(step, partial(measure, plan, step, parents, trips, noise))
-            if step is plan.step_bands[0][-1]:
+            noise, trips = noise_named(settings.noise), work.first_band_counts
+            parents = staged.nodes_above(plan, steps[0])
+            cells = 0
+            for step in steps:
+                draw = partial(measure_step, plan, step, parents, trips, noise)
+                cells += len(work.begun.once(step, draw))
+            if steps[-1] is plan.step_bands[0][-1]:
                 work.forget_counts()
-            digest = od_warehouse.ledger.measured_digest(key, level)
+            digests = [od_warehouse.ledger.measured_digest(key, step.number) for step in steps]
         return dg.MaterializeResult(
-            data_version=dg.DataVersion(digest),
-            metadata=step_metadata(plan, step) | allowed(measured_cells=len(noisy)),
+            data_version=dg.DataVersion(".".join(digests)),
+            metadata=step_metadata(plan, steps) | allowed(measured_cells=cells),
         )
 
     return noisy_measurement
@@ -123,10 +132,9 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
-            step = plan.step(level)
-            parents = staged.nodes_above(plan, step)
-            noisy = work.measurements.read(step)
-            path = staged.save_estimate(level, estimate_pieces(plan, step, parents, noisy))
+            (totals,) = combined_totals(plan, work.measured(plan.steps_at(level)))
+            parents = staged.nodes_above(plan, plan.step(level))
+            path = staged.save_estimate(level, estimate_pieces(plan, totals.step, parents, totals.noisy))
             trips = staged.estimate_table(level)["trips"]
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)),
@@ -149,7 +157,7 @@ def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
 
 
 def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.AssetsDefinition:
-    measured = [measurement_key(settings, level) for level in settings.measured_levels]
+    measured = [measurement_key(settings, level) for level in settings.measurement_levels]
     estimated = [estimate_key(settings, level) for level in settings.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(settings)}
 
@@ -172,9 +180,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
             if plan.bands is not None:
                 run_step(context, work, "refine")
             else:
-                root = staged.estimate(0) if plan.publishes_total else None
-                for nodes in refine(plan, root, work.measured()):
-                    staged.save_estimate(nodes.level, [nodes], refined=True)
+                _refine(work)
             depth = plan.tree.depth
             digest = file_digest(staged.estimate_path(depth, refined=True))
             trips = staged.estimate_table(depth, refined=True)["trips"]
@@ -189,6 +195,19 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         )
 
     return refined_flows
+
+
+def _refine(work: FlowWork) -> None:
+    """Refine all levels of a release without bands, and stage the refined estimates and the segments."""
+    plan, staged = work.plan, work.staged
+    root = staged.estimate(0) if plan.publishes_total else None
+    if plan.segments is None:
+        refined = refine(plan, root, work.measured())
+    else:
+        refined, segments = refine_with_segments(plan, root, work.measured())
+        staged.save_segments(refined[-1], segments)
+    for nodes in refined:
+        staged.save_estimate(nodes.level, [nodes], refined=True)
 
 
 def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
@@ -251,7 +270,7 @@ def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
                 yield _result(asset(settings, level), plan.digest, allowed(level=level, measured_cells=0))
             continue
         step = plan.step(level)
-        metadata = step_metadata(plan, step) | allowed(measured_cells=len(measurements.read(step)))
+        metadata = step_metadata(plan, [step]) | allowed(measured_cells=len(measurements.read(step)))
         yield _result(
             measurement_key(settings, level), work.warehouse.ledger.measured_digest(work.key, level), metadata
         )

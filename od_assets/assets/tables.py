@@ -105,7 +105,7 @@ def table_assets(
         with failures_without_values(od_warehouse.confidential):
             values = sum(len(noisy) for _, noisy in work.measure())
             plan, ledger = work.plan, od_warehouse.ledger
-            digests = [ledger.measured_digest(work.key, step.level) for step in plan.steps]
+            digests = [ledger.measured_digest(work.key, step.number) for step in plan.steps]
         return dg.MaterializeResult(
             data_version=dg.DataVersion(".".join(digests)),
             metadata=allowed(measured_cells=assets.cells(plan, values), plan=table(plan.to_frame())),

@@ -124,6 +124,7 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
                 settings.fault_threshold,
                 docs,
                 destinations=destinations,
+                breakdowns=settings.breakdowns,
             )
         return {RECORDS_CHECK: any_unmet(met)}
 
@@ -134,7 +135,7 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
 def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
     """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
     ledger = warehouse.ledger
-    planned = {(step.level, step.charge): ledger.draws(key, step.level) for step in plan.steps}
+    planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.steps}
     return int(Counter(ledger.charges(key)) != Counter(planned))
 
 

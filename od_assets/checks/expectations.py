@@ -16,6 +16,8 @@ import pyarrow as pa
 from od_core.extras import require
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.records.contribution_bound import IS_USER_ID
+from od_core.records.segment_source import loaded_column
+from od_core.records.segments import Breakdown
 from od_core.records.weights import IS_WEIGHT, WEIGHT
 
 ZONES, DESTINATIONS = "zones", "destinations"
@@ -36,8 +38,11 @@ class RecordFault(NamedTuple):
     among: str
 
 
-def record_faults(columns: Sequence[str]) -> dict[str, RecordFault]:
-    """Return the kinds of faults that records with these columns may have, by name."""
+def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) -> dict[str, RecordFault]:
+    """Return the kinds of faults that records with these columns may have, by name.
+
+    A missing or unlisted category is a fault only if the breakdown has no category for such records.
+    """
     faults = {
         "outside_period": RecordFault("in_period", "NOT in_period", "in_period"),
         "weight_missing": RecordFault(WEIGHT, f"NOT {IS_WEIGHT}", "*"),
@@ -46,7 +51,23 @@ def record_faults(columns: Sequence[str]) -> dict[str, RecordFault]:
     for code in _codes(columns):
         faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
         faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {listed_for(code)})", code)
+    for column, breakdown in ((loaded_column(one.name), one) for one in breakdowns if one.unknown is None):
+        listed = f'"{column}" IN (FROM {_categories_of(breakdown)})'
+        faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}
+
+
+def _categories_of(breakdown: Breakdown) -> str:
+    """Return the name of the SQL table that lists the categories of a breakdown."""
+    return f"categories_of_{breakdown.name}"
+
+
+def listed_codes(
+    zones: Sequence[str], destinations: Sequence[str], breakdowns: Sequence[Breakdown]
+) -> dict[str, Sequence[str]]:
+    """Return the SQL tables, with the column ``code``, to which the conditions of :func:`record_faults` refer."""
+    categories = {_categories_of(one): one.categories for one in breakdowns}
+    return {ZONES: zones, DESTINATIONS: destinations, **categories}
 
 
 def _codes(columns: Sequence[str]) -> list[str]:
@@ -66,6 +87,7 @@ def records_meet_expectations(
     docs: Path,
     *,
     destinations: Sequence[str] | None = None,
+    breakdowns: Sequence[Breakdown] = (),
 ) -> dict[str, bool]:
     """Check the schema of the records, and that each kind of fault stays within the allowed share.
 
@@ -78,17 +100,19 @@ def records_meet_expectations(
         docs: folder of the Data Docs, in the confidential folder. The pages contain a digest of the numbers of
             faults, and only the owner can read them.
         destinations: codes of the destination zones; None if they are the same as ``zones``.
+        breakdowns: breakdowns of the release; the records have a column of the categories of each.
 
     Returns:
         Whether each expectation is met, by name of the expectation.
     """
     gxe = import_expectations()
-    lists = {ZONES: zones, DESTINATIONS: zones if destinations is None else destinations}
-    summary = _summary(records, lists, fault_threshold)
+    lists = listed_codes(zones, zones if destinations is None else destinations, breakdowns)
+    summary = _summary(records, lists, fault_threshold, breakdowns)
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", WEIGHT, "user") if name in summary.columns]
-    faults = list(record_faults(columns))
+    columns += [loaded_column(one.name) for one in breakdowns]
+    faults = list(record_faults(columns, breakdowns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
     if not is_flows:
@@ -123,7 +147,9 @@ def flows_meet_expectations(
     return _run("published_flows", flows, expected, docs, confidential=False)
 
 
-def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction) -> pd.DataFrame:
+def _summary(
+    records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction, breakdowns: Sequence[Breakdown]
+) -> pd.DataFrame:
     """Return a table with one row: the columns of the records, all empty, and one column for each kind of fault.
 
     The value of a fault's column is the number of faulty records above the allowed number. If a column of the records
@@ -133,7 +159,7 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
     with scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {parquet_rows(records)}")
         summary: dict[str, Any] = dict.fromkeys(source.columns)
-        kinds = record_faults(list(summary))
+        kinds = record_faults(list(summary), breakdowns)
         if kinds and "trips" not in summary:
             for name, codes in lists.items():
                 connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))

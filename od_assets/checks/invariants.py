@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,6 +20,9 @@ from od_core.geography.geography import Geography, Numbers
 from od_core.group_sizes.groups import Frame
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.place_list import PlaceList
+
+if TYPE_CHECKING:
+    import duckdb
 
 _PRIME = (1 << 61) - 1
 """Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""
@@ -61,6 +67,21 @@ def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table
         "destination_ancestors": _ancestors(tree.destination, d_level),
     }
     return _count("same_at_every_level", tables)
+
+
+def segment_violations(tree: FlowTree, levels: Mapping[int, pa.Table], segments: pa.Table) -> dict[str, int]:
+    """Return the number of violations in the flows by category, by name of the check.
+
+    Args:
+        tree: the public flow tree.
+        levels: estimate of the totals of each level (origin, destination, trips), by level.
+        segments: numbers of the origin and destination zones, number of the category, and trips.
+    """
+    differing = (flow_violations(tree, level, nodes, segments) for level, nodes in levels.items())
+    return {
+        "segments_are_counts": _count("segments_are_counts", {"segments": segments}),
+        "segments_sum_to_totals": sum(differing),
+    }
 
 
 def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
@@ -146,16 +167,26 @@ def _count(query: str, tables: dict[str, pa.Table]) -> int:
 def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, int]:
     """Return the number of violations, by name of the SQL file in ``checks/sql``.
 
-    All queries use one database, because it takes longer to open a database than to run a query.
+    The tables are those of one connection, and end with it.
     """
     folder, counts = files("od_assets.checks").joinpath("sql"), {}
-    with memory_database() as connection:  # unpublished values must not reach the disk
+    with _database(os.getpid()).cursor() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         for query in queries:
             sql = folder.joinpath(f"{query}.sql").read_text(encoding="utf-8")
             counts[query] = int(connection.execute(sql).fetchall()[0][0])
     return counts
+
+
+@cache
+def _database(_process: int) -> duckdb.DuckDBPyConnection:
+    """Return the one database of a process. To open a database takes longer than to run a query.
+
+    It is in memory, because unpublished values must not reach the disk. A forked process opens its own, because it has
+    no threads of the one that it inherits.
+    """
+    return memory_database()
 
 
 def _steps(geography: Geography, level: int, above: int) -> pa.Table:

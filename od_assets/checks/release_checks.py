@@ -1,6 +1,7 @@
 """Define the blocking checks of releases of flows, group-size tables and trips with stops."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -16,6 +17,7 @@ from od_assets.checks.invariants import (
     group_size_violations,
     level_violations,
     place_violations,
+    segment_violations,
 )
 from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
@@ -50,7 +52,7 @@ def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
 
 def _estimated_levels(plan: ReleasePlan) -> list[int]:
     """Return the levels with an estimate: the measured levels, and the root if it is published or refined."""
-    levels = [step.level for step in plan.steps]
+    levels = [step.level for step in plan.totals]
     knows_root = plan.mechanism.refines or plan.publishes_total
     return [0, *levels] if knows_root and levels[0] > 0 else levels
 
@@ -92,14 +94,13 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         refined, root = plan.mechanism.refines, _estimated_levels(plan)[0]
         estimate = staged.estimate(root, refined=refined)
         total = work.counts.total if plan.publishes_total else int(estimate.trips.sum())
+        levels = {level: staged.estimate_table(level, refined=refined) for level in _estimated_levels(plan)}
         docs = warehouse.data_docs(work.key)
         met = checked(flows_meet_expectations, table, tree.origin.zones, tree.destination.zones, docs)
         return {
             "meets_expectations": any_unmet(met),
-            "same_at_every_level": sum(
-                flow_violations(tree, level, staged.estimate_table(level, refined=refined), flows)
-                for level in _estimated_levels(plan)
-            ),
+            "same_at_every_level": sum(flow_violations(tree, level, nodes, flows) for level, nodes in levels.items()),
+            **_segment_violations(work, levels),
             "total_is_n": abs(int(table["trips"].sum()) - total),
             "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
@@ -110,7 +111,22 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         "total_is_n": "The table sums to n if n is an invariant, otherwise to the estimated root.",
         "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
     }
+    if settings.segments is not None:
+        asks["segments_are_counts"] = "The trips of every flow in every category are whole numbers of at least 0."
+        asks["segments_sum_to_totals"] = "At every level, the trips of each node in all categories sum to the node."
     return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, count_violations)
+
+
+def _segment_violations(work: FlowWork, levels: Mapping[int, pa.Table]) -> dict[str, int]:
+    """Return the number of violations in all breakdowns of a release, by name of the check; empty without breakdowns.
+
+    ``levels`` has the estimates of the totals, by level.
+    """
+    violations: Counter[str] = Counter()
+    for breakdown in work.plan.breakdowns:
+        own = segment_violations(work.plan.tree, levels, work.staged.segments_by_category(breakdown))
+        violations.update(own)
+    return dict(violations)
 
 
 # Group-size tables.

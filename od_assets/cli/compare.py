@@ -25,8 +25,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
-    from od_assets.cli.printing import print_frame
     from od_assets.cli.release_changes import compared
+    from od_assets.cli.tables import print_frame
 
     found = compared(before, after, origin_level or level, destination_level or level)
     if as_json:

@@ -12,7 +12,7 @@ from od_assets.components.declarations import comparison, declaration, refuse_un
 from od_assets.components.series import Series
 from od_assets.project import current_project
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.run_period import chosen_periods, planned_period
+from od_assets.runs.period_status import chosen_periods, planned_period
 from od_assets.series.declared_names import declared_comparisons, declared_releases
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError

@@ -23,12 +23,12 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.printing import print_frame
+    from od_assets.cli.declared_series import declared_series
     from od_assets.cli.release_forecast import forecast_of
-    from od_assets.components.declarations import declaration
-    from od_assets.runs.run_period import planned_period
+    from od_assets.cli.tables import print_frame
+    from od_assets.runs.period_status import planned_period
 
-    component = declaration(release)
+    component = declared_series(release)
     settings, period = component.settings(), planned_period(component, period)
     found = forecast_of(settings, settings.plan(settings.read_geography(), period), epsilon, runs)
     if to is not None:

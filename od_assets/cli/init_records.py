@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from od_assets.cli.init_questions import Answers, Fields, fill
-from od_assets.components.od_release import Trips
+from od_assets.declared.flows import Trips
 from od_assets.project import current_project
 from od_core.errors import OdError
 from od_core.files.durable import absence

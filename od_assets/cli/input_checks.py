@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from od_assets.assets.loading import load_period
 from od_assets.checks.asset_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
-from od_assets.checks.expectations import DESTINATIONS, ZONES, listed_for, record_faults
+from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.cli.findings import Finding
 from od_assets.resources.arrivals import arrival
 from od_assets.resources.warehouse import Warehouse
@@ -38,6 +38,7 @@ from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.file_faults import in_records
 from od_core.records.row_meaning import unclear_records
+from od_core.records.segments import Breakdown
 from od_core.stops.place_list import place_records
 
 _FIRST_ROWS = 5
@@ -133,9 +134,9 @@ def _inspect(
     geography = settings.read_geography()
     load_period(settings, period, records, geography)
     with scratch_database(records.parent, records) as connection:
-        for name, codes in zip((ZONES, DESTINATIONS), settings.listed_codes(geography), strict=True):
+        for name, codes in listed_codes(*settings.listed_codes(geography), settings.breakdowns).items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
-        for kind in _kinds(connection, records):
+        for kind in _kinds(connection, records, settings.breakdowns):
             numbers += kind.lines(connection)
             if kind.is_judged and kind.faulty > settings.fault_threshold * kind.among:
                 share = float(settings.fault_threshold)
@@ -174,6 +175,7 @@ def _count(
                 key=key,
                 period=period,
                 fault_threshold=settings.fault_threshold,
+                breakdowns=settings.breakdowns,
             )
         case GroupSizeSettings():
             counted = settings.grouping.count(records, geography, period, settings.fault_threshold)
@@ -214,12 +216,12 @@ class _Kind:
         return lines
 
 
-def _kinds(connection: duckdb.DuckDBPyConnection, records: Path) -> Iterator[_Kind]:
+def _kinds(connection: duckdb.DuckDBPyConnection, records: Path, breakdowns: Sequence[Breakdown]) -> Iterator[_Kind]:
     """Yield every kind of fault that these records may have, including codes that lost their leading zeros."""
     file = parquet_rows(records, numbered=True)
     rows = f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}"  # noqa: S608  # checked name
     columns = connection.sql(rows).columns[1:]
-    for name, fault in record_faults(columns).items():
+    for name, fault in record_faults(columns, breakdowns).items():
         faulty, among = _numbers(connection, rows, fault.is_faulty, fault.among)
         yield _Kind(name, fault.is_faulty, faulty, among, "trips" not in columns, rows)
         if name.endswith("_unlisted") and faulty:

@@ -22,13 +22,11 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
     """Print the cap, spent and remaining budget, and lost draws of every data set and elementary period."""
     if context.invoked_subcommand is not None:
         return
-    import pandas as pd
-
-    from od_assets.cli.printing import print_frame
-    from od_assets.resources.warehouse import Warehouse
+    from od_assets.cli.tables import print_rows
+    from od_assets.resources.folders import Folders
     from od_core.privacy.accounting import float_above
 
-    balances = Warehouse().existing_ledger().balances()
+    balances = Folders().existing_ledger().balances()
     if as_json:
         typer.echo(json.dumps([_balance_facts(balance) for balance in balances], indent=2))
         return
@@ -44,15 +42,15 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
         }
         for balance in balances
     ]
-    print_frame("Ledger", pd.DataFrame(table))
+    print_rows("Ledger", table)
 
 
 @ledger_app.command("verify")
 def verify_ledger(as_json: Json = False) -> None:
     """Check that no ledger entry was edited or lost, and that every charge is the cost of its noise."""
-    from od_assets.resources.warehouse import Warehouse
+    from od_assets.resources.folders import Folders
 
-    entries = Warehouse().verify_ledger()
+    entries = Folders().verify_ledger()
     if as_json:
         typer.echo(json.dumps({"whole": True, "entries": entries}))
     else:
@@ -77,15 +75,15 @@ def copy_ledger(
     target: Annotated[str, typer.Argument(help="A new SQLite file, or the address of a PostgreSQL database.")],
 ) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
-    from od_assets.resources.warehouse import Warehouse
+    from od_assets.resources.folders import Folders
     from od_core.ledger.integrity import chain_of
     from od_core.ledger.postgres_chain import SCHEMES
 
-    warehouse = Warehouse()
-    warehouse.existing_ledger()  # verifies it
-    file, _ = warehouse.ledger_place
+    folders = Folders()
+    folders.existing_ledger()  # verifies it
+    file, _ = folders.ledger_place
     new = chain_of(file, target) if target.startswith(SCHEMES) else chain_of(Path(target).absolute())
-    entries = warehouse.ledger_chain.copy_to(new)
+    entries = folders.ledger_chain.copy_to(new)
     console.print(f"{entries} entries were copied and verified. This ledger is still the one that is charged.")
 
 

@@ -17,9 +17,9 @@ from od_assets.cli.declaration_files import already_there, make_file, removed_if
 from od_assets.cli.init_questions import Answers, Fields, answers_of, fill, put
 from od_assets.components import OdRelease
 from od_assets.components.declarations import declaration, declared_by, refuse_unloadable
-from od_assets.components.periods import Periods
+from od_assets.declared.periods import Periods
 from od_assets.project import current_project
-from od_assets.runs.run_period import planned_period
+from od_assets.runs.period_status import planned_period
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST

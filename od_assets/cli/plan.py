@@ -19,11 +19,11 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Print what a release would spend and what could be read in it. Reads no record and spends nothing."""
+    from od_assets.cli.declared_series import declared_series
     from od_assets.cli.printing import print_guarantee, print_plan
-    from od_assets.components.declarations import declaration
-    from od_assets.runs.run_period import planned_period
+    from od_assets.runs.period_status import planned_period
 
-    component = declaration(release)
+    component = declared_series(release)
     settings, period = component.settings(), planned_period(component, period)
     planned = settings.plan(settings.read_geography(), period)
     guarantee = settings.kind.guarantee(planned, planned.spent)

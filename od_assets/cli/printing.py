@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from rich.table import Table
 from rich.text import Text
 
 from od_assets.cli.findings import Finding
+from od_assets.cli.tables import print_frame
 from od_assets.terminal import WRONG, console
 from od_core.flows.plan import ReleasePlan
 from od_core.privacy.accounting import float_above, text_above
@@ -95,12 +95,13 @@ def _print_errors(plan: ReleasePlan) -> None:
             " further off: see od-release forecast.\n"
         )
     exact = plan.to_frame()
+    by = exact["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in exact else ""
     print_frame(
         "Two measures of error, in trips",
         pd.DataFrame(
             {
-                "level": exact["origin_level"] + " x " + exact["destination_level"],
-                "pairs of areas": exact["public_cells"],
+                "level": exact["origin_level"] + " x " + exact["destination_level"] + by,
+                "cells" if plan.segments else "pairs of areas": exact["public_cells"],
                 "noise of one measured cell": exact["standard_deviation"].map(_rounded),
                 "expected error of the published estimate": exact["expected_error"].map(_rounded),
             }
@@ -147,21 +148,6 @@ def print_outcome(outcome: Outcome) -> None:
         console.print(f"{title + ':':<9} {place}", soft_wrap=True)
 
 
-def print_status(rows: list[dict[str, Any]]) -> None:
-    """Print the state of releases, and which settings were changed since they were published or begun."""
-    print_frame("Releases", pd.DataFrame(rows).drop(columns="settings_changed", errors="ignore"))
-    others = [row for row in rows if row["settings_changed"]]
-    for row in others:
-        names = ", ".join(name.replace("_", " ") for name in row["settings_changed"])
-        line = f"{row['release']} was {row['state']} with other settings than those declared now: {names}."
-        console.print(line, soft_wrap=True)
-    if others:
-        console.print(
-            "What is published stays as it is. A higher revision releases a period with the new settings, and is"
-            " charged; restore the settings to continue a release that is only begun."
-        )
-
-
 def print_guarantee(guarantee: dict[str, str]) -> None:
     """Print each sentence of a guarantee with its name: first what is protected, what is public, and what is not."""
     first = [name for name in ("protected", "public", "not_protected") if name in guarantee]
@@ -180,23 +166,3 @@ def print_findings(findings: list[Finding]) -> None:
     faults = sum(finding.fault is not None for finding in findings)
     count = f"{faults} of {len(findings)} checks found a fault." if faults else f"{len(findings)} checks, all fine."
     console.print(count, style=WRONG if faults else "")
-
-
-def print_frame(title: str, frame: pd.DataFrame) -> None:
-    """Print a table with numbers aligned right. The first column is never wrapped."""
-    table = Table(title=title, title_justify="left")
-    for place, column in enumerate(frame.columns):
-        side: Literal["left", "right"] = "right" if pd.api.types.is_numeric_dtype(frame[column].dtype) else "left"
-        table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
-    for row in frame.itertuples(index=False):
-        table.add_row(*map(_text, row))
-    console.print(table)
-
-
-def _text(value: object) -> str:
-    """Return the text of a cell, with thousands separators in numbers; a dash for a missing value."""
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:,.6g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -25,7 +25,8 @@ def run(
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
         from od_assets.cli.printing import print_outcome
         from od_assets.components.declarations import declaration
-        from od_assets.runs.run_period import chosen_periods, run_period
+        from od_assets.runs.period_status import chosen_periods
+        from od_assets.runs.run_period import run_period
 
         component = declaration(release)
         periods = chosen_periods(component, period, every=every)

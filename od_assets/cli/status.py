@@ -18,18 +18,18 @@ def status(as_json: Json = False) -> None:
     no longer declared are listed, too. If a declaration has a fault, the others are printed all the same, and the exit
     code is 2.
     """
-    from od_assets.cli.printing import print_status
-    from od_assets.components.declarations import declaration
-    from od_assets.resources.warehouse import Warehouse
-    from od_assets.runs.run_period import period_status, release_status
+    from od_assets.cli.declared_series import declared_series
+    from od_assets.cli.tables import print_status
+    from od_assets.resources.folders import Folders
+    from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.declared_names import declared_releases
     from od_core.ledger.release_key import ReleaseKey
 
-    ledger = Warehouse().ledger
+    ledger = Folders().ledger
     rows, faults = [], []
     for name in declared_releases():
         try:
-            rows += period_status(declaration(name), ledger)
+            rows += period_status(declared_series(name), ledger)
         except OdError as error:
             faults.append(error)
     listed = {row["release"] for row in rows}

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from od_assets import components
 from od_assets.code_references import source_of
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops, OdWarehouse
-from od_assets.components.section import Declared, first_fault, is_switch
+from od_assets.components.declared_component import Declared
 from od_assets.components.series import Series
-from od_assets.components.yaml_file import yaml_documents
+from od_assets.declared.section import first_fault, is_switch
+from od_assets.declared.yaml_file import yaml_documents
 from od_assets.project import current_project
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.declared_names import (

@@ -10,7 +10,8 @@ from pydantic import Field
 from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
 from od_assets.code_references import with_sources
 from od_assets.compatibility import owned_by
-from od_assets.components.section import Declared, Number, Section
+from od_assets.components.declared_component import Declared
+from od_assets.declared.section import Number, Section
 from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import COMPARISON_TAG
 from od_core import Budget

@@ -4,7 +4,7 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.code_references import source_of
-from od_assets.components.section import Declared
+from od_assets.components.declared_component import Declared
 from od_assets.project import Project
 from od_assets.resources.dead_runs import sweep_dead_runs
 from od_assets.resources.notice_channels import Notices

@@ -1,33 +1,25 @@
-"""Define the base component of release series: common sections of declarations, checks, jobs and schedules."""
+"""Define the base component of release series: their checks, jobs and schedules."""
 
-from abc import abstractmethod
+import datetime
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field, field_validator
+from dagster_shared.check import CheckError
 
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.code_references import with_sources
 from od_assets.compatibility import owned_by
-from od_assets.components.domain import read_domain
-from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
-from od_assets.components.section import Declared, Number, Section
-from od_assets.project import DOMAINS, Project, current_project, project_at
+from od_assets.components.declared_component import Declared
+from od_assets.declared.periods import Freshness
+from od_assets.declared.series import DeclaredSeries
+from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import release_tags
 from od_assets.sensors.automation import arrival_sensor, release_schedule
-from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
-from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.sources import noise_named
-from od_core.privacy.domain import PrivacyDomain, charged_periods
-from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.format import RecordFormat
-from od_core.records.formats import FORMATS, format_named
-from od_core.records.zone_lists import ZoneList
 
 _DOMAIN_EXAMPLE = """\
 # The privacy domain of this data set: declared once, charged by all its releases.
@@ -49,221 +41,12 @@ def example_domain(request: dg.ScaffoldRequest[Any], name: str) -> None:
         domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
 
 
-class Records(Section):
-    """Location and format of the confidential records. Subclasses add the columns that they read."""
-
-    files: str = Field(..., description="Path of a period's file, with {period} in it, or of one file with dates.")
-    reader: str = Field(
-        "table", description=f"Reader, that is, the published format of the records: {', '.join(FORMATS)}."
-    )
-    delimiter: str | None = Field(None, description="Character between the fields of a CSV file; a comma if left out.")
-    encoding: str | None = Field(
-        None, description="Encoding of a CSV file: utf-8, latin-1 or utf-16; utf-8 if left out."
-    )
-    table: str | None = Field(None, description="Name of a table, if the files are DuckDB files.")
-    one_row_a_trip: bool = Field(
-        False, description="Whether each row is one trip, even if unnamed columns may hold numbers of trips."
-    )
-    categories: dict[str, list[str]] = Field(
-        default_factory=dict,
-        description="Columns and their values; rows with other values are not records of this release.",
-    )
-    nowhere: list[str] = Field(
-        default_factory=list,
-        description=(
-            "Codes of no place, in addition to those of the reader, for the unknown zone; an empty text stands for a"
-            " missing code."
-        ),
-    )
-    outside_period: str | None = Field(
-        None,
-        description="refuse or drop records of other periods; if left out, drop them if one file has several periods.",
-    )
-    fault_threshold: Number = Field(
-        str(FAULT_THRESHOLD),
-        description="Share of faulty trips above which the input is refused; 0 refuses any faulty trip.",
-    )
-    accept_empty: bool = Field(False, description="Whether a period without a counted record is released.")
-
-    def record_format(self) -> RecordFormat:
-        """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
-        has_several_periods = "{period" not in self.files
-        form = format_named(self.reader).declared(
-            categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
-            nowhere=tuple(self.nowhere),
-            one_row_a_trip=self.one_row_a_trip,
-            delimiter=self.delimiter,
-            encoding=self.encoding,
-            table=self.table,
-            outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
-        )
-        form.refuse_options_of_text(Path(self.files))
-        return form
-
-    def one_trip_a_row(self) -> RecordFormat:
-        """Return the format of the records, which must have one trip per row.
-
-        Raises:
-            OdError: the reader gives flows, with many trips per row; or as in :meth:`record_format`.
-        """
-        form = self.record_format()
-        if form.columns.trips is not None:
-            raise OdError(
-                "OD-READER-FLOWS",
-                f"reader {self.reader!r} gives flows, with many trips per row, but this kind of release counts rows",
-                next_step="use records with one row per trip",
-            )
-        return form
-
-
-class AreaParents(Section):
-    """Columns of a list that contains the areas of all levels, with their parents."""
-
-    area: str = Field("area", description="Column of codes.")
-    parent: str = Field("parent", description="Column of the codes of the parents; blank at the first level.")
-
-
-class Zones(Section):
-    """Location of the public zone list, and how it states its hierarchy."""
-
-    file: str = Field(..., description="CSV, .csv.gz or Parquet file with one row per zone; codes are text.")
-    levels: list[str] = Field(
-        ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
-    )
-    prefixes: dict[str, int] = Field(
-        default_factory=dict, description="Number of characters, for each level that is a prefix of the zone's code."
-    )
-    joined: dict[str, list[str]] = Field(
-        default_factory=dict, description="Columns, for each level whose codes are joined from several columns."
-    )
-    parents: AreaParents | None = Field(None, description="Columns of a list of areas and their parents.")
-    unknown: str | None = Field(None, description="Listed zone to which records from unlisted places are assigned.")
-    unknown_area: str | None = Field(
-        None,
-        description="Code of an area that is added at every level, to which records from unlisted places are assigned.",
-    )
-    version: str | None = Field(None, description="The owner's name of this list, such as 2018; it is published.")
-    coordinates: list[str] | None = Field(
-        None,
-        description="Columns of latitude and longitude, in degrees; they are published, for the map of the report.",
-    )
-
-    @field_validator("coordinates")
-    @classmethod
-    def refuse_other_than_two(cls, value: list[str] | None) -> list[str] | None:
-        """Refuse coordinates that are not two columns."""
-        if value is not None and len(value) != 2:
-            raise ValueError("name two columns: of latitude and of longitude")
-        return value
-
-    @field_validator("prefixes", mode="before")
-    @classmethod
-    def refuse_truth_values_within(cls, value: Any) -> Any:
-        """Refuse true and false as lengths of prefixes."""
-        if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
-            raise ValueError("true and false are not valid here")
-        return value
-
-    def zone_list(self) -> ZoneList:
-        """Return the zone list in the terms of od_core. Raises OdError if its levels do not fit together."""
-        return ZoneList(
-            self.file,
-            tuple(self.levels),
-            prefixes=self.prefixes,
-            joined={level: tuple(columns) for level, columns in self.joined.items()},
-            parents=None if self.parents is None else (self.parents.area, self.parents.parent),
-            unknown=self.unknown,
-            unknown_area=self.unknown_area,
-            version=self.version,
-            coordinates=None if self.coordinates is None else (self.coordinates[0], self.coordinates[1]),
-        )
-
-
-class PureEpsilon(Section):
-    """Budget of one release as an epsilon, with delta 0."""
-
-    epsilon: Number
-
-
-class Series(Declared):
+class Series(Declared, DeclaredSeries):
     """A release series of any kind, with one release per period."""
-
-    name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
-    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
-    periods: Periods
-    domain: str = Field(..., description="Data set whose privacy domain is charged; defs/domains declares it.")
-    noise: str = "opendp"
-    revision: int = 1
-    schedule: str | None = Field(
-        None, description="Cron line of the schedule; each tick releases the period that ended before it."
-    )
-    arrivals: Arrivals | None = Field(None, description="Releases each period once its file arrives.")
-    freshness: Freshness | None = Field(None, description="Deadline by which a release must be published.")
-
-    @abstractmethod
-    def settings(self, project: Project | None = None) -> SeriesSettings[Any, Any]:
-        """Return the declaration as settings of a project, by default of the current one.
-
-        Raises:
-            OdError: a value is out of range or unknown.
-        """
 
     def partitions(self, project: Project | None = None) -> dg.PartitionsDefinition:
         """Return the periods as Dagster partitions. Raises OdError as :meth:`checked_periods` does."""
         return self.checked_periods(project).definition()
-
-    def checked_periods(self, project: Project | None = None) -> SeriesPeriods:
-        """Return the periods, in the time zone of the data set. Raises OdError if periods or domain are invalid."""
-        return self.periods.checked(read_domain(project or current_project(), self.domain).time_zone)
-
-    def timing(self, domain: PrivacyDomain) -> dict[str, Any]:
-        """Return the settings on periods and complete files, by field. Days begin in the domain's time zone."""
-        arrivals = self.arrivals
-        return {
-            "periods": self.periods.checked(domain.time_zone),
-            "settled_seconds": 0 if arrivals is None else arrivals.settled_seconds,
-            "complete": None if arrivals is None else arrivals.complete,
-        }
-
-    def checked_domain(
-        self,
-        project: Project,
-        files: str,
-        *,
-        has_dates: bool,
-        trips_alone: bool = False,
-        max_trips: int | None = None,
-        max_weight: int | None = None,
-    ) -> PrivacyDomain:
-        """Check that the name, the periods, the files and the noise are valid, and return the domain to charge.
-
-        Args:
-            project: project that declares the series.
-            files: path of the records.
-            has_dates: whether the records have dates.
-            trips_alone: True if this kind of release can protect only single trips.
-            max_trips, max_weight: as in :meth:`od_assets.components.domain.DomainSection.domain`.
-
-        Raises:
-            OdError: one of the checked values is invalid or does not fit the domain.
-        """
-        declared = read_domain(project, self.domain)
-        periods = self.periods.checked(declared.time_zone)
-        ReleaseKey(self.name, periods.first.text, self.revision)  # refuses an invalid name or revision
-        one_file = has_dates or periods.every == SINGLE
-        check_files(files, one_file=one_file)
-        if self.arrivals is not None:
-            self.arrivals.check(one_file=one_file and "{period}" not in files)
-        if trips_alone and declared.unit != "trip":
-            raise OdError(
-                "OD-UNIT-UNKNOWN",
-                f"data set {self.domain!r} protects unit {declared.unit!r}; {self.name} can protect only single trips",
-                next_step="release flows, which have user units",
-            )
-        domain = declared.domain(max_trips, max_weight)
-        charged_periods(periods.first, domain.elementary_period, domain.unit.kind)
-        noise_named(self.noise)
-        return domain
 
     def traits(self, settings: SeriesSettings[Any, Any], mechanism: str) -> dict[str, Any]:
         """Return the arguments that all assets of the series share: owners, code version and tags."""
@@ -305,9 +88,26 @@ class Series(Declared):
         """Return the assets, with any deadlines attached to the bundle. Raises OdError if the deadlines are invalid."""
         if self.freshness is None:
             return list(assets)
-        policy, bundle = self.freshness.policy(clock), dg.AssetKey([self.name, "bundle"])
+        policy, bundle = _policy(self.freshness, clock), dg.AssetKey([self.name, "bundle"])
 
         def due(spec: dg.AssetSpec) -> dg.AssetSpec:
             return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec
 
         return [asset.map_asset_specs(due) for asset in assets]
+
+
+def _policy(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
+    """Return Dagster's freshness policy. Raises OdError if the deadline is invalid."""
+    try:
+        return dg.FreshnessPolicy.cron(
+            deadline_cron=freshness.deadline,
+            lower_bound_delta=datetime.timedelta(days=freshness.within_days),
+            timezone=time_zone,
+        )
+    except (CheckError, OverflowError) as error:
+        reason = f"freshness: {str(error).removeprefix('Invariant failed. Description: ')}"
+        raise OdError(
+            "OD-FRESHNESS",
+            "freshness: within_days is too large" if isinstance(error, OverflowError) else reason,
+            next_step="correct deadline and within_days",
+        ) from None

@@ -23,6 +23,8 @@ def count(work: FlowWork, folder: str) -> None:
     settings, plan, confidential = work.settings, work.plan, work.warehouse.confidential
     asked: dict[str, Any] = {"unit": settings.unit, "fault_threshold": settings.fault_threshold}
     asked["key"] = confidential.key()
+    if settings.breakdowns:
+        asked["breakdowns"] = settings.breakdowns
     if settings.engine is None:
         count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **asked)
         return

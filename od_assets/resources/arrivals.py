@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from od_assets.resources.warehouse import Warehouse
+from od_assets.resources.folders import Folders
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.files.durable import absence, file_digest
@@ -67,7 +67,7 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
 
 
 def correction(
-    settings: SeriesSettings[Any, Any], found: Arrival, published: ReleaseKey, warehouse: Warehouse
+    settings: SeriesSettings[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders
 ) -> str | None:
     """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
@@ -78,14 +78,14 @@ def correction(
         settings: settings of the series.
         found: state of the file of the period.
         published: key of the newest release of the period.
-        warehouse: the warehouse with the public bundles.
+        folders: the folders with the public bundles.
     """
     if found.key.revision > published.revision:
         return (
             f"{published} is published; {found.key} is charged again, so run it by hand:"
             f" od-release run {published.release} --period {published.period}"
         )
-    certificate = warehouse.bundle(published) / CERTIFICATE
+    certificate = folders.bundle(published) / CERTIFICATE
     if found.written is None or not settings.has_file_of_each or not certificate.is_file():
         return None
     if found.written <= datetime.datetime.fromtimestamp(certificate.stat().st_mtime, datetime.UTC):

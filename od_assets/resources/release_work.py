@@ -241,7 +241,8 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
     def release(self) -> Release:
         """Return the release, from its staged estimates and stored measurements."""
         leaves = self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines)
-        return finish(self.plan, leaves, self.measured(), **self.facts_of_draws)
+        segments = self.staged.segments(self.plan)
+        return finish(self.plan, leaves, self.measured(), segments=segments, **self.facts_of_draws)
 
 
 class TableWork(ReleaseWork[P, G]):

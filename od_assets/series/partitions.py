@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
-
-import dagster as dg
 
 from od_core.errors import OdError, nearest_known
 from od_core.periods import LENGTHS, Length, Period, check_time_zone, following
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 SINGLE = "single"
 """Value of ``every`` for a series with one release, whose period may have any length."""
@@ -76,6 +78,8 @@ class SeriesPeriods:
 
     def definition(self) -> dg.PartitionsDefinition:
         """Return the Dagster partitions. For a series without an end, they grow with every period that ends."""
+        import dagster as dg  # takes a second, and most commands need the periods alone
+
         length = self._length
         if length is None:
             return dg.StaticPartitionsDefinition([self.first.text])

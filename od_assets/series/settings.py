@@ -19,8 +19,8 @@ from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.queries import measured_levels
 from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.queries import Segments, measured_levels
 from od_core.geography.codes import COORDINATES
 from od_core.geography.flow_tree import TreeOrder
 from od_core.ledger.identity import Counted
@@ -32,6 +32,7 @@ from od_core.privacy.plan import Plan
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.format import RecordColumns, RecordFormat
+from od_core.records.segments import Breakdown
 from od_core.records.zone_lists import ZoneList
 
 
@@ -121,6 +122,11 @@ class SeriesSettings(ABC, Generic[P, G]):
     def has_file_of_each(self) -> bool:
         """True if each period has a separate file."""
         return "{period}" in self.records
+
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """Breakdowns by which trips are also counted."""
+        return ()
 
     @property
     def records_are_here(self) -> bool:
@@ -270,6 +276,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         intervals: whether flows are published with their intervals.
         bands: cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut.
         engine: engine that counts the records and processes the parts; None for the threads of this machine.
+        segments: breakdowns by which trips are also counted, with their share of the budget; None if there are none.
     """
 
     destination_zones: ZoneList | None
@@ -278,14 +285,28 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     intervals: bool
     bands: Bands | None
     engine: SparkEngine | None
+    segments: Segments | None
 
     kind = FLOWS
 
     @property
     def measured_levels(self) -> list[int]:
-        """Measured levels of the flow tree, coarse to fine."""
+        """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
-        return measured_levels(Neighbours(self.unit, self.acceptance, has_unknown_areas), self.mechanism, self.depth)
+        has_unknown_categories = all(one.unknown is not None for one in self.breakdowns)
+        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, has_unknown_categories)
+        return measured_levels(neighbours, self.mechanism, self.depth)
+
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """See :attr:`SeriesSettings.breakdowns`."""
+        return () if self.segments is None else self.segments.breakdowns
+
+    @property
+    def measurement_levels(self) -> list[int]:
+        """Levels that have a measurement, coarse to fine: with segments, also the root if its total is exact."""
+        levels = self.measured_levels
+        return levels if self.segments is None or levels[0] == 0 else [0, *levels]
 
     @property
     def level_bands(self) -> list[list[int]]:
@@ -366,4 +387,5 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
             tree=self.tree,
             bands=self.bands,
             acceptance=self.acceptance,
+            segments=self.segments,
         )

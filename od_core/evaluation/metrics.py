@@ -87,21 +87,30 @@ class Truth:
     def errors(self, leaves: Nodes) -> list[dict[str, float]]:
         """Return the errors of released leaves in tree order: one dictionary per level, as in :func:`evaluate`."""
         pairs = zip(self.levels, sums_by_level(self.tree, leaves), strict=True)
-        return [{"level": level, **_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
+        return [{"level": level, **level_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
 
 
 def sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
     """Yield the sums of the leaves' trips at each level, 0 (root) to T. The leaves must be in tree order."""
+    for rank, first in ranks_by_level(tree, leaves):
+        yield rank, np.add.reduceat(leaves.trips, first)
+
+
+def ranks_by_level(tree: FlowTree, leaves: Pairs) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield, for each level, the ranks of the nodes above the leaves, and the position of the first leaf of each.
+
+    The shape of both arrays is (nodes,). The leaves must be in tree order.
+    """
     for level in range(tree.depth + 1):
         origin_level, destination_level = tree.level_pair(level)
         origin = tree.origin.ancestors(origin_level)[leaves.origin]
         destination = tree.destination.ancestors(destination_level)[leaves.destination]
         rank = tree.first_rank(Pairs(level, origin, destination))
         first = np.flatnonzero(np.diff(rank, prepend=-1))  # the leaves of a node are consecutive
-        yield rank[first], np.add.reduceat(leaves.trips, first)
+        yield rank[first], first
 
 
-def _errors(true: Level, released: Level, cells: int) -> dict[str, float]:
+def level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
     """Return the errors of one level with ``cells`` public pairs, by name. A node that is not listed has 0 trips."""
     (true_rank, true_trips), (rank, trips) = true, released
     place = np.searchsorted(true_rank, rank)

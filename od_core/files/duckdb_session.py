@@ -56,14 +56,13 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
         shutil.rmtree(spill, ignore_errors=True)
 
 
-@contextmanager
-def memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open an in-memory database that can neither read nor write files, and yield the connection."""
+def memory_database() -> duckdb.DuckDBPyConnection:
+    """Open an in-memory database that can neither read nor write files. Close it, or use it in a ``with`` statement."""
     import duckdb
 
-    with duckdb.connect() as connection:
-        connection.execute(f"SET temp_directory = ''; {_NO_WAY_OUT}")
-        yield connection
+    connection = duckdb.connect()
+    connection.execute(f"SET temp_directory = ''; {_NO_WAY_OUT}")
+    return connection
 
 
 def spill_folder(folder: Path) -> Path:

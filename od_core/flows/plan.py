@@ -113,7 +113,7 @@ class ReleasePlan(Plan):
     @property
     def neighbours(self) -> Neighbours:
         """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
-        return Neighbours(self.unit, self.acceptance, _counts_unlisted(self.tree, self.breakdowns))
+        return _neighbours(self.unit, self.acceptance, self.tree, self.segments)
 
     @property
     def publishes_total(self) -> bool:
@@ -159,7 +159,7 @@ class ReleasePlan(Plan):
         if self.has_threshold:
             return []
         own = [(step.level, "", self.half_widths[step.level]) for step in self.totals]
-        for breakdown in () if self.segments is None else self.segments.breakdowns:
+        for breakdown in self.breakdowns:
             widths = self.segment_half_widths(breakdown.name)
             levels = [step.level for step in self.segment_steps(breakdown.name)]
             own += [(level, f" by {breakdown.name}", widths[level]) for level in levels]
@@ -216,14 +216,18 @@ class ReleasePlan(Plan):
             return levels[before]
         return 0 if self.publishes_total else None
 
+    def steps_at(self, level: int) -> list[GaussianStep]:
+        """Return the steps that measure a level, its totals first; empty if the level is not measured."""
+        return [step for step in self.steps if step.level == level]
+
     def step(self, level: int) -> GaussianStep:
         """Return the step that measures the totals of a level.
 
         Raises:
             OdError: If the totals of the level are not measured.
         """
-        for step in self.steps:
-            if step.level == level and not step.by_segment:
+        for step in self.steps_at(level):
+            if not step.by_segment:
                 return step
         raise OdError(
             "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"
@@ -239,7 +243,7 @@ class ReleasePlan(Plan):
         """
         names = self.tree.level_names
         errors = {"": self.expected_errors}
-        for breakdown in () if self.segments is None else self.segments.breakdowns:
+        for breakdown in self.breakdowns:
             errors[breakdown.name] = self.expected_segment_errors(breakdown.name)
         rows = []
         for step in self.steps:
@@ -330,8 +334,7 @@ def plan_release(
         unit.refuse_weights("stability histograms")
         step = threshold_step(unit, budget, flow_tree.depth)
         return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
-    unlisted = _counts_unlisted(flow_tree, () if segments is None else segments.breakdowns)
-    neighbours = Neighbours(unit, acceptance, unlisted)
+    neighbours = _neighbours(unit, acceptance, flow_tree, segments)
     steps = planned_steps(flow_tree, neighbours, chosen, budget, segments)
     return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments)
 
@@ -346,13 +349,11 @@ def _verdict(width: float) -> str:
     )
 
 
-def _counts_unlisted(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> bool:
-    """Return whether a record from an unlisted place or of an unlisted category is counted.
-
-    This is so if both geographies have an unknown area, and each breakdown has a category for such records.
-    """
-    categories = [breakdown.unknown for breakdown in breakdowns]
-    return None not in (tree.origin.unknown, tree.destination.unknown, *categories)
+def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:
+    """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
+    areas = tree.origin.unknown is not None and tree.destination.unknown is not None
+    categories = segments is None or all(one.unknown is not None for one in segments.breakdowns)
+    return Neighbours(unit, acceptance, areas, categories)
 
 
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -162,7 +162,7 @@ class Release(PlannedRelease):
         return flows if interval else flows[flows["trips"] > 0].reset_index(drop=True)
 
     def _breakdown(self, segment: str) -> Breakdown:
-        return find(() if self.plan.segments is None else self.plan.segments.breakdowns, segment)
+        return find(self.plan.breakdowns, segment)
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
         """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
@@ -234,11 +234,11 @@ class Release(PlannedRelease):
         Raises:
             OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
         """
-        known: dict[str, SegmentIntervals] = self.__dict__.setdefault("_segment_intervals", {})
-        if segment not in known:
-            name = self._breakdown(segment).name
-            known[segment] = SegmentIntervals(self.plan, int(self.leaves.trips.sum()), self.measured, name)
-        return known[segment]
+        return self._segment_intervals(self._breakdown(segment).name)
+
+    @cached_property
+    def _segment_intervals(self) -> Callable[[str], SegmentIntervals]:
+        return cache(partial(SegmentIntervals, self.plan, int(self.leaves.trips.sum()), self.measured))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
@@ -309,7 +309,8 @@ def release_flows(
             the input is refused. A trip is faulty if it has an unlisted zone and the geography has no unknown area, or
             if it lacks a user id or a weight that the unit needs. The total number of trips is an invariant, which is
             published exactly, only if the unit is a single unweighted trip with bounded neighbours and no trip can be
-            dropped: both geographies have an unknown area, or the threshold is 0.
+            dropped: both geographies have an unknown area and every breakdown an unknown category, or the threshold
+            is 0.
         one_row_a_trip: whether to count each row as one trip even if the table has numeric columns that are not read;
             see :func:`od_core.records.trip_counts.count_trips`.
         columns: your names of the columns in ``flows``, if they differ, such as ``{"origin": "from_zone"}``. The keys
@@ -350,7 +351,7 @@ def release_flows(
         fault_threshold=acceptance.fault_threshold,
         one_row_a_trip=one_row_a_trip,
         columns=columns,
-        breakdowns=() if plan.segments is None else plan.segments.breakdowns,
+        breakdowns=plan.breakdowns,
     )
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
@@ -369,8 +370,8 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
     if plan.segments is not None:
         of_segments = run_segment_levels(plan, root, trips, noise, measurements)
-        leaves, segments = refine_with_segments(plan, root, of_segments)
-        return finish(plan, leaves, of_segments, noise=backend_name(noise), spent=plan.spent, segments=segments)
+        refined, segments = refine_with_segments(plan, root, of_segments)
+        return finish(plan, refined[-1], of_segments, noise=backend_name(noise), spent=plan.spent, segments=segments)
     measured, nodes = run_levels(plan, plan.steps, root, trips, noise, measurements)
     if plan.mechanism.refines:
         nodes = refine(plan, root, measured)[-1]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from od_core.files.durable import write_durably
 from od_core.files.parquet import write_batches
@@ -19,6 +21,7 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.staged_files import StagedFiles, missing_file
 from od_core.records.count_files import CountFiles
+from od_core.records.segments import Breakdown
 
 _COUNTS = "trip_counts"
 _CURRENT = "current_trip_counts"
@@ -124,6 +127,61 @@ class StagedRelease(StagedFiles):
         table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
+    def save_segments(self, leaves: Nodes, segments: Mapping[str, NDArray[np.int64]]) -> list[Path]:
+        """Write the released trips by category to one Parquet file per breakdown, and return the paths.
+
+        Args:
+            leaves: the released leaves, in tree order.
+            segments: trips of the leaves in each category, by breakdown; shape (leaves, categories).
+        """
+        paths = []
+        for name, trips in segments.items():
+            columns = {"origin": leaves.origin, "destination": leaves.destination}
+            table = pa.table(columns | {str(k): trips[:, k] for k in range(trips.shape[1])})
+            paths.append(self.folder / f"{_segments_name(name)}.parquet")
+            write_durably(paths[-1], partial(pq.write_table, table))
+        return paths
+
+    def segment_table(self, breakdown: str) -> pa.Table:
+        """Return the released trips by category as a table: origin, destination (area numbers), and 0, 1, 2 ...
+
+        The columns with numbers are the categories in the order of the breakdown.
+
+        Raises:
+            OdError: If the file is absent.
+        """
+        return self._read(_segments_name(breakdown))
+
+    def segments_by_category(self, breakdown: Breakdown) -> pa.Table:
+        """Return the released trips by category with one row per leaf and category.
+
+        Returns:
+            Columns: origin, destination (area numbers), category (its position in the breakdown), trips.
+
+        Raises:
+            OdError: If the file is absent.
+        """
+        wide = self.segment_table(breakdown.name)
+        return pa.concat_tables(
+            pa.table(
+                {
+                    "origin": wide["origin"],
+                    "destination": wide["destination"],
+                    "category": np.full(len(wide), k),
+                    "trips": wide[str(k)],
+                }
+            )
+            for k in range(len(breakdown.categories))
+        )
+
+    def segments(self, plan: ReleasePlan) -> dict[str, NDArray[np.int64]]:
+        """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
+        tables = {one.name: self.segment_table(one.name) for one in plan.breakdowns}
+        return {
+            name: np.column_stack([table[column].to_numpy() for column in table.column_names[2:]])
+            for name, table in tables.items()
+        }
+
     def nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:
         """Return the estimated nodes whose children a step measures.
 
@@ -132,11 +190,15 @@ class StagedRelease(StagedFiles):
         Raises:
             OdError: If the estimate of the level above is absent.
         """
-        above = plan.level_above(step)
+        above = None if step.level == 0 else plan.level_above(step)
         return None if above is None else self.estimate(above)
 
     def _read(self, name: str) -> pa.Table:
         return pq.read_table(self.path(name))
+
+
+def _segments_name(breakdown: str) -> str:
+    return f"segments_{breakdown}"
 
 
 def _estimate_name(level: int, *, refined: bool) -> str:

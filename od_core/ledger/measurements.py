@@ -236,7 +236,8 @@ class NoisyVector:
         for size in sizes:
             parts, missing = [], size
             while missing > len(rest):
-                parts.append(rest)
+                if len(rest):
+                    parts.append(rest)
                 missing -= len(rest)
                 rest = next(groups)
             parts.append(rest[:missing])

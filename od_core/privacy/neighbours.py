@@ -116,13 +116,16 @@ class Neighbours:
     Attributes:
         unit: privacy unit. Neighbours differ in the records of one unit.
         acceptance: rules for counted records and refused inputs.
-        has_unknown_areas: True if origins and destinations both have an area for records from unlisted places, and
-            each breakdown a category for unlisted ones, so that such a record is counted.
+        has_unknown_areas: True if origins and destinations both have an area for records from unlisted places, so that
+            such a record is counted.
+        has_unknown_categories: True if every breakdown has a category for records whose category is missing or not
+            listed, so that such a record is counted; also if there is no breakdown.
     """
 
     unit: PrivacyUnit
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
     has_unknown_areas: bool = False
+    has_unknown_categories: bool = True
 
     def may_have(self, standing: Standing) -> bool:
         """Return whether a record that differs between neighbours may have the given standing in an accepted input.
@@ -136,8 +139,9 @@ class Neighbours:
         if standing is Standing.OTHER_CATEGORY:
             return self.acceptance.has_categories
         if standing is Standing.FAULTY:
-            needs_more_than_zones = self.unit.kind != "trip" or self.unit.max_weight is not None
-            return self.acceptance.fault_threshold > 0 and (needs_more_than_zones or not self.has_unknown_areas)
+            needs_user_or_weight = self.unit.kind != "trip" or self.unit.max_weight is not None
+            counts_unlisted = self.has_unknown_areas and self.has_unknown_categories
+            return self.acceptance.fault_threshold > 0 and (needs_user_or_weight or not counts_unlisted)
         return True
 
     def are(self, removed: Sequence[Standing], added: Sequence[Standing]) -> bool:

@@ -9,9 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Protocol
 
 from od_core.errors import OdError
 from od_core.privacy.accounting import text_above
@@ -19,6 +17,9 @@ from od_core.privacy.budget import Budget, Spent, SpentDirectly
 from od_core.privacy.cap import Charge, refuse_other_charge, wrong_charge
 from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.unit import PrivacyUnit
+
+if TYPE_CHECKING:  # the ledger needs plans, but no table of a plan
+    import pandas as pd
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.ledger.object_store import Store
+from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts
 
 PAIRS = 1 << 20
@@ -30,10 +32,14 @@ PAIRS = 1 << 20
 GROUP = 1 << 18
 """Number of leaf pairs per row group. A reader of a few counts decodes at least one row group."""
 
-Ranked = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Ranks (positions in tree order) of leaf pairs, ascending, and the trips of each, at least 1; shape (pairs,) each."""
+Ranked = tuple[NDArray[np.int64], ...]
+"""Ranks (positions in tree order) of leaf pairs, ascending, and the trips of each, at least 1; shape (pairs,) each.
 
-_SCHEMA = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
+If trips are counted by segment, the third array is the code of :mod:`od_core.records.segment_codes`, and a leaf pair
+occurs once for each of its codes.
+"""
+
+_SCHEMA = pa.schema([("rank", pa.int64()), ("trips", pa.int64()), ("segment", pa.int32())])
 _MANIFEST = "counted.json"
 
 
@@ -44,7 +50,7 @@ class CountFile:
     Attributes:
         name: name in the store.
         first, last: smallest and largest rank in the file. A rank is the position of a leaf pair in tree order.
-        pairs: number of leaf pairs in the file.
+        pairs: number of leaf pairs in the file, each counted once for each code of its segments.
         trips: number of trips of these pairs.
     """
 
@@ -76,38 +82,61 @@ class CountFiles:
         return "CountFiles(confidential)"
 
     @cached_property
+    def _manifest(self) -> dict[str, Any]:
+        with self.store.read(f"{self.folder}/{_MANIFEST}") as manifest:
+            facts = json.loads(manifest.read())
+        return facts if isinstance(facts, dict) else {"files": facts, "breakdowns": []}
+
+    @cached_property
     def files(self) -> tuple[CountFile, ...]:
         """The files in order of rank. Raises OdError if the counts were not finished by :func:`finish_count_files`."""
-        with self.store.read(f"{self.folder}/{_MANIFEST}") as manifest:
-            return tuple(CountFile(**facts) for facts in json.loads(manifest.read()))
+        return tuple(CountFile(**facts) for facts in self._manifest["files"])
+
+    @cached_property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """The breakdowns by which the trips are also counted."""
+        return tuple(map(Breakdown.from_facts, self._manifest["breakdowns"]))
 
     @property
     def total(self) -> int:
         """Number of trips in all files."""
         return sum(file.trips for file in self.files)
 
+    @property
+    def _end(self) -> int:
+        return self.files[-1].last + 1 if self.files else 0
+
     def whole(self) -> TripCounts:
-        """Read all counts into memory, and return them. They take 16 bytes per leaf pair."""
-        return self.between(0, self.files[-1].last + 1) if self.files else _counts([], 0)
+        """Read all counts into memory, and return them. They take 16 bytes per leaf pair, and as much per segment."""
+        return self.between(0, self._end)
 
     def between(self, first: int, end: int) -> TripCounts:
         """Return the counts of the ranks from ``first`` to ``end`` - 1. Row groups without such ranks are not read."""
+        if self.breakdowns:
+            return self._joined(self._rows_between(first, end))
         most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
-        return _counts(self._pieces_between(first, end), most)
+        return _counts(self._rows_between(first, end), most)
 
     def pieces(self) -> Iterator[Ranked]:
         """Yield the ranks and their trips in consecutive arrays. Only one row group is in memory at a time."""
-        for file in self.files:
-            yield from self._pieces_of(file, file.first, file.last + 1)
+        return self._pieces_between(0, self._end)
 
     def column_pieces(self) -> Iterator[Ranked]:
-        """Yield the arrays ``rank`` and ``before`` of :class:`TripCounts` for all counts, in consecutive blocks."""
+        """Yield the arrays of :meth:`TripCounts.column_pieces` for all counts, in consecutive blocks."""
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        for rank, trips in self.pieces():
+        for rank, trips, *segments in self._piece_columns():
             running = before + np.cumsum(trips)
             before = int(running[-1])
-            yield rank, running
+            yield rank, running, *segments
+
+    def _piece_columns(self) -> Iterator[Ranked]:
+        if not self.breakdowns:
+            yield from self.pieces()
+            return
+        for piece in _whole_ranks(self._rows_between(0, self._end)):
+            counts = self._joined([piece])
+            yield counts.rank, np.diff(counts.before), *counts.segment_columns()
 
     def at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
         """Return the trips of the nodes of a level, each stored under the rank of the node's first leaf pair.
@@ -132,19 +161,35 @@ class CountFiles:
         )  # the leaf pairs of a node may be in two row groups
 
     def _pieces_between(self, first: int, end: int) -> Iterator[Ranked]:
+        """Yield the ranks of a range and the trips of each, in consecutive arrays."""
+        rows = self._rows_between(first, end)
+        if not self.breakdowns:
+            yield from rows
+            return
+        for rank, trips, _ in _whole_ranks(rows):
+            starts = np.flatnonzero(np.diff(rank, prepend=-1))
+            yield rank[starts], np.add.reduceat(trips, starts)
+
+    def _joined(self, rows: Iterable[Ranked]) -> TripCounts:
+        """Return the counts of consecutive rows, which have segments."""
+        none = np.empty(0, dtype=np.int64)
+        rank, trips, code = _concatenated([(none, none, none), *rows])
+        return TripCounts.from_sorted_segments(rank, trips, code, self.breakdowns)
+
+    def _rows_between(self, first: int, end: int) -> Iterator[Ranked]:
         for file in self.files:
             if file.first < end and file.last >= first:
-                yield from self._pieces_of(file, first, end)
+                yield from self._rows_of(file, first, end)
 
-    def _pieces_of(self, file: CountFile, first: int, end: int) -> Iterator[Ranked]:
+    def _rows_of(self, file: CountFile, first: int, end: int) -> Iterator[Ranked]:
         with pq.ParquetFile(self.store.read(file.name)) as opened:
             for number in range(opened.num_row_groups):
                 ranks = opened.metadata.row_group(number).column(0).statistics
                 if ranks.min < end and ranks.max >= first:
                     table = opened.read_row_group(number, use_threads=False)
-                    rank, trips = (table[name].to_numpy() for name in _SCHEMA.names)
+                    rank, *others = (column.to_numpy() for column in table.columns)
                     start, stop = np.searchsorted(rank, [first, end])
-                    yield rank[start:stop], trips[start:stop]
+                    yield rank[start:stop], *(column[start:stop] for column in others)
 
 
 def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> list[CountFile]:
@@ -161,57 +206,88 @@ def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> lis
         OdError: a file of one of these names exists.
     """
     written = []
-    for number, (rank, trips) in enumerate(_cut(batches)):
+    for number, rows in enumerate(_cut(batches)):
         name = f"{stem}{number:06d}.parquet"
-        if not store.create_if_absent(name, _parquet(rank, trips)):
+        rank, trips = rows[:2]
+        if not store.create_if_absent(name, _parquet(rows)):
             raise OdError("OD-COUNTS-TWICE", "a file of counts exists already", next_step="count into a new folder")
         written.append(CountFile(name, int(rank[0]), int(rank[-1]), len(rank), int(trips.sum())))
     return written
 
 
-def finish_count_files(store: Store, folder: str, files: Sequence[CountFile]) -> CountFiles:
+def finish_count_files(
+    store: Store, folder: str, files: Sequence[CountFile], breakdowns: Sequence[Breakdown] = ()
+) -> CountFiles:
     """Write the list of all files, which completes the counts of a folder, and return these counts.
 
     Args:
         store: store that contains the files.
         folder: folder of the files in the store.
         files: results of all calls of :func:`write_count_files`.
+        breakdowns: breakdowns of the segments in these files; none if they have no segments.
 
     Raises:
         OdError: the ranks of two files overlap, or the folder is complete already.
     """
     ordered = sorted(files, key=lambda file: file.first)
     apart = all(one.last < next_one.first for one, next_one in pairwise(ordered))
-    manifest = json.dumps([asdict(file) for file in ordered]).encode()
+    listed: Any = [asdict(file) for file in ordered]
+    if breakdowns:
+        listed = {"files": listed, "breakdowns": [one.facts() for one in breakdowns]}
+    manifest = json.dumps(listed).encode()
     if not apart or not store.create_if_absent(f"{folder}/{_MANIFEST}", manifest):
         raise OdError("OD-COUNTS-TWICE", "leaf pairs were counted twice", next_step="count into a new folder")
     return CountFiles(store, folder)
 
 
 def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
-    """Yield the same counts in arrays of ``PAIRS`` leaf pairs. The last array may be shorter."""
+    """Yield the same counts in arrays of ``PAIRS`` leaf pairs. The last array may be shorter.
+
+    If leaf pairs occur once for each code, an array may be shorter or longer, so that no leaf pair is in two arrays.
+    """
     waiting: list[Ranked] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(len(rank) for rank, _ in waiting) >= PAIRS:
-            rank, trips = map(np.concatenate, zip(*waiting, strict=True))
-            whole = len(rank) - len(rank) % PAIRS
-            yield from ((rank[start : start + PAIRS], trips[start : start + PAIRS]) for start in range(0, whole, PAIRS))
-            waiting = [(rank[whole:], trips[whole:])]
-    if any(len(rank) for rank, _ in waiting):
-        rank, trips = map(np.concatenate, zip(*waiting, strict=True))
-        yield rank, trips
+        if sum(len(rank) for rank, *_ in waiting) >= PAIRS:
+            rows = _concatenated(waiting)
+            rank = rows[0]
+            ends = np.unique(np.searchsorted(rank, rank[PAIRS::PAIRS]))
+            *cut, rest = zip(*(np.split(column, ends[ends > 0]) for column in rows), strict=True)
+            yield from cut
+            waiting = [rest]
+    if any(len(rank) for rank, *_ in waiting):
+        yield _concatenated(waiting)
 
 
-def _parquet(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> pa.Buffer:
-    """Return counts as a Parquet file: ranks as differences, and trips, which are often small, with a dictionary."""
+def _whole_ranks(pieces: Iterable[Ranked]) -> Iterator[Ranked]:
+    """Yield the same rows, cut so that no rank is in two arrays."""
+    waiting: Ranked | None = None
+    for piece in pieces:
+        rows = piece if waiting is None else _concatenated([waiting, piece])
+        if len(rows[0]) == 0:
+            continue
+        last = int(np.searchsorted(rows[0], rows[0][-1]))
+        if last > 0:
+            yield tuple(column[:last] for column in rows)
+        waiting = tuple(column[last:] for column in rows)
+    if waiting is not None:
+        yield waiting
+
+
+def _concatenated(pieces: Sequence[Ranked]) -> Ranked:
+    return tuple(map(np.concatenate, zip(*pieces, strict=True)))
+
+
+def _parquet(rows: Ranked) -> pa.Buffer:
+    """Return counts as a Parquet file: ranks as differences; trips and segments, often few values, by a dictionary."""
+    schema = pa.schema(list(_SCHEMA)[: len(rows)])
     buffer = pa.BufferOutputStream()
     pq.write_table(
-        pa.table([rank, trips], schema=_SCHEMA),
+        pa.table(list(rows), schema=schema),
         buffer,
         row_group_size=GROUP,
         compression="none",
-        use_dictionary=["trips"],
+        use_dictionary=schema.names[1:],
         column_encoding={"rank": "DELTA_BINARY_PACKED"},
     )
     return buffer.getvalue()

@@ -6,6 +6,8 @@ Spark. It reads these relations:
 - ``records``, with the columns origin and destination (text), in_period and, if the unit or the file needs them, trips,
   weight, or person (the user id, NULL if it is not valid);
 - the public ``origin_zones`` and ``destination_zones`` of :func:`zone_tables`;
+- for each breakdown, the column ``segment_`` and its name (text) of ``records``, and the public relation of
+  :func:`category_tables`;
 - under a user unit, the ``secret`` of :func:`od_core.records.contribution_bound.secret_table`.
 
 The result for a record depends only on that record and on public data. The only exception is the contribution bound,
@@ -14,7 +16,8 @@ which also depends on the other records of the same user.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +28,8 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.records.contribution_bound import bounded
 from od_core.records.count_files import Ranked
 from od_core.records.faults import filled_with_zeros
+from od_core.records.segment_source import loaded_column
+from od_core.records.segments import Breakdown
 from od_core.records.weights import counted_trips
 
 
@@ -44,28 +49,44 @@ def zone_tables(tree: FlowTree) -> dict[str, pa.Table]:
     }
 
 
-def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool) -> str:
+def category_tables(breakdowns: Sequence[Breakdown]) -> dict[str, pa.Table]:
+    """Return one relation for each breakdown, by name: its categories, and the position of each in the list."""
+    return {
+        f"{loaded_column(one.name)}_list": pa.table(
+            {"category": one.categories, "position": np.arange(len(one.categories), dtype=np.int32)}
+        )
+        for one in breakdowns
+    }
+
+
+def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool, breakdowns: Sequence[Breakdown] = ()) -> str:
     """Return SQL whose result has one row per record: its rank, whether it is faulty, and its trips.
 
     The rank is the position, in tree order, of the leaf pair to which the record counts, or -1 if the record is not
-    counted. Unlisted zones are treated as in :func:`od_core.records.trip_counts.count_trips`. The column trips exists
-    only for flows and for records with weights.
+    counted. Unlisted zones and categories are treated as in :func:`od_core.records.trip_counts.count_trips`. The column
+    trips exists only for flows and for records with weights. With breakdowns, the column segment is the code of
+    :mod:`od_core.records.segment_codes`, and 0 for a record without one.
 
     Args:
-        tree, unit: as in :func:`od_core.records.trip_counts.count_trips`.
+        tree, unit, breakdowns: as in :func:`od_core.records.trip_counts.count_trips`.
         is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
     """
+    records, fields, is_valid = "records", "", "records.in_period"
     if unit.max_weight is not None:
-        counted = f"(SELECT *, {counted_trips(unit.max_weight)} AS trips FROM records) AS records"  # noqa: S608  # our own
-        return _ranked(tree, counted, fields=", trips", is_valid="records.in_period AND records.trips IS NOT NULL")
+        records = f"(SELECT *, {counted_trips(unit.max_weight)} AS trips FROM records) AS records"  # noqa: S608  # our own
+        fields, is_valid = ", trips", f"{is_valid} AND records.trips IS NOT NULL"
+    elif unit.kind != "trip":
+        fields = ", person, records.origin, records.destination"
+        is_valid = f"{is_valid} AND records.person IS NOT NULL"
+    elif is_flows:
+        fields = ", trips"
+    ranked = _ranked(tree, records, breakdowns, fields=fields, is_valid=is_valid)
     if unit.kind == "trip":
-        return _ranked(tree, "records", fields=", trips" if is_flows else "", is_valid="records.in_period")
-    fields = ", person, records.origin, records.destination"
-    whole = "records.in_period AND records.person IS NOT NULL"
-    return bounded(_ranked(tree, "records", fields=fields, is_valid=whole), unit.contribution_bound)
+        return ranked
+    return bounded(ranked, unit.contribution_bound, by_segment=bool(breakdowns))
 
 
-def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool) -> str:
+def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool, by_segment: bool = False) -> str:
     """Return SQL whose result has one row per rank, in any order: rank, trips, and faulty (the number of faulty trips).
 
     If the unit bounds weights, ``faulty`` is the number of faulty records, and a further column ``counted`` is the
@@ -74,6 +95,7 @@ def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool) -> str:
     Args:
         ranked: SQL of :func:`ranked_records` in brackets, or the name of a relation with its result.
         unit, is_flows: as in :func:`ranked_records`.
+        by_segment: whether the records have a column segment. Then there is one row per rank and segment, with both.
     """
     each = "CAST(trips AS BIGINT)" if is_flows or unit.max_weight is not None else "1"
     trips = f"CAST(coalesce(sum({each}), 0) AS BIGINT)" if each != "1" else "count(*)"
@@ -81,7 +103,8 @@ def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool) -> str:
     if is_flows:
         faulty = f"CAST(coalesce(sum(CASE WHEN faulty THEN {each} END), 0) AS BIGINT)"
     counted = ", count(*) AS counted" if unit.max_weight is not None else ""
-    return f"SELECT rank, {trips} AS trips, {faulty} AS faulty{counted} FROM {ranked} GROUP BY rank"  # noqa: S608  # our own
+    key = "rank, segment" if by_segment else "rank"
+    return f"SELECT {key}, {trips} AS trips, {faulty} AS faulty{counted} FROM {ranked} GROUP BY {key}"  # noqa: S608  # our own
 
 
 class Tally:
@@ -98,13 +121,16 @@ class Tally:
         self.counted = self.faulty = 0
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
-        """Yield, for each batch, the ranks that have trips and the trips of each. Add the batch to the sums."""
+        """Yield, for each batch, the ranks that have trips, the trips of each and, if there is one, its segment.
+
+        Add the batch to the sums.
+        """
         for batch in batches:
             columns = {name: batch[name].to_numpy() for name in batch.schema.names}
             self.counted += int(columns.get("counted", columns["trips"]).sum())
             self.faulty += int(columns["faulty"].sum())
             has_place = (columns["rank"] >= 0) & (columns["trips"] > 0)
-            yield columns["rank"][has_place], columns["trips"][has_place]
+            yield tuple(columns[name][has_place] for name in ("rank", "trips", "segment") if name in columns)
 
 
 def lost_zeros(tree: FlowTree) -> str:
@@ -126,13 +152,15 @@ def lost_zeros(tree: FlowTree) -> str:
     return f"SELECT 2 * count(listed) > count(*) AS lost FROM ({unlisted}) AS both_sides"  # noqa: S608  # our own
 
 
-def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
+def _ranked(tree: FlowTree, records: str, breakdowns: Sequence[Breakdown], *, fields: str, is_valid: str) -> str:
     products = zip(*(_side_terms(f"{side}s", geography, terms) for side, geography, terms in _sides(tree)), strict=True)
     rank = " + ".join(
         f"CAST({origin} AS BIGINT) * {destination}"
         for origin, destination in products
         if "0" not in (origin, destination)
     )
+    segment, joins, has_categories = _segments(breakdowns)
+    is_valid = " AND ".join([is_valid, *has_categories])
     listed = [f"{side}s.code IS NOT NULL" for side, geography, _ in _sides(tree) if geography.unknown is None]
     has_rank = " AND ".join([is_valid, *listed])
     # The hint in the SQL makes Spark send the zones to all executors, so that it does not move the records.
@@ -140,11 +168,28 @@ def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
         SELECT /*+ BROADCAST(origins, destinations) */
             coalesce(CASE WHEN {has_rank} THEN {rank or "CAST(0 AS BIGINT)"} END, -1) AS rank,
             origins.code IS NULL OR destinations.code IS NULL OR ({is_valid}) IS NOT TRUE AS faulty
-            {fields}
+            {fields}{segment}
         FROM {records}
         LEFT JOIN origin_zones AS origins ON records.origin = origins.code
         LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
+        {joins}
     """  # noqa: S608  # numbers, and names of our own
+
+
+def _segments(breakdowns: Sequence[Breakdown]) -> tuple[str, str, list[str]]:
+    """Return SQL for the field segment of a record, for the joins that it needs, and conditions that it has a code."""
+    if not breakdowns:
+        return "", "", []
+    sizes = [len(one.categories) for one in breakdowns]
+    digits, joins, has_categories = [], [], []
+    for at, one in enumerate(breakdowns):
+        column = loaded_column(one.name)
+        joins.append(f"LEFT JOIN {column}_list AS {column} ON records.{column} = {column}.category")
+        if one.unknown is None:
+            has_categories.append(f"{column}.category IS NOT NULL")
+        otherwise = 0 if one.unknown is None else one.categories.index(one.unknown)
+        digits.append(f"coalesce({column}.position, {otherwise}) * {prod(sizes[at + 1 :])}")
+    return f", CAST({' + '.join(digits)} AS INTEGER) AS segment", " ".join(joins), has_categories
 
 
 def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:

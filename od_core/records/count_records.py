@@ -8,7 +8,7 @@ the records of each rank and sorts the ranks. The results are written to files b
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.object_store import LocalStore, Store
@@ -24,7 +25,7 @@ from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.contribution_bound import IS_USER_ID, check_user_column, set_secret
 from od_core.records.count_files import CountFiles, Ranked, finish_count_files, write_count_files
-from od_core.records.count_query import Tally, lost_zeros, ranked_records, trips_by_rank, zone_tables
+from od_core.records.count_query import Tally, category_tables, lost_zeros, ranked_records, trips_by_rank, zone_tables
 from od_core.records.faults import (
     FRACTION,
     MAX_COUNT,
@@ -36,6 +37,8 @@ from od_core.records.faults import (
     not_counted,
     refuse_too_many_faults,
 )
+from od_core.records.segment_source import loaded_column
+from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts
 from od_core.records.weights import check_weight_column
 
@@ -61,6 +64,7 @@ def count_records(
     key: bytes = b"",
     period: str = "",
     fault_threshold: Fraction = FAULT_THRESHOLD,
+    breakdowns: Sequence[Breakdown] = (),
 ) -> CountFiles:
     """Count loaded records by leaf pair, write the counts to files in tree order, and return these files.
 
@@ -79,12 +83,14 @@ def count_records(
         unit, key, period: as in :func:`od_core.records.trip_counts.count_trips`. The user id is always in column
             ``user``.
         fault_threshold: largest share of the trips that may be faulty.
+        breakdowns: breakdowns by which trips are also counted, as in
+            :func:`od_core.records.trip_counts.count_trips`. Each has a column ``segment_`` and its name (text).
 
     Raises:
         OdError: a count is missing, negative, fractional, not finite or above 2^53; too many trips are faulty; the unit
             is a user, and the records have no column of user ids or have a column of trips; the records have weights
-            and the unit has no ``max_weight``, or the reverse; the records cannot be read; or memory or disk space does
-            not suffice. No message contains a value of a record.
+            and the unit has no ``max_weight``, or the reverse; they have no column of a breakdown; they cannot be read;
+            or memory or disk space does not suffice. No message contains a value of a record.
     """
     try:
         with scratch_database(records.parent, records) as connection:
@@ -94,19 +100,21 @@ def count_records(
             if unit.kind != "trip":
                 check_user_column("user", unit, columns)
                 set_secret(connection, key, period)
+            _check_breakdowns(breakdowns, columns)
             is_flows = "trips" in columns
             if is_flows:
                 _check_counts(connection, source)
             person = f'CASE WHEN regexp_matches("user", \'{IS_USER_ID}\') THEN "user" END AS person'
             fields = "*" if unit.kind == "trip" else f"*, {person}"
             connection.execute(f"CREATE TEMP VIEW records AS SELECT {fields} FROM {source}")  # noqa: S608  # checked name
-            for name, zones in zone_tables(tree).items():
-                connection.register(name, zones)
-            ranked = f"({ranked_records(tree, unit, is_flows=is_flows)})"
-            pairs = connection.sql(f"{trips_by_rank(ranked, unit, is_flows=is_flows)} ORDER BY rank")
+            for name, public in (zone_tables(tree) | category_tables(breakdowns)).items():
+                connection.register(name, public)
+            ranked = f"({ranked_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns)})"
+            by_rank = trips_by_rank(ranked, unit, is_flows=is_flows, by_segment=bool(breakdowns))
+            pairs = connection.sql(f"{by_rank} ORDER BY {'rank, segment' if breakdowns else 'rank'}")
             has_lost_zeros = partial(_has_lost_zeros, connection, tree)
             counted = _counted(pairs, fault_threshold, has_lost_zeros)
-            return finish_count_files(store, folder, write_count_files(store, f"{folder}/", counted))
+            return finish_count_files(store, folder, write_count_files(store, f"{folder}/", counted), breakdowns)
     except (duckdb.Error, pa.ArrowException) as error:
         store.remove(folder)
         raise not_counted(error) from None
@@ -127,6 +135,16 @@ def trip_counts_of(records: Path, tree: FlowTree, **settings: Any) -> TripCounts
         store.remove(folder)
 
 
+def _check_breakdowns(breakdowns: Sequence[Breakdown], columns: Sequence[str]) -> None:
+    for one in breakdowns:
+        if loaded_column(one.name) not in columns:
+            raise OdError(
+                "OD-TRIPS-COLUMN",
+                f"the loaded records have no categories of breakdown {one.name!r}",
+                next_step="declare where its categories are read from, and read the records again",
+            )
+
+
 def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
     """Raise OdError if a count is invalid or the sum of all counts is too large."""
     firsts = ", ".join(f"min(file_row_number) FILTER (WHERE {fault})" for fault in _FAULTS.values())
@@ -143,7 +161,7 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
 def _counted(
     pairs: duckdb.DuckDBPyRelation, fault_threshold: Fraction, has_lost_zeros: Callable[[], bool]
 ) -> Iterator[Ranked]:
-    """Yield, for each batch, the ranks that have trips and the trips of each.
+    """Yield, for each batch, what :meth:`Tally.take` yields.
 
     After the last batch, raise OdError if too many trips are faulty.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from od_core.errors import OdError, nearest_known
+from od_core.records.segment_source import SegmentSource
 from od_core.records.weights import trips_and_weights
 
 ColumnName = str | tuple[str, ...]
@@ -28,9 +29,10 @@ class RecordColumns:
         user: user id, text or a whole number; None if a user is not the privacy unit.
         stops: zone codes of the stops between origin and destination, in order.
         weight: weight of a row that is one record; None if every record counts 1.
+        segments: for each breakdown by which trips are also counted, where the category of a record comes from.
 
     Raises:
-        OdError: both ``trips`` and ``weight`` are given.
+        OdError: both ``trips`` and ``weight`` are given, or two sources are of the same breakdown.
     """
 
     origin: ColumnName = "origin"
@@ -40,15 +42,23 @@ class RecordColumns:
     user: str | None = None
     stops: tuple[str, ...] = ()
     weight: str | None = None
+    segments: tuple[SegmentSource, ...] = ()
 
     def __post_init__(self) -> None:
         if self.trips is not None and self.weight is not None:
             raise trips_and_weights()
+        if len({source.breakdown.casefold() for source in self.segments}) < len(self.segments):
+            raise _fault("the records have two sources of the categories of one breakdown")
 
-    def facts(self) -> dict[str, str | list[str]]:
+    def facts(self) -> dict[str, Any]:
         """Return the columns that are given, JSON-ready, by field. Several published names become a list."""
-        stated = {name: column for name, column in asdict(self).items() if column}
-        return {name: column if isinstance(column, str) else list(column) for name, column in stated.items()}
+        named = asdict(replace(self, segments=()))
+        stated: dict[str, Any] = {
+            name: column if isinstance(column, str) else list(column) for name, column in named.items() if column
+        }
+        if self.segments:
+            stated["segments"] = {source.breakdown: source.facts() for source in self.segments}
+        return stated
 
     @property
     def codes(self) -> dict[str, ColumnName]:
@@ -77,6 +87,7 @@ class RecordColumns:
     def names(self) -> tuple[ColumnName, ...]:
         """Names of all columns that are read, each once."""
         named = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
+        named += tuple(source.column for source in self.segments)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from od_core.errors import OdError
 from od_core.files.duckdb_session import quoted_name, quoted_text
 from od_core.geography.geography import Geography
@@ -12,6 +14,7 @@ from od_core.records.file_faults import CORRECT, file_fault
 from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in
 from od_core.records.open_file import OpenFile
 from od_core.records.row_meaning import refuse_unclear_rows
+from od_core.records.segment_source import DAY_TYPES, DAYS, SegmentSource
 from od_core.records.weights import no_weights
 
 _TEXT_TYPES = ("VARCHAR", "ENUM")
@@ -23,7 +26,9 @@ _COUNT_TYPES = (*_WHOLE_TYPES, "UBIGINT", "HUGEINT", *_FLOAT_TYPES, "DECIMAL", "
 _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
 _ALL_MISSING = "NULL"
 _ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
-_LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
+_LOCAL_DAY = r"\d{4}-\d{2}-\d{2}"
+_CLOCK = r"\d{2}:\d{2}(:\d{2}(\.\d+)?)?"
+_LOCAL_TIME = rf"{_LOCAL_DAY}([ T]{_CLOCK})?"
 """Pattern of a date or time without a zone. With a zone, a column of text could mix times of several zones."""
 
 
@@ -75,6 +80,7 @@ class RecordQuery:
             fields.append(f"{self._weight(columns.weight)} AS weight")
         if columns.user is not None:
             fields.append(f'{self._user(columns.user)} AS "user"')
+        fields += [f"{self._segment(source)} AS {source.loaded}" for source in columns.segments]
         conditions = [self._is_category(column, values) for column, values in form.categories]
         if form.outside_period == "drop":
             conditions.append(f"coalesce({is_inside}, true)")
@@ -96,10 +102,7 @@ class RecordQuery:
         if kind in _TEXT_TYPES or (form.has_numbered_zones and kind in (*_WHOLE_TYPES, _ALL_MISSING)):
             return f"{code}::VARCHAR"
         if form.has_numbered_zones and kind in _FLOAT_TYPES:
-            # Whole numbers are stored as floats if some are missing: 7.0 is zone 7, and 7.5 is not a zone.
-            is_whole = f"isfinite({code}) AND {code} = floor({code}) AND abs({code}) <= {MAX_COUNT}"
-            whole = f"CASE WHEN {is_whole} THEN {code}::BIGINT::VARCHAR ELSE {code}::VARCHAR END"
-            return f"CASE WHEN NOT isnan({code}) THEN {whole} END"
+            return _whole_as_text(code)
         raise self._fault(
             "OD-TRIPS-NOT-TEXT",
             f"column {column!r} holds {kind}; zone codes must be text, because numbers lose leading zeros",
@@ -154,6 +157,69 @@ class RecordQuery:
             raise no_user_ids(f"{self._file.source.name}: column {name!r} holds {kind}")
         return f"{quoted_name(name)}::VARCHAR"
 
+    def _segment(self, source: SegmentSource) -> str:
+        """Return SQL for the category of a record as text, NULL if it is missing.
+
+        Raises:
+            OdError: the column has the wrong type, or has times with a time zone and no time zone is declared.
+        """
+        if source.derive == "number":
+            return self._band(source)
+        if source.derive == "hour":
+            text = self._hour(source.column)
+        elif source.derive == "text":
+            text = self._category(source)
+        else:
+            _, day = self._date(source.column)
+            names = DAYS if source.derive == "day_of_week" else DAY_TYPES
+            text = f"CASE isodow({day}) {_when((str(number), name) for number, name in enumerate(names, start=1))} END"
+        if not source.lookup:
+            return text
+        return f"CASE {text} {_when((quoted_text(found), category) for found, category in source.lookup)} END"
+
+    def _category(self, source: SegmentSource) -> str:
+        """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
+        kind, column = self._types[source.column], quoted_name(source.column)
+        if kind in (*_TEXT_TYPES, _ALL_MISSING) or (source.lookup and kind in _CATEGORY_TYPES):
+            return f"{column}::VARCHAR"
+        if source.lookup and kind in _FLOAT_TYPES:
+            return _whole_as_text(column)
+        raise self._fault(
+            "OD-TRIPS-NOT-TEXT",
+            f"column {source.column!r} holds {kind}; the categories of breakdown {source.breakdown!r} must be text",
+            CORRECT if source.lookup else "declare a lookup, which states the category of each value",
+        )
+
+    def _hour(self, name: str) -> str:
+        """Return SQL for the hour of a column of times, "00" to "23". A date alone has none.
+
+        The hour of text is read from the text itself, because the cast to TIMESTAMP rounds to microseconds.
+        """
+        kind, column = self._types[name], quoted_name(name)
+        if kind == "DATE":
+            raise self._fault("OD-TRIPS-DATE", f"column {name!r} holds DATE, which has no hour")
+        if kind == "TIME":
+            return f"lpad(hour({column})::VARCHAR, 2, '0')"
+        if kind == "VARCHAR":
+            is_time = f"regexp_full_match({column}, '{_LOCAL_DAY}[ T]{_CLOCK}') AND TRY_CAST({column} AS TIMESTAMP)"
+            is_clock = f"regexp_full_match({column}, '{_CLOCK}') AND TRY_CAST({column} AS TIME)"
+            of_time = f"WHEN {is_time} IS NOT NULL THEN substring({column}, 12, 2)"
+            return f"CASE {of_time} WHEN {is_clock} IS NOT NULL THEN left({column}, 2) END"
+        time, _ = self._date(name)
+        return f"strftime({column if kind in _TIME_TYPES else time}, '%H')"
+
+    def _band(self, source: SegmentSource) -> str:
+        """Return SQL for the band of a number."""
+        kind, column = self._types[source.column], quoted_name(source.column)
+        if kind not in _COUNT_TYPES:
+            raise self._fault("OD-TRIPS-CATEGORY", f"column {source.column!r} holds {kind}, not numbers")
+        number = f"TRY_CAST({column} AS DOUBLE)"
+        *lower, last = map(quoted_text, source.bands)
+        below = (
+            f"WHEN {number} < {limit!r}::DOUBLE THEN {band}" for limit, band in zip(source.breaks, lower, strict=True)
+        )
+        return f"CASE WHEN isfinite({number}) THEN CASE {' '.join(below)} ELSE {last} END END"
+
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
         """Return SQL for whether a column of a row has one of the selected values."""
         if self._types[name] not in _CATEGORY_TYPES:
@@ -165,6 +231,21 @@ def as_count(column: str) -> str:
     """Return SQL for a count in a column of text or numbers: infinity above 2^53, and NULL if it is not a number."""
     exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
     return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
+
+
+def _whole_as_text(column: str) -> str:
+    """Return SQL for a column of floats as text.
+
+    Whole numbers are stored as floats if some are missing: 7.0 is the text 7, and 7.5 stays 7.5.
+    """
+    is_whole = f"isfinite({column}) AND {column} = floor({column}) AND abs({column}) <= {MAX_COUNT}"
+    whole = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {column}::VARCHAR END"
+    return f"CASE WHEN NOT isnan({column}) THEN {whole} END"
+
+
+def _when(cases: Iterable[tuple[str, str]]) -> str:
+    """Return the cases of a CASE expression, from the SQL of each value and the category that it gives."""
+    return " ".join(f"WHEN {value} THEN {quoted_text(category)}" for value, category in cases)
 
 
 def _placed(code: str, form: RecordFormat, geography: Geography | None) -> str:

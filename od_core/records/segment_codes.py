@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,7 +38,9 @@ def segment_codes(columns: Sequence[pd.Series], breakdowns: Sequence[Breakdown],
     return np.where(is_listed, code, np.int32(-1))
 
 
-def by_category(code: NDArray[np.int32], at: int, breakdowns: Sequence[Breakdown]) -> Iterator[NDArray[np.int64]]:
+def by_category(
+    code: NDArray[np.integer[Any]], at: int, breakdowns: Sequence[Breakdown]
+) -> Iterator[NDArray[np.int64]]:
     """Yield, for each category of a breakdown, the positions of its records in ascending order.
 
     Args:

@@ -54,15 +54,7 @@ class Breakdown:
     unknown: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise _fault(
-                f"{self.name!r} cannot name a breakdown", "use letters, digits and underscores, a letter first"
-            )
-        if self.name.casefold() in RESERVED_NAMES:
-            raise _fault(
-                f"{self.name!r} cannot name a breakdown, because it names a column of every release",
-                f"choose another name, such as {self.name}_category",
-            )
+        check_name(self.name)
         if isinstance(self.categories, str) or not all(isinstance(one, str) for one in self.categories):
             raise _fault(f"the categories of {self.name!r} are not a list of texts", "list them as texts")
         object.__setattr__(self, "categories", tuple(self.categories))
@@ -122,6 +114,17 @@ class Breakdown:
     def from_facts(cls, facts: Mapping[str, Any]) -> Breakdown:
         """Return the breakdown whose :meth:`facts` are given."""
         return cls(facts["name"], tuple(facts["categories"]), facts["unknown"])
+
+
+def check_name(name: str) -> None:
+    """Raise OdError if a text cannot name a breakdown."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _fault(f"{name!r} cannot name a breakdown", "use letters, digits and underscores, a letter first")
+    if name.casefold() in RESERVED_NAMES:
+        raise _fault(
+            f"{name!r} cannot name a breakdown, because it names a column of every release",
+            f"choose another name, such as {name}_category",
+        )
 
 
 def breakdowns(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -126,28 +127,20 @@ class TripCounts:
         return cls.from_ranks(tree, tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
 
     @classmethod
-    def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs. ``rank`` is overwritten."""
-        return cls._merged(*_sorted_by_rank(rank, trips, tree.cells(tree.depth)))
-
-    @classmethod
-    def from_segments(
+    def from_ranks(
         cls,
         tree: FlowTree,
         rank: NDArray[np.int64],
         trips: NDArray[np.int64],
-        code: NDArray[np.int32],
-        breakdowns: Sequence[Breakdown],
+        code: NDArray[np.integer[Any]] | None = None,
+        breakdowns: Sequence[Breakdown] = (),
     ) -> TripCounts:
-        """Return the counts as :meth:`from_ranks` does, also by segment. ``rank`` is overwritten.
+        """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs. ``rank`` is overwritten.
 
-        Args:
-            tree, rank, trips: as for :meth:`from_ranks`.
-            code: segments of each leaf pair, as in :mod:`od_core.records.segment_codes`; shape (pairs,).
-            breakdowns: the breakdowns of these codes.
+        With ``breakdowns``, ``code`` has the segments of each pair (:mod:`od_core.records.segment_codes`).
         """
-        if not breakdowns:
-            return cls.from_ranks(tree, rank, trips)
+        if code is None or not breakdowns:
+            return cls._merged(*_sorted_by_rank(rank, trips, tree.cells(tree.depth)))
         rank, order = _sorted_by_rank(rank, np.arange(len(rank)), tree.cells(tree.depth))
         return cls.from_sorted_segments(rank, trips[order], code[order], breakdowns)
 
@@ -156,15 +149,13 @@ class TripCounts:
         cls,
         rank: NDArray[np.int64],
         trips: NDArray[np.int64],
-        code: NDArray[np.int32],
+        code: NDArray[np.integer[Any]],
         breakdowns: Sequence[Breakdown],
     ) -> TripCounts:
-        """Return the counts as :meth:`from_segments` does, from ranks in ascending order. Overwrites no array."""
+        """Return the counts as :meth:`from_ranks` does, from ranks in ascending order. Overwrites no array."""
         by_segment = {
-            breakdown.name: tuple(
-                cls._merged(rank[records], trips[records]) for records in by_category(code, at, breakdowns)
-            )
-            for at, breakdown in enumerate(breakdowns)
+            one.name: tuple(cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code, at, breakdowns))
+            for at, one in enumerate(breakdowns)
         }
         return cls._merged(rank.copy(), trips.copy(), by_segment)
 
@@ -236,13 +227,13 @@ def count_trips(
     ranks, code = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed])), code[placed]
     if ids is None:
         counted = trips if weights is None else weights
-        return TripCounts.from_segments(tree, ranks, counted[placed], code, breakdowns)
+        return TripCounts.from_ranks(tree, ranks, counted[placed], code, breakdowns)
     fields = {"person": ids, **{side: texts(table.column(side)) for side in ("origin", "destination")}}
     records = pa.table(fields).filter(pa.array(placed)).append_column("rank", pa.array(ranks))
     if breakdowns:
         records = records.append_column("segment", pa.array(code))
     counts = bounded_counts(records, unit.contribution_bound, key, period)
-    return TripCounts.from_segments(tree, *counts, breakdowns)
+    return TripCounts.from_ranks(tree, *counts, breakdowns)
 
 
 def place_trips(

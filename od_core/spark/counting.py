@@ -91,8 +91,15 @@ def count_in_spark(
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
-            cannot be read; or Spark failed. No message contains a value of a record.
+            cannot be read; Spark failed; or ``columns`` has sources of segments, by which Spark does not count. No
+            message contains a value of a record.
     """
+    if columns.segments:
+        raise OdError(
+            "OD-ENGINE-SEGMENTS",
+            "Spark does not count trips by segment",
+            next_step="leave out the breakdowns, or leave out the engine and count the records with DuckDB",
+        )
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
     check_weight_column(unit, names)
     if unit.kind != "trip":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -241,3 +242,25 @@ def test_declarations_are_read_without_a_solver() -> None:
     loaded = set(result.stdout.split())
     assert "od_assets.components.declarations" in loaded
     assert not loaded & {"scipy.optimize", "scipy.sparse", "scipy.linalg"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (["plan", "us_flights"], {"dagster", "numba"}),
+        (["status"], {"dagster", "numba"}),
+        (["ledger"], {"dagster", "numba", "pandas"}),
+    ],
+    ids=str,
+)
+def test_commands_that_release_nothing_import_no_dagster(
+    arguments: list[str], absent: set[str], tmp_path: Path
+) -> None:
+    """Dagster takes a second to import, Numba and pandas half a second each."""
+    program = f"import sys; sys.argv[1:] = {arguments}\ntry: import od_assets.cli.__main__ as m; m.main()\n"
+    program += "finally: print('loaded:', *sys.modules)"
+    environment = os.environ | {"OD_VAR": str(tmp_path)}
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    loaded = set(result.stdout.rpartition("loaded: ")[2].split())
+    assert "od_core.ledger.release_key" in loaded, result.stderr
+    assert not absent & loaded

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from od_assets.checks import invariants
 from od_assets.checks.invariants import flow_violations, geography_violations, level_violations
 from od_core import FlowTree, Geography
 
@@ -91,3 +96,28 @@ def test_a_zone_list_is_a_partition(rows: list[str], whole: bool) -> None:
 def test_a_region_in_two_divisions_is_no_partition() -> None:
     zones = pd.DataFrame([("X", "A", "a"), ("Y", "A", "b")], columns=["d", "r", "z"])
     assert geography_violations(zones, ["d", "r", "z"]) > 0
+
+
+def test_no_table_is_kept_in_the_database_that_all_checks_share() -> None:
+    level_violations(TREE, 3, (2, table(PARENTS)), table(NODES))
+    database = invariants._database(os.getpid())
+    for connection in (database, database.cursor()):
+        assert connection.execute("SHOW ALL TABLES").fetchall() == []
+    with pytest.raises(duckdb.Error, match="disabled"):
+        database.execute("COPY (SELECT 1) TO 'kept.csv'")
+
+
+def test_a_forked_process_has_a_database_of_its_own() -> None:
+    """It would wait for ever for the threads of the database that it inherits."""
+    test_sound_nodes_have_no_violation()
+    child = multiprocessing.get_context("fork").Process(target=_own_database)
+    child.start()
+    child.join(60)
+    child.kill()
+    assert child.exitcode == 0
+
+
+def _own_database() -> None:
+    before = invariants._database.cache_info().misses
+    test_sound_nodes_have_no_violation()
+    os._exit(invariants._database.cache_info().misses - before - 1)

@@ -12,8 +12,9 @@ from jsonschema import Draft202012Validator
 
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
 from od_assets.components.declarations import declaration, refuse_unloadable
-from od_assets.components.section import Declared
-from od_assets.runs.run_period import planned_period
+from od_assets.components.declared_component import Declared
+from od_assets.declared.reading import sound_series
+from od_assets.runs.period_status import planned_period
 from od_core.errors import OdError
 from tests.od_assets.conftest import Project, projects_in
 
@@ -254,6 +255,40 @@ def test_a_wrong_declaration_is_refused_in_one_line(declared: Project, wrong: Wr
     assert "nothing was spent; next: " in line
     assert "\n" not in line
     assert len(line) < 600
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_what_is_read_without_dagster_is_what_dagster_reads(declared: Project, wrong: Wrong) -> None:
+    """Commands that only plan read declarations without Dagster, which states every fault."""
+    write(declared, wrong)
+    read = sound_series("trips")
+    if read is not None:  # only what Dagster accepts, too: the fault is in a file, a schedule or an owner
+        assert read.settings() == declaration("trips").settings()
+    elif wrong.file == "trips/defs.yaml":
+        with pytest.raises(OdError):
+            declaration("trips")
+
+
+def test_a_sound_declaration_is_read_without_dagster(declared: Project) -> None:
+    write(declared)
+    read = sound_series("trips")
+    assert read is not None
+    assert read.model_dump() == declaration("trips").model_dump()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['domain: "{{ env.OD_DOMAIN }}"', 'schedule: "5"', "owners: ['[1]']"],
+)
+def test_what_dagster_evaluates_is_left_to_dagster(
+    declared: Project, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A template is replaced, and a text such as "5" becomes a number, which a schedule must not be."""
+    monkeypatch.setenv("OD_DOMAIN", "trips")
+    name = line.partition(":")[0]
+    kept = [stated for stated in DEFS.splitlines() if not stated.startswith(f"  {name}:")]
+    write(declared, Wrong(WHOLE, "\n".join([*kept, f"  {line}", ""]), "", ""))
+    assert sound_series("trips") is None
 
 
 @pytest.mark.parametrize("component", [OdRelease, OdGroupSizes, OdStops])

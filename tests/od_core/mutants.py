@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from od_core.flows.estimation import segment_intervals
+from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.privacy.neighbours import Neighbours, Standing
 
 
 def forget_that_a_record_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the relation know counted records alone, as if each were replaced by another that is counted."""
     monkeypatch.setattr(Neighbours, "may_have", lambda _, standing: standing is Standing.COUNTED)
+
+
+def charge_the_root_of_segments_as_a_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the counts of the root by category have the sensitivity of its total, which may be published exactly."""
+    sensitivity = Neighbours.sensitivity_squared
+
+    def of_totals(self: Neighbours, level: int, *, by_segment: bool = False) -> int:
+        return sensitivity(self, level, by_segment=by_segment and level > 0)
+
+    monkeypatch.setattr(Neighbours, "sensitivity_squared", of_totals)
+
+
+def weigh_sums_of_segments_as_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sum of K noisy categories have the variance of one of them in the combination with the total."""
+    combination = CombinedTotals.of.__func__  # type: ignore[attr-defined]
+
+    def as_of_one(cls: type, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
+        return combination(cls, total, [(step, 1) for step, _ in segments])
+
+    monkeypatch.setattr(CombinedTotals, "of", classmethod(as_of_one))
+
+
+def forget_the_contrasts_in_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the variance of a category be that of its fit alone, without the factor 1 - 1/K, beside that of the total."""
+    combined = segment_intervals._combined
+
+    def with_all_of_it(total, own):  # type: ignore[no-untyped-def]
+        estimates, variance = combined(total, own)
+        return estimates, variance + own[0][1] / len(own)
+
+    monkeypatch.setattr(segment_intervals, "_combined", with_all_of_it)

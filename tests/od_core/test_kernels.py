@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from od_core import kernels as compiled
@@ -48,3 +53,36 @@ def test_other_sources_are_another_folder(cache, monkeypatch):
     before = found()
     monkeypatch.setattr(compiled, "_digest_of_sources", lambda: "0123456789abcdef")
     assert found() != before
+
+
+def test_a_kernel_is_compiled_once_by_the_threads_that_call_it_first(cache, monkeypatch):
+    started = threading.Barrier(4)
+    compilations = []
+    njit = compiled._njit
+    monkeypatch.setattr(compiled, "_njit", lambda function: compilations.append(function) or njit(function))
+
+    def first_call(number):
+        started.wait()
+        return quadrupled(number)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(first_call, range(4))) == [0, 4, 8, 12]
+    assert sorted(function.__name__ for function in compilations) == ["doubled", "quadrupled"]
+    assert quadrupled.__doc__ == "Call another kernel twice."
+
+
+@compiled.kernel
+def doubled(number):
+    return number * 2
+
+
+@compiled.kernel
+def quadrupled(number):
+    """Call another kernel twice."""
+    return doubled(doubled(number))
+
+
+def test_a_definition_imports_no_numba():
+    """Numba takes half a second to import, and most commands call no kernel."""
+    code = "import sys, od_core.geography.flow_tree; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -169,7 +169,7 @@ def _measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[No
         parents = [plan.tree.public_nodes(level) for level in range(plan.tree.depth)]
         known = [(nodes.level, math.inf, np.zeros(len(nodes))) for nodes in parents] + known
     elif total is None and len(parents) == len(known):  # the root was not measured: its only child was
-        known.insert(0, (0, math.inf, np.zeros(1)))
+        known.insert(0, (0, math.inf if len(parents[0]) else 0.0, np.zeros(1)))  # dropped: an exact root of no trips
     elif total is not None and plan.publishes_total:
         known.insert(0, (0, 0.0, np.array([float(total)])))
     below = [_root_alone(), *(_children_below(plan, nodes) for nodes in parents)]

@@ -112,7 +112,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
     *inner, leaf = measured
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        return [with_trips(nodes, leaves.trips) for nodes in (_as_root(leaves), leaves)]
+        return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
     refined, trips = refined_levels(plan, root, levels)
@@ -136,12 +136,22 @@ def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[Risen
         the last level, including those of 0.
     """
     trips = trips_by_level(plan, root, levels)
+    return nodes_with_trips(root, levels, trips), trips[-1]
+
+
+def nodes_with_trips(root: Nodes | None, levels: Sequence[RisenLevel], trips: Sequence[_Values]) -> list[Nodes]:
+    """Return the nodes of the root and of each level that have trips.
+
+    Args:
+        root, levels: See :func:`refined_levels`.
+        trips: The trips of the root and of each level, from :func:`trips_by_level`.
+    """
     refined = [] if root is None else [with_trips(root, root.trips)]
     for level, own in zip(levels, trips[1:], strict=True):
         if not refined and level.nodes.level > 0:
-            refined.append(with_trips(_as_root(level.nodes), own))
+            refined.append(with_trips(as_root(level.nodes), own))
         refined.append(with_trips(level.nodes, own))
-    return refined, trips[-1]
+    return refined
 
 
 def trips_by_level(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> list[_Values]:
@@ -353,7 +363,7 @@ def _overflow() -> OdError:
     )
 
 
-def _as_root(only: Pairs) -> Pairs:
+def as_root(only: Pairs) -> Pairs:
     """Return the root as a pair of areas, given the only node of a level.
 
     If a level has a single node, both of its areas have the number 0, as the areas of the root do.

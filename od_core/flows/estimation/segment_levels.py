@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.estimation.refinement import refuse_large
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, estimate, measure
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import CombinedTotals, SegmentStep
+from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import Measurements, NoisyArray
 from od_core.noise.sources import NoiseSource
-from od_core.records.segments import Breakdown
+from od_core.records.segments import MOST_CATEGORIES, Breakdown
 from od_core.records.trip_counts import TripCounts
 
 _LIMIT = 1 << 61
@@ -66,11 +67,9 @@ def run_segment_levels(
     for level in dict.fromkeys(step.level for step in plan.steps):
         parents = None if level == 0 else nodes
         own = []
-        for step in plan.steps:
-            if step.level == level:
-                draw = partial(measure_by_segment if isinstance(step, SegmentStep) else measure, plan)
-                noisy = measurements.once(step, partial(draw, step, parents, trips, noise))
-                own.append(Measurement(step, parents, noisy))
+        for step in plan.steps_at(level):
+            draw = partial(measure_step, plan, step, parents, trips, noise)
+            own.append(Measurement(step, parents, measurements.once(step, draw)))
         measured += own
         if level < plan.steps[-1].level:
             nodes = next_parents(plan, own, nodes)
@@ -90,6 +89,18 @@ def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: No
     return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, totals[0].noisy)
 
 
+def measure_step(
+    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
+) -> Iterator[NDArray[np.int64]]:
+    """Return the true counts of a step of any kind, plus noise: those of totals, or those by segment.
+
+    For the arguments and errors, see :func:`od_core.flows.estimation.top_down.measure`.
+    """
+    if isinstance(step, SegmentStep):
+        return measure_by_segment(plan, step, parents, trips, noise)
+    return measure(plan, step, parents, trips, noise)
+
+
 def measure_by_segment(
     plan: ReleasePlan, step: SegmentStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
 ) -> Iterator[NDArray[np.int64]]:
@@ -107,22 +118,52 @@ def measure_by_segment(
         first += 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
 
 
+@dataclass(frozen=True, eq=False)
+class DecodedMeasurement(Measurement):
+    """A measurement by segment whose values are in memory as an array.
+
+    Attributes:
+        values: The noisy values; shape (categories, cells).
+    """
+
+    values: NDArray[np.int64]
+
+
+def decoded(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[Measurement]:
+    """Return measurements with the values by segment in memory, so that each file is read once.
+
+    Raises:
+        OdError: If the number of values is not a multiple of the number of categories, or a value is too large.
+    """
+    breakdowns = {one.name: one for one in plan.breakdowns}
+    return [
+        DecodedMeasurement(m.step, m.parents, m.noisy, by_category(m, breakdowns[m.step.breakdown]))
+        if isinstance(m.step, SegmentStep) and not isinstance(m, DecodedMeasurement)
+        else m
+        for m in measured
+    ]
+
+
 def by_category(measurement: Measurement, breakdown: Breakdown) -> NDArray[np.int64]:
     """Return the noisy values of a measurement by segment; shape (categories, cells).
 
     Raises:
-        OdError: If the number of values is not a multiple of the number of categories.
+        OdError: As in :func:`decoded`.
     """
-    values = measurement.noisy.values()
-    if len(values) % len(breakdown.categories):
+    if isinstance(measurement, DecodedMeasurement):
+        return measurement.values
+    categories = len(breakdown.categories)
+    if len(measurement.noisy) % categories:
         raise OdError(
             "OD-MEASUREMENT-LENGTH",
-            f"the measurement of level {measurement.step.level} by {breakdown.name} has {len(values)} values, which is"
-            f" not a multiple of its {len(breakdown.categories)} categories",
+            f"the measurement of level {measurement.step.level} by {breakdown.name} has {len(measurement.noisy)}"
+            f" values, which is not a multiple of its {categories} categories",
             next_step="restore the measurement file from the archive",
             spent="the level stays charged",
         )
-    return values.reshape(len(breakdown.categories), -1)
+    values = measurement.noisy.values().reshape(categories, -1)
+    refuse_large(values, _LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
+    return values
 
 
 def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
@@ -132,12 +173,12 @@ def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str
         measured: The measurements of all steps.
         name: Name of the breakdown.
     """
-    steps = plan.segment_steps(name)
-    breakdown = next(one for one in _breakdowns(plan) if one.name == name)
-    levels = [(m.step, m.parents, by_category(m, breakdown)) for m in measured if m.step in steps]
+    own = [
+        m for m in decoded(plan, measured) if isinstance(m, DecodedMeasurement) and m.step in plan.segment_steps(name)
+    ]
     return [
-        [NoisyCounts(step, parents, NoisyArray(values[k])) for step, parents, values in levels]
-        for k in range(len(breakdown.categories))
+        [NoisyCounts(m.step, m.parents, NoisyArray(values)) for m, values in zip(own, of_category, strict=True)]
+        for of_category in zip(*(m.values for m in own), strict=True)
     ]
 
 
@@ -155,32 +196,24 @@ def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[
     for total in plan.totals:
         own = [m for m in measured if m.step.level == total.level]
         if own and isinstance(total, CombinedTotals):
-            combined.append(_combined(plan, total, own))
+            combined.append(_combined(total, decoded(plan, own)))
     return combined
 
 
-def _combined(plan: ReleasePlan, total: CombinedTotals, measured: Sequence[Measurement]) -> CombinedCounts:
+def _combined(total: CombinedTotals, measured: Sequence[Measurement]) -> CombinedCounts:
     """Return the weighted mean of the totals of a level and the sums of their segments; see ``CombinedTotals``."""
     of_totals, *of_segments = measured
-    sums = [of_totals.noisy.values()]
-    sums += [by_category(m, one).sum(axis=0) for m, one in zip(of_segments, _breakdowns(plan), strict=True)]
-    most = max((int(np.abs(values).max(initial=0)) for values in sums), default=0)
-    if any(m.noisy.values().size and int(np.abs(m.noisy.values()).max()) >= _LIMIT // 64 for m in of_segments) or (
-        most * 2 * sum(total.weights) >= _LIMIT
-    ):
-        raise OdError(
-            "OD-REFINEMENT-OVERFLOW",
-            "the noisy values are too large for 64-bit sums",
-            next_step="use fewer categories, or less noise",
-            spent="draws already made stay charged",
-        )
-    multiples = np.zeros(len(sums[0]), dtype=np.int64)
-    for weight, values in zip(total.weights, sums, strict=True):
-        multiples += weight * values
     divisor = sum(total.weights)
+    multiples = _weighted(of_totals.noisy.values(), total.weights[0])
+    for m, weight in zip(of_segments, total.weights[1:], strict=True):
+        if isinstance(m, DecodedMeasurement):
+            multiples += _weighted(m.values.sum(axis=0), weight)
+    refuse_large(multiples, _LIMIT // 2)
     rounded = (2 * multiples + divisor) // (2 * divisor)
     return CombinedCounts(total, of_totals.parents, NoisyArray(rounded), multiples, divisor)
 
 
-def _breakdowns(plan: ReleasePlan) -> tuple[Breakdown, ...]:
-    return () if plan.segments is None else plan.segments.breakdowns
+def _weighted(values: NDArray[np.int64], weight: int) -> NDArray[np.int64]:
+    """Return values times a weight. Raises OdError if they are too large."""
+    refuse_large(values, _LIMIT // (4 * weight))
+    return values * weight

@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 
 from od_core.flows.estimation.refinement import (
     RisenLevel,
+    as_root,
     fraction_bits,
     leaf_sums,
     nodes_above,
+    nodes_with_trips,
     projected_piece,
     refuse_large,
     rise,
@@ -36,7 +38,7 @@ from od_core.flows.estimation.refinement import (
     with_trips,
 )
 from od_core.flows.estimation.refinement_kernels import LIMIT
-from od_core.flows.estimation.segment_levels import combined_totals, segment_counts
+from od_core.flows.estimation.segment_levels import combined_totals, decoded, segment_counts
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import project_to_margins
@@ -53,20 +55,21 @@ class _Breakdown:
     Attributes:
         root: Way-up estimate of the root in each category, in fixed point; shape (categories,).
         levels: For each level of the totals, the kept nodes in each category; shape (categories, levels).
-        leaves: Noisy values of the measured leaves; shape (categories, leaves).
+        leaves: Noisy values of the measured leaves, for each category; shape (leaves,) each.
     """
 
     root: _Values
     levels: list[list[RisenLevel]]
-    leaves: _Values
+    leaves: list[_Values]
 
 
 def refine_with_segments(
     plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]
-) -> tuple[Nodes, dict[str, _Values]]:
-    """Return the refined leaves, and their trips in the categories of each breakdown; shape (leaves, categories).
+) -> tuple[list[Nodes], dict[str, _Values]]:
+    """Return the refined nodes of all levels, and the trips of the leaves in the categories of each breakdown.
 
-    Leaves of 0 trips are left out. The trips of a leaf in the categories of a breakdown sum to its trips.
+    The nodes are those of :func:`od_core.flows.estimation.refinement.refine`. The trips by breakdown have the shape
+    (leaves, categories). The trips of a leaf in the categories of a breakdown sum to its trips.
 
     Args:
         root: The root with its exact trips if the total is an invariant; otherwise None.
@@ -75,14 +78,16 @@ def refine_with_segments(
     Raises:
         OdError: As in :func:`od_core.flows.estimation.refinement.refine`.
     """
-    breakdowns = () if plan.segments is None else plan.segments.breakdowns
+    measured = decoded(plan, measured)
     totals = combined_totals(plan, measured)
-    counts = {one.name: segment_counts(plan, measured, one.name) for one in breakdowns}
+    counts = {one.name: segment_counts(plan, measured, one.name) for one in plan.breakdowns}
     *inner, leaf = totals
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        return with_trips(leaves, leaves.trips), {
-            name: _top_segments(plan, _fixed_point(plan, _leaf_values(own)[:, 0]), leaves.trips[leaves.trips > 0])
+        return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)], {
+            name: _top_segments(
+                plan, _fixed_point(plan, np.concatenate(_leaf_values(own))), leaves.trips[leaves.trips > 0]
+            )
             for name, own in counts.items()
         }
     sums = leaf_sums(plan, leaf)
@@ -92,7 +97,7 @@ def refine_with_segments(
     above = {name: _down_to_leaves(plan, one, levels, trips) for name, one in risen.items()}
     pieces = list(_leaves(plan, leaf, sums.noisy, trips[-1], risen, above))
     leaves = Nodes.joined(leaf.step.level, [nodes for nodes, _ in pieces])
-    return leaves, {
+    return [*nodes_with_trips(root, levels, trips), leaves], {
         name: np.concatenate([np.empty((0, len(counts[name])), dtype=np.int64), *(own[name] for _, own in pieces)])
         for name in counts
     }
@@ -116,9 +121,9 @@ def _rise(plan: ReleasePlan, counts: Sequence[Sequence[NoisyCounts]], levels: Se
     return _Breakdown(root, risen, _leaf_values(counts))
 
 
-def _leaf_values(counts: Sequence[Sequence[NoisyCounts]]) -> _Values:
-    """Return the noisy values of the measured leaves in each category; shape (categories, leaves)."""
-    return np.array([own[-1].noisy.values() for own in counts])
+def _leaf_values(counts: Sequence[Sequence[NoisyCounts]]) -> list[_Values]:
+    """Return the noisy values of the measured leaves, for each category; shape (leaves,) each."""
+    return [own[-1].noisy.values() for own in counts]
 
 
 def _fixed_point(plan: ReleasePlan, noisy: _Values) -> _Values:
@@ -153,7 +158,7 @@ def _down_to_leaves(
         trips: Refined trips of the root, and of the nodes of each level.
     """
     bits = fraction_bits(plan)
-    first = trips[0] if len(trips[0]) else trips[1]
+    first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
     own = _top_segments(plan, breakdown.root, first)
     for k, level in enumerate(levels):
         if level.runs is None:
@@ -191,7 +196,7 @@ def _leaves(
         ones = np.ones(len(kept), dtype=np.int64)
         segments = {}
         for name, one in risen.items():
-            estimates = _fixed_point(plan, one.leaves[:, expansion.first + kept].T)
+            estimates = _fixed_point(plan, np.stack([values[expansion.first + kept] for values in one.leaves], axis=1))
             segments[name] = project_to_margins(
                 estimates, ones, projected[kept], above[name][expansion.parents], offsets, bits
             )

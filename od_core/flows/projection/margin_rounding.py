@@ -70,8 +70,9 @@ def repair_columns(values, column_sums, bits, rounded):  # type: ignore[no-untyp
         bits: Number of fractional bits of Y.
         rounded: N; shape (columns, rows).
     """
-    surplus = rounded.sum(axis=1) - column_sums
-    slack = np.empty(values.shape[1], dtype=np.int64)
+    surplus, slack = -column_sums, np.empty(values.shape[1], dtype=np.int64)
+    for s in range(len(surplus)):
+        surplus[s] += rounded[s].sum()
     moves = 0
     while surplus.any():
         giver, taker = surplus.argmax(), surplus.argmin()

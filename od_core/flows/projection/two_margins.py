@@ -75,9 +75,9 @@ def project_to_margins(
         OdError: If the margins of a family have negative values or different sums, or if values are too large for
             64-bit arithmetic.
 
-    >>> estimates = np.array([[30, 12, -2], [11, 6, 3]])  # 3.0, 1.2, ...
-    >>> weights, totals, parents = np.array([1, 1]), np.array([40, 20]), np.array([[39, 17, 4]])
-    >>> project_to_margins(estimates << 16, weights, totals, parents, np.array([0, 2]), 16)
+    >>> estimates = np.array([[30, 12, -2], [11, 6, 3]]) << 16
+    >>> totals, parents = np.array([40, 20]), np.array([[39, 17, 4]])
+    >>> project_to_margins(estimates, np.array([1, 1]), totals, parents, np.array([0, 2]), bits=16)
     array([[29, 11,  0],
            [10,  6,  4]])
     """
@@ -193,12 +193,12 @@ def _ascend(values, row_sums, column_sums, bits):  # type: ignore[no-untyped-def
         for s in range(width):
             for i in range(height):
                 column[i] = values[s, i] - a[i]
-            b[s] = _threshold(column, column_sums[s] << bits, b[s])
+            b[s] = _threshold(column, column_sums[s] << bits)
             missed[s] = -(column_sums[s] << bits)
         for i in range(height):
             for s in range(width):
                 row[s] = values[s, i] - b[s]
-            a[i] = _threshold(row, row_sums[i] << bits, a[i])
+            a[i] = _threshold(row, row_sums[i] << bits)
             for s in range(width):
                 missed[s] += max(row[s] - a[i], 0)
         if np.abs(missed).sum() <= tolerable:
@@ -210,22 +210,16 @@ def _ascend(values, row_sums, column_sums, bits):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _threshold(x, total, guess):  # type: ignore[no-untyped-def]  # compiled
-    """Return the smallest whole number t with sum max(x - t, 0) <= ``total``, which is positive.
+def _threshold(x, total):  # type: ignore[no-untyped-def]  # compiled
+    """Return the smallest whole number t with sum max(x - t, 0) <= ``total``.
 
-    One step of Newton's method leads from any guess with terms > 0 to a number that is not above t, because the sum is
-    convex in t, and the step is rounded down. The search continues from there. No term exceeds ``total``.
+    The search starts where the largest term is ``total``, so no sum exceeds that times the number of terms.
     """
     count = np.uint64(len(x))
     high = x[0]
     for i in range(count):
         high = max(high, x[i])
-    guess = max(min(guess, high - 1), high - total)
-    over, larger = -total, np.int64(0)
-    for i in range(count):
-        over += max(x[i] - guess, 0)
-        larger += x[i] > guess
-    return least_threshold(x, np.uint64(0), count, high, total, guess + over // larger)
+    return least_threshold(x, np.uint64(0), count, high, total, high - total)
 
 
 def _different_margins() -> OdError:

@@ -164,8 +164,8 @@ def _chart(title: str, names: list[str], shares: list[tuple[float, float, float]
             ),
         ]
         if upper > lower:
-            reach = f"{max(end - start, 1.0):.1f}"
-            drawn.append(element("rect", x=f"{start:.1f}", y=f"{middle - 1:g}", width=reach, height="2", fill=INK))
+            length = f"{max(end - start, 1.0):.1f}"
+            drawn.append(element("rect", x=f"{start:.1f}", y=f"{middle - 1:g}", width=length, height="2", fill=INK))
     width, height = _NAME + _LENGTH + _VALUE, _ROW * len(names)
     return element(
         "svg",

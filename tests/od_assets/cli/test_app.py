@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.installation_checks import code_location
-from od_assets.cli.printing import print_frame
+from od_assets.cli.tables import print_frame
 from od_assets.components import OdRelease
 from od_assets.components.declarations import (
     declaration,
@@ -30,7 +30,7 @@ from od_assets.components.declarations import (
     refuse_broken_declarations,
 )
 from od_assets.project import CHECKOUT, current_project
-from od_assets.runs.run_period import chosen_periods
+from od_assets.runs.period_status import chosen_periods
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.projects import make_dg_project

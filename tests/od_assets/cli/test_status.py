@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from od_assets.cli.printing import print_status
+from od_assets.cli.tables import print_status
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.run_period import period_status, release_status
+from od_assets.runs.period_status import period_status, release_status
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import Project
 

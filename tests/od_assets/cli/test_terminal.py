@@ -14,7 +14,8 @@ from rich.table import Table
 
 import od_assets
 from od_assets.cli.findings import Finding
-from od_assets.cli.printing import print_findings, print_frame, print_outcome
+from od_assets.cli.printing import print_findings, print_outcome
+from od_assets.cli.tables import print_frame
 from od_assets.runs.progress import by_step, followed, number_of_steps
 from od_assets.runs.run_period import Outcome, silent
 from od_assets.terminal import PlainConsole, printable

@@ -6,9 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from od_core import FlowTree, Geography
 from od_core.errors import OdError
+from od_core.ledger.object_store import LocalStore
+from od_core.records.format import RecordColumns
+from od_core.records.segment_source import SegmentSource
+from od_core.spark.counting import count_in_spark
 from od_core.spark.session import open_session
 
 WITHOUT_SPARK = """
@@ -53,3 +59,12 @@ def test_settings_that_repeat_tasks_are_refused(tmp_path: Path, address: str, se
         pass
     assert refused.value.code == code
     assert not any(tmp_path.iterdir())
+
+
+def test_segments_are_refused_before_the_session_is_used(tmp_path: Path):
+    """Else the records would be counted without them."""
+    zones = Geography.from_frame(pd.DataFrame({"zone": ["01", "02"]}), ["zone"])
+    columns = RecordColumns(segments=(SegmentSource("mode", "mode"),))
+    tree, store = FlowTree(zones, zones), LocalStore(tmp_path)
+    with pytest.raises(OdError, match=r"OD-ENGINE-SEGMENTS.*Spark does not count trips by segment"):
+        count_in_spark(None, "trips", columns, "2001-06", tree, store, "counts")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The projection onto both margins: margins, optimality against solvers and enumeration, exactness, refusals."""
+"""The projection onto both margins: exact margins, optimality by solvers and enumeration, bounds of work, refusals."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_estimates_are_least_squares_under_both_margins():
 
 
 def test_the_ascent_finds_the_euclidean_projection():
-    """If Y is the projection of E, no table Z of the polytope has (E - Y)(Z - Y) > 0. A linear program finds Z.
+    """If Y is the projection of E, no table Z with the margins has (E - Y)(Z - Y) > 0. HiGHS finds the best Z.
 
     This product is at least the square of the distance between Y and the projection. The families are so large that
     half a trip, at which the ascent ends, is little.
@@ -353,6 +353,13 @@ def test_a_repair_takes_the_rows_of_largest_slack(surplus, giver):
     values = np.array([[7, 9, 10, 1], [5, 5, 5, 5]]) << BITS
     repair_columns(values, np.array([28 - surplus, surplus]), BITS, rounded)
     assert rounded.tolist() == [giver, [9 - giver[0], 9 - giver[1], 9 - giver[2], 1 - giver[3]]]
+
+
+def test_a_row_of_little_slack_gives_none_of_the_rest():
+    """Of 18 units, the other rows give 7, 5 and 4, which is 5 more than their slack; the first two of them the rest."""
+    rounded, values = np.array([[9] * 4, [0] * 4]), np.array([[29, 7, 9, 10], [5] * 4]) << BITS
+    assert repair_columns(values, np.array([18, 18]), BITS, rounded) == 1
+    assert rounded.tolist() == [[9, 1, 3, 5], [0, 8, 6, 4]]
 
 
 def test_a_row_without_units_gives_none():

@@ -5,7 +5,6 @@ import re
 from functools import partial
 from typing import Any, get_args
 
-import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from od_core.errors import nearest_known
@@ -18,7 +17,7 @@ _VARIABLE = re.compile(r"\{\{ *env\.(\w+) *\}\}")
 """Pattern of an environment variable in a text of a declaration, such as ``{{ env.LAKE }}``."""
 
 
-def _by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
+def by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
     """Change the JSON schema of a section so that ``dg check yaml`` names the missing field of a nested section.
 
     Dagster and optional fields add alternatives to a section, and an error would only say that none of them fits. With
@@ -35,10 +34,10 @@ def _by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
             field |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": field.pop("anyOf")}}
 
 
-class Section(dg.Model):
+class Section(BaseModel):
     """A section of a declaration. True and false are accepted only for fields that are switches."""
 
-    model_config = ConfigDict(json_schema_extra=partial(_by_kind, {}))
+    model_config = ConfigDict(extra="forbid", json_schema_extra=partial(by_kind, {}))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -51,19 +50,6 @@ class Section(dg.Model):
 
 _ALTERNATIVE = re.compile(r"int|float|str|bool|(list|dict)\[.*")
 """Pattern of the names of types with which pydantic tells the alternatives of a field apart."""
-
-
-class Declared(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
-    """Base of all components: a declaration whose JSON schema, for ``dg check yaml``, tells sections apart."""
-
-    @classmethod
-    def get_model_cls(cls) -> type[BaseModel] | None:
-        """Return the model of the declaration, whose JSON schema has the same change as that of every section."""
-        model: type[BaseModel] | None = super().get_model_cls()
-        extra = None if model is None else model.model_config.get("json_schema_extra")
-        if model is not None and not callable(extra):
-            model.model_config["json_schema_extra"] = partial(_by_kind, dict(extra or {}))
-        return model
 
 
 def with_environment(value: Any) -> Any:
@@ -89,7 +75,7 @@ def _variable(found: re.Match[str]) -> str:
         raise ValueError(f"the environment variable {found[1]} is not set") from None
 
 
-def is_switch(section: type[dg.Model], name: str | None) -> bool:
+def is_switch(section: type[BaseModel], name: str | None) -> bool:
     """Return whether a field of a section is a switch, which is either true or false."""
     field = section.model_fields.get(str(name))
     return field is not None and field.annotation is bool

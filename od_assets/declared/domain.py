@@ -2,8 +2,8 @@
 
 from pydantic import Field, ValidationError
 
-from od_assets.components.section import Number, Section, first_fault
-from od_assets.components.yaml_file import yaml_documents
+from od_assets.declared.section import Number, Section, first_fault
+from od_assets.declared.yaml_file import yaml_documents
 from od_assets.project import Project
 from od_core import PrivacyUnit
 from od_core.errors import OdError, nearest_known

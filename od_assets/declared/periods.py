@@ -1,13 +1,10 @@
 """Declare and check the periods of a series, the paths of their files, and the conditions for a release."""
 
-import datetime
 import string
 
-import dagster as dg
-from dagster_shared.check import CheckError
 from pydantic import Field
 
-from od_assets.components.section import Section
+from od_assets.declared.section import Section
 from od_assets.series.partitions import SeriesPeriods
 from od_core.errors import OdError
 from od_core.periods import Period
@@ -66,22 +63,6 @@ class Freshness(Section):
     within_days: int = Field(
         ..., description="Largest age in days, at the deadline, of a release that meets the deadline."
     )
-
-    def policy(self, time_zone: str) -> dg.FreshnessPolicy:
-        """Return Dagster's freshness policy. Raises OdError if the deadline is invalid."""
-        try:
-            return dg.FreshnessPolicy.cron(
-                deadline_cron=self.deadline,
-                lower_bound_delta=datetime.timedelta(days=self.within_days),
-                timezone=time_zone,
-            )
-        except (CheckError, OverflowError) as error:
-            reason = f"freshness: {str(error).removeprefix('Invariant failed. Description: ')}"
-            raise OdError(
-                "OD-FRESHNESS",
-                "freshness: within_days is too large" if isinstance(error, OverflowError) else reason,
-                next_step="correct deadline and within_days",
-            ) from None
 
 
 def check_files(files: str, *, one_file: bool) -> None:

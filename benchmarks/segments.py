@@ -1,0 +1,216 @@
+"""Measure the accuracy of releases by segment on real and synthetic flows, for several divisions of the budget.
+
+Each design is compared with two others: a release without segments, for the totals, and one release of each segment
+with the whole budget, for the segments. Both comparisons are ratios of the mean largest error, averaged over levels,
+and of the mean error at the leaves, averaged over the runs.
+
+python -m benchmarks.segments --data us_flights --epsilon 1 --runs 20 --json
+
+The data us_flights are in the repository. Taxis by hour and travel to education by mode are read from the folder
+``--folder``, which has the tables trips.csv.gz or flows.csv.gz, and zones.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.measuring import machine, printed, steps
+from od_core import Budget, Geography, PrivacyUnit
+from od_core.evaluation.metrics import Truth
+from od_core.evaluation.segment_metrics import SegmentTruth
+from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.release import Release, run_plan
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.segments import Breakdown
+from od_core.records.trip_counts import TripCounts, count_trips
+
+ROOT = Path(__file__).parents[1]
+SHARES = ("1/4", "1/2", "3/4")
+"""Shares of the totals in the budget of a level."""
+
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+class Data(NamedTuple):
+    """Trips with one breakdown, and their geography."""
+
+    trips: pd.DataFrame
+    geography: Geography
+    breakdown: Breakdown
+
+
+def us_flights(_folder: Path | None) -> Data:
+    """Return the flights of June 2001 by day of the week."""
+    trips = pd.read_parquet(ROOT / "data/us_flights/2001-06.parquet")
+    trips["day"] = pd.to_datetime(trips["date"]).dt.day_name()
+    zones = pd.read_csv(ROOT / "data/us_flights/airports.csv", dtype=str, keep_default_na=False)
+    geography = Geography.from_frame(zones, ("region", "division", "state", "airport"))
+    return Data(trips[["origin", "destination", "day"]], geography, Breakdown("day", DAYS))
+
+
+def taxis(folder: Path | None) -> Data:
+    """Return a sample of taxi trips by hour of the pick-up."""
+    zones, trips = _tables(folder, "trips.csv.gz")
+    trips["hour"] = trips["pickup_datetime"].str[11:13]
+    trips = trips.rename(columns={"PULocationID": "origin", "DOLocationID": "destination"})
+    geography = Geography.from_frame(zones, ("borough", "service_area", "taxi_zone"))
+    hours = tuple(f"{hour:02d}" for hour in range(24))
+    return Data(trips[["origin", "destination", "hour"]], geography, Breakdown("hour", hours))
+
+
+def nz_education(folder: Path | None) -> Data:
+    """Return travel to education in New Zealand by mode."""
+    zones, trips = _tables(folder, "flows.csv.gz")
+    trips["trips"] = trips["trips"].astype(np.int64)
+    geography = Geography.from_frame(zones, ("part", "district", "sa3"))
+    return Data(trips, geography, Breakdown("mode", tuple(sorted(trips["mode"].unique()))))
+
+
+def synthetic(_folder: Path | None) -> Data:
+    """Return few synthetic trips between few zones by three categories."""
+    rng = np.random.default_rng(1)
+    codes = [f"z{number:02d}" for number in range(20)]
+    zones = pd.DataFrame({"region": [code[:2] for code in codes], "zone": codes})
+    places = rng.integers(0, 20, (2, 5_000)) * rng.integers(0, 20, (2, 5_000)) // 20
+    columns = {side: np.array(codes)[place] for side, place in zip(("origin", "destination"), places, strict=True)}
+    categories = ("car", "bus", "walk")
+    trips = pd.DataFrame({**columns, "mode": np.array(categories)[rng.integers(0, 3, 5_000)]})
+    return Data(trips, Geography.from_frame(zones, ("region", "zone")), Breakdown("mode", categories))
+
+
+DATA = {read.__name__: read for read in (us_flights, taxis, nz_education, synthetic)}
+
+
+def _tables(folder: Path | None, name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    if folder is None:
+        raise SystemExit("give --folder, which has the tables of this data set")
+    zones, trips = (pd.read_csv(folder / file, dtype=str, keep_default_na=False) for file in ("zones.csv", name))
+    return zones, trips
+
+
+class Errors:
+    """Largest and mean errors of totals and segments at every level, summed over runs.
+
+    Args:
+        data: the trips.
+        counts: their counts, which the releases are made from.
+    """
+
+    def __init__(self, data: Data, counts: TripCounts, plan: ReleasePlan) -> None:
+        pairs = plan.tree.pairs_at(counts.rank)
+        self._totals = Truth.from_pairs(plan.tree, pairs.origin, pairs.destination, np.diff(counts.before))
+        self._segments = SegmentTruth.of_counts(plan.tree, counts, data.breakdown.name)
+        self.runs: dict[str, list[NDArray[np.float64]]] = {}
+
+    def add(self, design: str, leaves: Nodes, segments: NDArray[np.int64] | None) -> None:
+        """Add a run of a design; ``segments`` has the trips of each leaf by category."""
+        self.runs.setdefault(f"{design}: totals", []).append(_table(self._totals.errors(leaves)))
+        if segments is not None:
+            self.runs.setdefault(f"{design}: segments", []).append(_table(self._segments.errors(leaves, segments)))
+
+    def ratios(self, design: str, baseline: str) -> dict[str, float]:
+        """Return how many times as large the errors of a design are as those of a baseline."""
+        own, other = (np.mean(self.runs[name], axis=0) for name in (design, baseline))
+        below = other[:, 0] > 0  # the root of a baseline may be exact
+        return {
+            "largest error, mean of levels": float(np.mean(own[below, 0] / other[below, 0])),
+            "mean error at the leaves": float(own[-1, 1] / other[-1, 1]),
+        }
+
+    def rates(self, design: str) -> dict[str, float]:
+        """Return the rates of false discoveries and false negatives at the leaves."""
+        mean = np.mean(self.runs[design], axis=0)[-1]
+        return {"false_discovery_rate": float(mean[2]), "false_negative_rate": float(mean[3])}
+
+
+def _table(rows: list[dict[str, float]]) -> NDArray[np.float64]:
+    """Return the errors of every level; shape (levels, 4)."""
+    return np.array([list(row.values())[1:] for row in rows])
+
+
+def per_segment(data: Data, counts: TripCounts, plan: ReleasePlan) -> tuple[Nodes, NDArray[np.int64]]:
+    """Return the leaves and their trips by category from one release of each category with the whole budget."""
+    released = [_run(plan, category).leaves for category in counts.by_segment[data.breakdown.name]]
+    rank = [plan.tree.first_rank(leaves) for leaves in released]
+    both = np.unique(np.concatenate(rank))
+    segments = np.zeros((len(both), len(released)), dtype=np.int64)
+    for k, (own, leaves) in enumerate(zip(rank, released, strict=True)):
+        segments[np.searchsorted(both, own), k] = leaves.trips
+    pairs = plan.tree.pairs_at(both)
+    return Nodes(plan.tree.depth, pairs.origin, pairs.destination, segments.sum(axis=1)), segments
+
+
+def _run(plan: ReleasePlan, counts: TripCounts) -> Release:
+    return run_plan(plan, counts, noise_named("table"), MemoryMeasurements())
+
+
+def measure(data: Data, epsilon: Fraction, runs: int) -> dict[str, Any]:
+    """Return the ratios of errors and the rates of all designs."""
+    unit = PrivacyUnit("trip")
+    whole = plan_release(data.geography, unit=unit, budget=Budget(epsilon=epsilon, delta=1e-8), acceptance=NO_FAULTS)
+    equal = Budget(rho=whole.spent.rho, delta=1e-8)
+    # A replaced trip may leave one segment and enter another. Two releases change then, each by one trip.
+    half, alone = Budget(rho=whole.spent.rho / 2, delta=1e-8), PrivacyUnit("trip", "unbounded")
+    separate_plan = plan_release(data.geography, unit=alone, budget=half)
+    designs = {
+        f"{share} for totals": plan_release(
+            data.geography,
+            unit=unit,
+            budget=equal,
+            acceptance=NO_FAULTS,
+            segments={data.breakdown.name: data.breakdown.categories},
+            segment_share=1 - Fraction(share),
+        )
+        for share in SHARES
+    }
+    counts = count_trips(data.trips, whole.tree, breakdowns=[data.breakdown], one_row_a_trip=True)
+    errors = Errors(data, counts, whole)
+    for _ in steps(range(runs), "Releasing"):
+        errors.add("without segments", _run(whole, counts).leaves, None)
+        errors.add("per segment", *per_segment(data, counts, separate_plan))
+        for name, plan in designs.items():
+            release = _run(plan, counts)
+            errors.add(name, release.leaves, release.segments[data.breakdown.name])
+    plain, separate = "without segments: totals", "per segment: segments"
+    return {
+        "totals, compared with a release without segments": {
+            name: errors.ratios(f"{name}: totals", plain) for name in (*designs, "per segment")
+        },
+        "segments, compared with a release of each": {
+            name: errors.ratios(f"{name}: segments", separate) for name in designs
+        },
+        "segments at the leaves": {name: errors.rates(f"{name}: segments") for name in (*designs, "per segment")},
+    }
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", choices=sorted(DATA), default="us_flights")
+    parser.add_argument("--folder", type=Path, help="folder with the tables of taxis or nz_education")
+    parser.add_argument("--epsilon", type=Fraction, default=Fraction(1))
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--small", action="store_true", help="few synthetic trips, for a trial")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    name = "synthetic" if options.small else options.data
+    runs = 2 if options.small else options.runs
+    result = measure(DATA[name](options.folder), options.epsilon, runs)
+    printed(
+        {"machine": machine(), "data": name, "epsilon": str(options.epsilon), "runs": runs, **result},
+        as_json=options.json,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Read what projects declare, and check it, without Dagster. Components build Dagster definitions from it."""

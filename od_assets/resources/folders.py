@@ -1,0 +1,101 @@
+"""Define where the releases of a project are written: its folders, ledger and database. Imports no Dagster."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+from od_assets.project import current_project, releases_folder
+from od_core.errors import OdError
+from od_core.ledger.chain import Chain
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.integrity import chain_of
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+
+
+class Folders:
+    """The folders, the ledger and the database of a project, which commands read without a lock."""
+
+    @property
+    def var(self) -> Path:
+        """Folder of everything that releases write: ``var`` of the current project."""
+        return current_project().var
+
+    @property
+    def ledger_place(self) -> tuple[Path, str | None]:
+        """Arguments of :class:`Ledger`: its SQLite file, and the address of its PostgreSQL database if it is in one.
+
+        The address is not a setting of the warehouse, because Dagster's UI shows settings, and it may have a password.
+        """
+        return self.var / "ledger.sqlite", os.environ.get("OD_LEDGER") or None
+
+    @property
+    def ledger_chain(self) -> Chain:
+        """The entries of the ledger, which are neither created nor verified yet."""
+        return chain_of(*self.ledger_place)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Budget ledger, created if there is none. It is opened once per run, because opening verifies it."""
+        return Ledger(*self.ledger_place)
+
+    def existing_ledger(self) -> Ledger:
+        """Return the ledger without creating one. Raises OdError if nothing was released yet."""
+        if not self.ledger_chain.exists() and not (self.var / "confidential" / "ledger.head").exists():
+            raise OdError(
+                "OD-LEDGER-ABSENT",
+                "there is no ledger yet, because nothing was released here",
+                next_step="run a release",
+            )
+        return self.ledger
+
+    def published_periods(self, series: str) -> dict[str, ReleaseKey]:
+        """Return the key of the newest revision of each published period of a series, by period.
+
+        If there is no ledger, the result is empty, and no ledger is created.
+        """
+        keys = self.ledger.published() if self.ledger_chain.exists() else []
+        return {key.period: key for key in sorted(keys) if key.release == series}
+
+    def verify_ledger(self) -> int:
+        """Verify the ledger, and return the number of its entries.
+
+        Raises:
+            OdError: the ledger is edited, damaged or missing; it lacks an entry that its head file or a public
+                certificate names; or a charge is not the cost of its noise.
+        """
+        from od_core.publication.bundle import ledger_entries  # it imports every format of a bundle
+
+        ledger = self.existing_ledger()
+        ledger.hold_to(ledger_entries(self.releases))
+        return ledger.verify()
+
+    @property
+    def confidential(self) -> ConfidentialFolder:
+        """The confidential folder."""
+        return ConfidentialFolder(self.var / "confidential")
+
+    @property
+    def database(self) -> Path:
+        """Path of the public release database."""
+        return self.var / "release.duckdb"
+
+    @property
+    def releases(self) -> Path:
+        """Folder of all public bundles."""
+        return releases_folder(self.var)
+
+    def bundle(self, key: ReleaseKey) -> Path:
+        """Return the folder of the public bundle of a release."""
+        return self.releases / key.folder
+
+    def data_docs(self, key: ReleaseKey) -> Path:
+        """Return the folder of a release's Data Docs, Great Expectations pages that contain no values."""
+        return self.var / "data_docs" / key.folder
+
+    @property
+    def geographies(self) -> Path:
+        """Folder in which the geography assets store the public lists."""
+        return self.var / "geographies"

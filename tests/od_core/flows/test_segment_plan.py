@@ -1,0 +1,323 @@
+"""Plans of segments: which queries are measured, their sensitivities, and charges that sum to the budget exactly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from od_core import Bands, Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Neighbours
+from tests.od_core.doubles import NoiseNotWanted
+from tests.od_core.mutants import charge_the_root_of_segments_as_a_total, weigh_sums_of_segments_as_totals
+from tests.od_core.strategies import TREES, geography_of, zone_lists
+
+SMALL = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
+ZONES = pd.DataFrame({"zone": ["a", "b", "?"]})
+UNKNOWN = Geography.from_frame(ZONES, ["zone"], unknown="?")
+MODE, HOUR, AGE = {"mode": ["car", "bus", "walk"]}, {"hour": ["am", "pm"]}, {"age": ["0", "18", "65", "?"]}
+LISTS = [MODE, {**MODE, **HOUR}, {**AGE, **HOUR, **MODE}]
+UNITS = [
+    PrivacyUnit("trip", "bounded"),
+    PrivacyUnit("trip", "unbounded"),
+    PrivacyUnit("trip", "bounded", max_weight=5),
+    PrivacyUnit("trip", "unbounded", max_weight=3),
+    PrivacyUnit("user", "bounded", column="id", max_trips=4),
+    PrivacyUnit("user_period", "unbounded", column="id", max_trips=3),
+]
+PROMISES = [{"rho": Fraction(1, 7)}, {"epsilon": "0.1", "conversion": "tight"}]
+
+
+def plan_of(geography=SMALL, *, segments=MODE, acceptance=NO_FAULTS, unit=UNITS[0], **given_) -> ReleasePlan:
+    promise = {"rho": 1} | given_.pop("promise", {"rho": 1})
+    budget = Budget(**promise, delta=1e-8, shares=given_.pop("shares", None))
+    return plan_release(geography, unit=unit, budget=budget, acceptance=acceptance, segments=segments, **given_)
+
+
+def queries(plan: ReleasePlan) -> dict[tuple[int, str | None], object]:
+    """The steps by level and breakdown, None for totals."""
+    found = {(step.level, getattr(step, "breakdown", None)): step for step in plan.steps}
+    assert len(found) == len(plan.steps)
+    return found
+
+
+@settings(max_examples=60)
+@given(
+    zones=zone_lists(),
+    unit=st.sampled_from(UNITS),
+    order=st.sampled_from(TREES),
+    promise=st.sampled_from(PROMISES),
+    acceptance=st.sampled_from([NO_FAULTS, DEFAULT_ACCEPTANCE]),
+    segments=st.sampled_from(LISTS),
+    share=st.sampled_from([None, "1/2", "1/3", "0.999", Fraction(1, 1000), Fraction(617, 1000)]),
+    shares=st.sampled_from([None, "uniform", "geography", ("geometric", 3)]),
+)
+def test_the_charges_of_all_queries_sum_to_the_budget_exactly(
+    zones, unit, order, promise, acceptance, segments, share, shares
+):
+    """Every level has its totals and each breakdown, by the table of sensitivities and the shares of the levels.
+
+    Relative to the totals that a release without segments has, a level keeps its share; the totals of it have t.
+    """
+    geography = geography_of(zones)
+    budget = Budget(**promise, delta=1e-8, shares=shares)
+    given_ = {"unit": unit, "budget": budget, "tree": order, "acceptance": acceptance}
+    plan = plan_release(geography, **given_, segments=segments, segment_share=share)
+    found, m = queries(plan), unit.contribution_bound
+    exact = unit == UNITS[0] and acceptance == NO_FAULTS
+
+    rho = budget.rho if budget.rho is not None else plan.spent.rho
+    assert sum(step.rho for step in plan.steps) == plan.spent.rho == rho
+    if "epsilon" in promise:
+        assert plan.spent.epsilon_tight <= float(promise["epsilon"])
+    parts = len(segments)
+    of_segments = Fraction(parts, parts + 1) if share is None else Fraction(share)
+    bounded = 2 if unit.neighbours == "bounded" else 1
+    by_level = {level: list(steps) for level, steps in groupby(plan.steps, lambda step: step.level)}
+    assert list(by_level) == sorted(by_level)
+    for level, steps in by_level.items():
+        names = [None] * (not (exact and level == 0)) + list(segments)
+        assert [getattr(step, "breakdown", None) for step in steps] == names
+        for name in segments:
+            assert found[level, name].sensitivity_squared == bounded * m**2
+            assert found[level, name].rho == found[level, next(iter(segments))].rho
+        if None in names:
+            assert found[level, None].sensitivity_squared == (m**2 if level == 0 else bounded * m**2)
+            charge = found[level, None].rho / (1 - of_segments)
+            assert found[level, names[-1]].rho == charge * of_segments / parts
+        for step in steps:
+            assert step.rho == Fraction(step.sensitivity_squared) / (2 * step.variance)
+
+    # The totals alone, of the same shares. The root has a share even where n is exact.
+    alone = plan_release(geography, **given_)
+    assert [level for level, name in found if name is None] == [step.level for step in alone.steps]
+    ratios = {found[step.level, None].rho / step.rho for step in alone.steps}
+    assert len(ratios) == 1
+    if not exact:
+        assert ratios == {(1 - of_segments) * plan.spent.rho / alone.spent.rho}
+    one_child = {level for level in range(1, plan.tree.depth + 1) if plan.tree.largest_fan_out(level) == 1}
+    if (shares or "geography") == "geography":
+        assert not one_child & (set(by_level) - {plan.tree.depth})
+    assert sorted(step.number for step in plan.steps) == sorted({step.number for step in plan.steps})
+
+
+def test_charges_by_hand():
+    """Two zones, one level: leaves of 4 cells. n exact: the root has segments, and no total; else both."""
+    geography = geography_of([("a",), ("b",)])
+    exact = queries(plan_of(geography, shares="uniform"))
+    assert {key: step.rho for key, step in exact.items()} == {
+        (0, "mode"): Fraction(1, 5),
+        (1, None): Fraction(1, 5),
+        (1, "mode"): Fraction(1, 5),
+        (2, None): Fraction(1, 5),
+        (2, "mode"): Fraction(1, 5),
+    }
+    assert {step.sensitivity_squared for step in exact.values()} == {2}
+    leaving = queries(plan_of(geography, shares="uniform", acceptance=DEFAULT_ACCEPTANCE, segment_share="1/4"))
+    assert {key: (step.sensitivity_squared, step.rho) for key, step in leaving.items()} == {
+        (0, None): (1, Fraction(1, 4)),
+        (0, "mode"): (2, Fraction(1, 12)),
+        (1, None): (2, Fraction(1, 4)),
+        (1, "mode"): (2, Fraction(1, 12)),
+        (2, None): (2, Fraction(1, 4)),
+        (2, "mode"): (2, Fraction(1, 12)),
+    }
+    weighted = queries(plan_of(geography, unit=UNITS[2]))
+    assert (weighted[0, None].sensitivity_squared, weighted[0, "mode"].sensitivity_squared) == (25, 50)
+
+
+@pytest.mark.parametrize("unit", UNITS[:2])
+def test_the_exact_conversion_counts_every_query(unit):
+    """Noise is wide here, and nearly normal: the exact delta of epsilon is that of one normal query of all of rho.
+
+    Every query may change by its whole sensitivity at once, so that its mean moves by sqrt(2 rho) deviations.
+    """
+    plan = plan_of(geography_of([("a",), ("b",)]), unit=unit, promise={"rho": None, "epsilon": "0.1"})
+    assert plan.conversion == "exact"
+    shift = float(2 * plan.spent.rho) ** 0.5
+    ends = np.array([-0.1 / shift + shift / 2, -0.1 / shift - shift / 2])
+    delta = stats.norm.cdf(ends[0]) - np.exp(0.1) * stats.norm.cdf(ends[1])
+    assert delta == pytest.approx(1e-8, rel=1e-3)
+
+
+def test_an_unknown_category_keeps_n_exact_where_zones_do():
+    """A record that is not listed is counted in the unknown category; without one, it may leave, and n is noisy."""
+    given_ = {"acceptance": DEFAULT_ACCEPTANCE, "segments": MODE}
+    assert plan_of(UNKNOWN, **given_, segment_unknown={"mode": "walk"}).publishes_total
+    plan = plan_of(UNKNOWN, **given_)
+    assert not plan.publishes_total
+    assert queries(plan)[0, None].sensitivity_squared == 1
+    assert not plan_of(
+        UNKNOWN, **{**given_, "segments": {**MODE, **HOUR}}, segment_unknown={"mode": "walk"}
+    ).publishes_total
+
+
+def shares_the_charge_of_the_root() -> None:
+    """A category of the root may change although n does not, so the two parts of a change are both charged."""
+    relation = Neighbours(UNITS[0], NO_FAULTS)
+    assert (relation.sensitivity_squared(0), relation.sensitivity_squared(0, by_segment=True)) == (0, 2)
+    relation = Neighbours(UNITS[4], DEFAULT_ACCEPTANCE)
+    assert (relation.sensitivity_squared(0), relation.sensitivity_squared(0, by_segment=True)) == (16, 32)
+    assert queries(plan_of(acceptance=DEFAULT_ACCEPTANCE))[0, "mode"].sensitivity_squared == 2
+
+
+def test_the_root_of_segments_is_charged_as_any_level():
+    shares_the_charge_of_the_root()
+
+
+def test_a_root_of_segments_that_is_charged_as_the_total_is_found(monkeypatch):
+    charge_the_root_of_segments_as_a_total(monkeypatch)
+    with pytest.raises(AssertionError):
+        shares_the_charge_of_the_root()
+
+
+# -- what segments cost ------------------------------------------------------------------------------------------------
+
+
+def costs_as_the_formulas_say(categories: int, t: Fraction) -> tuple[float, float]:
+    """Standard deviations relative to a release without segments, and to one for each segment with all of rho."""
+    k = categories
+    unit, listed = PrivacyUnit("trip", "unbounded"), {"mode": [f"m{s}" for s in range(k)]}
+    wide = {"rho": Fraction(1, 10**8)}  # so that the rounding of estimates adds nothing to the expected errors
+    plan = plan_of(unit=unit, segments=listed, segment_share=1 - t, promise=wide)
+    alone = plan_of(unit=unit, segments=None, promise=wide)
+    totals = Fraction(k) / (1 + (k - 1) * t)
+    segments = (1 + (k - 2) * t) / ((1 - t) * (1 + (k - 1) * t))
+    for step, combined in zip(alone.steps, plan.totals, strict=True):
+        assert combined.level == step.level
+        assert combined.variance / step.variance == totals
+        own = queries(plan)[step.level, "mode"].variance
+        assert (combined.variance / k**2 + own * (1 - Fraction(1, k))) / step.variance == segments
+        w_total, w_sum = 1 / queries(plan)[step.level, None].variance, 1 / (k * own)
+        assert Fraction(combined.weights[1], sum(combined.weights)) == w_sum / (w_total + w_sum)
+    np.testing.assert_allclose(plan.expected_errors, np.array(alone.expected_errors) * float(totals) ** 0.5, rtol=1e-7)
+    return float(totals) ** 0.5, float(segments) ** 0.5
+
+
+@pytest.mark.parametrize("categories", [2, 4, 7, 10, 24])
+@pytest.mark.parametrize("t", [None, Fraction(1, 4), Fraction(3, 4), Fraction(1, 1000), Fraction(999, 1000)])
+def test_totals_and_segments_cost_what_the_formulas_say(categories, t):
+    """F_T and F_S at every level, exactly; half and half, they are equal, with the published values."""
+    totals, segments = costs_as_the_formulas_say(categories, Fraction(1, 2) if t is None else t)
+    if t is None:
+        default = {2: 1.155, 4: 1.265, 7: 1.323, 10: 1.348, 24: 1.386}[categories]
+        assert totals == pytest.approx(default, abs=5e-4)
+        assert segments == pytest.approx(totals)
+
+
+def test_sums_of_segments_that_weigh_as_much_as_totals_are_found(monkeypatch):
+    """As if the sum of K noisy values had the variance of one."""
+    weigh_sums_of_segments_as_totals(monkeypatch)
+    with pytest.raises(AssertionError):
+        costs_as_the_formulas_say(4, Fraction(1, 2))
+
+
+def test_several_breakdowns_combine_by_their_precisions():
+    """The total has wT + wA / K_A + wB / K_B; by default every query of a level has one charge."""
+    plan = plan_of(unit=UNITS[1], segments={**MODE, **AGE})
+    found = queries(plan)
+    for combined in plan.totals:
+        w = [1 / found[combined.level, name].variance for name in (None, "mode", "age")]
+        assert w[0] == w[1] == w[2]
+        assert 1 / combined.variance == w[0] + w[1] / 3 + w[2] / 4
+        assert combined.weights == (12, 4, 3)
+    k_a, k_b = 10, 4
+    ten, four = ({name: [f"c{s}" for s in range(k)]} for name, k in (("mode", k_a), ("age", k_b)))
+    plan, alone = plan_of(unit=UNITS[1], segments={**ten, **four}), plan_of(unit=UNITS[1], segments=None)
+    for combined, step in zip(plan.totals, alone.steps, strict=True):
+        costs = [combined.variance]
+        costs += [
+            combined.variance / k**2 + queries(plan)[step.level, name].variance * (1 - Fraction(1, k))
+            for name, k in (("mode", k_a), ("age", k_b))
+        ]
+        published = [1.49, 1.65, 1.55]
+        assert [float(cost / step.variance) ** 0.5 for cost in costs] == pytest.approx(published, abs=6e-3)
+
+
+def test_the_digest_has_list_order_unknown_and_share():
+    """And a plan cannot be made of other steps than its segments ask for."""
+    plans = [
+        plan_of(segments=None),
+        plan_of(),
+        plan_of(segments={"mode": ["bus", "car", "walk"]}),
+        plan_of(segments={"modes": MODE["mode"]}),
+        plan_of(segment_unknown={"mode": "walk"}),
+        plan_of(segment_share="1/3"),
+        plan_of(segments={**MODE, **HOUR}),
+        plan_of(segments={**HOUR, **MODE}),
+    ]
+    assert len({plan.digest for plan in plans}) == len(plans)
+    assert plan_of(segment_share="0.5").digest == plans[1].digest
+    plan = plans[1]
+    for steps in (plan.steps[1:], plan.steps[::-1], plans[5].steps, plans[0].steps, plans[2].steps[:-1]):
+        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+            ReleasePlan(plan.tree, plan.unit, plan.budget, plan.mechanism, steps, None, plan.acceptance, plan.segments)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "one category": {"segments": {"mode": ["car"]}},
+    "no category": {"segments": {"mode": []}},
+    "65 categories": {"segments": {"mode": [f"m{s}" for s in range(65)]}},
+    "twice the same": {"segments": {"mode": ["car", "bus", "car"]}},
+    "twice but for the case": {"segments": {"mode": ["car", "Car"]}},
+    "an empty category": {"segments": {"mode": ["car", ""]}},
+    "a space before": {"segments": {"mode": ["car", " bus"]}},
+    "a tab after": {"segments": {"mode": ["car", "bus\t"]}},
+    "a number": {"segments": {"mode": ["car", 1]}},
+    "unknown outside the list": {"segment_unknown": {"mode": "other"}},
+    "unknown of no breakdown": {"segment_unknown": {"modes": "car"}},
+    "a share of 0": {"segment_share": 0},
+    "a share of 1": {"segment_share": "1"},
+    "a share above 1": {"segment_share": 1.5},
+    "a negative share": {"segment_share": "-1/2"},
+    "no number": {"segment_share": "half"},
+    "a share without segments": {"segments": None, "segment_share": "1/2"},
+    "unknown without segments": {"segments": None, "segment_unknown": {"mode": "car"}},
+    "leaves by empirical Bayes": {"mechanism": InfTDARefined(leaves="empirical_bayes")},
+    "bands": {"bands": Bands((1,))},
+    "four breakdowns": {"segments": {name: ["x", "y"] for name in ("k1", "k2", "k3", "k4")}},
+    "names that differ in case": {"segments": {"mode": ["x", "y"], "Mode": ["x", "y"]}},
+    **{f"mechanism {name}": {"mechanism": name} for name in MECHANISMS if name != "inftda_refined"},
+    **{
+        f"a breakdown named {name}": {"segments": {name: ["x", "y"]}}
+        for name in ("origin", "destination", "trips", "Total", "in_period", "lower", "upper", "weight", "a b", "")
+    },
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_segments_cannot_be_is_refused(case):
+    with pytest.raises(OdError) as refused:
+        plan_of(**{"segments": MODE, **REFUSED[case]})
+    assert refused.value.code.startswith(("OD-SEGMENT", "OD-BUDGET-NUMBER", "OD-NUMBER"))
+    assert refused.value.next_step
+
+
+@pytest.mark.parametrize("count", [2, 64])
+def test_the_least_and_the_most_categories_are_planned(count):
+    plan = plan_of(segments={"mode": [f"m{s}" for s in range(count)]})
+    assert sum(step.rho for step in plan.steps) == 1
+
+
+@pytest.mark.parametrize("segments", [{"mode": ["car"]}, {"origin": ["x", "y"]}])
+def test_a_release_is_refused_before_the_records_are_read(segments):
+    """The path does not exist: it would be another error."""
+    with pytest.raises(OdError, match="OD-SEGMENT"):
+        release_flows(
+            "absent.parquet",
+            SMALL,
+            unit=UNITS[0],
+            budget=Budget(rho=1, delta=1e-8),
+            segments=segments,
+            noise=NoiseNotWanted(),
+        )

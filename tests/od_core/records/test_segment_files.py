@@ -1,0 +1,225 @@
+"""Counts by segment of records in files: equal to those of the same records in memory, fingerprints included."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from od_core import OdError, PrivacyUnit
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.object_store import LocalStore
+from od_core.records import count_files
+from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
+from od_core.records.count_records import count_records, trip_counts_of
+from od_core.records.format import RecordColumns
+from od_core.records.load import load_records
+from od_core.records.segment_source import SegmentSource
+from od_core.records.segments import Breakdown
+from od_core.records.trip_counts import TripCounts, count_trips
+from tests.od_core.records.test_segment_counts import (
+    ALL,
+    HOUR,
+    KEY,
+    LISTS,
+    MODE,
+    MODE_OR_ELSE,
+    PERIOD,
+    TREES,
+    TRIP,
+    WEIGHTED,
+    assert_same,
+    of_users,
+    table,
+)
+
+pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
+
+SMALL = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOURCES = {"mode": SegmentSource("mode", "Mode of travel"), "hour": SegmentSource("hour", "user")}
+"""The second column has the name that user ids have in loaded records."""
+
+
+def random_rows(number: int, seed: int) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    choices = {
+        "origin": ["01", "02", "10", "?", "03", None],
+        "destination": ["01", "02", "10"],
+        "mode": ["car", "bus", "walk", "Car", "not stated", None],
+        "hour": ["00", "01", "02", None],
+        "trips": [0, 1, 2, 5],
+        "person": ["a", "b", "c", "d", " ", None],
+        "in_period": [True, True, True, False],
+    }
+    columns = {
+        name: [values[k] for k in generator.integers(0, len(values), number)] for name, values in choices.items()
+    }
+    return table(list(zip(*columns.values(), strict=True)))
+
+
+def read(frame: pd.DataFrame, unit: PrivacyUnit, lists: tuple[Breakdown, ...], form: str, folder: Path) -> Path:
+    """Load the records from a file of the given form, whose columns have other names."""
+    source, target = folder / f"trips.{form}", folder / "raw_trips.parquet"
+    dates = frame["in_period"].map({True: "2001-06-05", False: "2001-07-05"})
+    named = frame.assign(date=dates).rename(columns={one.name: SOURCES[one.name].column for one in lists})
+    named = named.drop(columns=["in_period", *(["trips"] if unit.kind != "trip" else [])])
+    if form == "csv":
+        named.to_csv(source, index=False)
+    else:
+        columns = {name: column.astype(object).where(column.notna(), None) for name, column in named.items()}
+        kinds = {name: pa.int64() if name == "trips" else pa.string() for name in columns}
+        pq.write_table(pa.table({name: pa.array(columns[name], kinds[name]) for name in columns}), source)
+    columns_of_file = RecordColumns(
+        date="date",
+        trips="trips" if unit == TRIP else None,
+        weight="trips" if unit == WEIGHTED else None,
+        user="person" if unit.kind != "trip" else None,
+        segments=tuple(SOURCES[one.name] for one in lists),
+    )
+    load_records(source, columns_of_file, PERIOD, target)
+    return target
+
+
+def in_memory(frame: pd.DataFrame, unit: PrivacyUnit) -> pd.DataFrame:
+    if unit.kind != "trip":
+        return frame.drop(columns="trips")
+    return frame.rename(columns={"trips": "weight"}) if unit.max_weight is not None else frame
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("unit", [TRIP, WEIGHTED, of_users(2), of_users(2, "user_period")], ids=repr)
+def test_files_give_the_counts_and_the_fingerprint_of_memory(tmp_path, unit, form):
+    """Two trees, one and two breakdowns, with and without a category for unlisted ones."""
+    confidential = ConfidentialFolder(tmp_path / "confidential")
+    for seed, lists in enumerate([(), *LISTS]):
+        tree, frame = TREES[seed % 2], random_rows(200, seed)
+        given_ = {"unit": unit, "key": KEY, "period": PERIOD, "fault_threshold": ALL, "breakdowns": lists}
+        expected = count_trips(in_memory(frame, unit), tree, one_row_a_trip=True, **given_)
+        store = LocalStore(tmp_path / f"counts_{seed}")
+        files = count_records(read(frame, unit, lists, form, tmp_path), tree, store, "counts", **given_)
+        assert_same(files.whole(), expected)
+        assert files.breakdowns == lists
+        assert files.total == expected.total > 0
+        prints = {confidential.fingerprint(counts.column_pieces()) for counts in (files, files.whole(), expected)}
+        assert len(prints) == 1
+
+
+def test_faults_of_categories_count_towards_the_threshold(tmp_path):
+    """As in memory: exactly at the threshold passes, and ``unknown`` takes them without a fault."""
+    rows = [("01", "02", mode, "00", trips, "a", True) for mode, trips in (("car", 998), ("rail", 1), (None, 1))]
+    for lists in ((MODE,), (MODE_OR_ELSE,)):
+        records = read(table(rows), TRIP, lists, "csv", tmp_path)
+        at = trip_counts_of(records, TREES[0], fault_threshold=Fraction(2, 1000), breakdowns=lists)
+        if lists == (MODE_OR_ELSE,):
+            assert [one.total for one in at.by_segment["mode"]] == [998, 2, 0]
+            assert trip_counts_of(records, TREES[0], fault_threshold=Fraction(0), breakdowns=lists).total == 1000
+            continue
+        assert [one.total for one in at.by_segment["mode"]] == [998, 0, 0]
+        with pytest.raises(OdError, match=r"OD-TRIPS-FAULTS.*listed category") as caught:
+            trip_counts_of(records, TREES[0], fault_threshold=Fraction(1, 1000), breakdowns=lists)
+        assert caught.value.confidential_detail == "2 of 1000 trips"
+
+
+def test_records_read_without_a_breakdown_are_refused(tmp_path):
+    records = read(table([("01", "02", "car", "00", 1, "a", True)]), TRIP, (MODE,), "csv", tmp_path)
+    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*breakdown 'hour'.*read the records again"):
+        trip_counts_of(records, TREES[0], breakdowns=(MODE, HOUR))
+    assert trip_counts_of(records, TREES[0]).by_segment == {}
+
+
+def test_categories_that_are_no_text_are_refused_when_they_are_read(tmp_path):
+    source = tmp_path / "trips.parquet"
+    pd.DataFrame({"origin": ["01"], "destination": ["02"], "Mode of travel": [7731]}).to_parquet(source)
+    columns = RecordColumns(segments=(SOURCES["mode"],))
+    with pytest.raises(OdError, match=r"OD-TRIPS-NOT-TEXT.*'Mode of travel' holds BIGINT.*'mode'") as caught:
+        load_records(source, columns, PERIOD, tmp_path / "raw_trips.parquet")
+    assert "7731" not in str(caught.value)
+    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*no column 'user'"):
+        load_records(source, RecordColumns(segments=(SOURCES["hour"],)), PERIOD, tmp_path / "raw_trips.parquet")
+
+
+def test_counts_without_breakdowns_are_stored_as_before(tmp_path):
+    """The list of files is a list, which earlier versions read, and files have the columns rank and trips."""
+    store = LocalStore(tmp_path)
+    files = write_count_files(store, "counts/", [(np.array([3, 8]), np.array([1, 2]))])
+    whole = finish_count_files(store, "counts", files).whole()
+    assert whole.by_segment == {}
+    assert json.loads((tmp_path / "counts" / "counted.json").read_text()) == [
+        {"name": "counts/000000.parquet", "first": 3, "last": 8, "pairs": 2, "trips": 3}
+    ]
+    assert pq.read_schema(tmp_path / files[0].name).names == ["rank", "trips"]
+
+
+def test_sources_are_settings_of_reading():
+    columns = RecordColumns(segments=(SOURCES["mode"],))
+    assert columns.facts()["segments"] == {"mode": SOURCES["mode"].facts()}
+    assert "segments" not in RecordColumns().facts()
+    assert json.loads(json.dumps(columns.facts())) == columns.facts()
+    with pytest.raises(OdError, match="two sources of the categories of one breakdown"):
+        RecordColumns(segments=(SOURCES["mode"], SegmentSource("Mode", "other")))
+
+
+SIZES = len(MODE.categories) * len(HOUR.categories)
+some_cells = st.dictionaries(
+    st.tuples(st.integers(0, 12) | st.integers(0, 2**62 - 1), st.integers(0, SIZES - 1)),
+    st.integers(1, 3) | st.integers(1, 2**40),
+    max_size=40,
+)
+
+
+@SMALL
+@given(cells=some_cells, batch=st.integers(1, 20), ends=st.lists(st.integers(-1, 14), min_size=2, max_size=2))
+@pytest.mark.parametrize("cut", [(1, 1), (3, 2), (100, 7)], ids=str)
+def test_counts_do_not_depend_on_how_they_are_cut_into_files(tmp_path, monkeypatch, cut, cells, batch, ends):
+    """Every reader gives what the cells say, also where the codes of a leaf pair are in two row groups."""
+    monkeypatch.setattr(count_files, "PAIRS", cut[0])
+    monkeypatch.setattr(count_files, "GROUP", cut[1])
+    keys = sorted(cells)
+    rank, code = (np.array([key[k] for key in keys], dtype=np.int64) for k in (0, 1))
+    trips = np.array([cells[key] for key in keys], dtype=np.int64)
+    store, folder = LocalStore(tmp_path), f"counts_{secrets.token_hex(6)}"
+    rows = (rank, trips, code.astype(np.int32))
+    batches = [tuple(column[k : k + batch] for column in rows) for k in range(0, len(keys), batch)]
+    files = finish_count_files(store, folder, write_count_files(store, f"{folder}/", batches), (MODE, HOUR))
+    files = CountFiles(store, folder) if files.files else files
+
+    def expected(inside: np.ndarray) -> TripCounts:
+        by_segment = {
+            one.name: tuple(
+                summed(rank[chosen], trips[chosen])
+                for position in range(len(one.categories))
+                for chosen in [inside & (digit == position)]
+            )
+            for one, digit in ((MODE, code // 2), (HOUR, code % 2))
+        }
+        whole = summed(rank[inside], trips[inside])
+        return TripCounts(whole.rank, whole.before, by_segment)
+
+    everything = expected(np.ones(len(keys), dtype=bool))
+    assert_same(files.whole(), everything)
+    first, end = sorted(ends)
+    assert_same(files.between(first, end), expected((rank >= first) & (rank < end)))
+    pieces = list(files.pieces())
+    assert [number for ranks, _ in pieces for number in ranks.tolist()] == everything.rank.tolist()
+    assert [number for _, numbers in pieces for number in numbers.tolist()] == np.diff(everything.before).tolist()
+    columns = [list(counts.column_pieces()) for counts in (files, everything)]
+    joined = [
+        [np.concatenate([piece[k] for piece in blocks if len(piece) > k]).tolist() for k in range(8)]
+        for blocks in columns
+        if keys
+    ]
+    assert joined[:1] == joined[1:]
+
+
+def summed(rank: np.ndarray, trips: np.ndarray) -> TripCounts:
+    sums = pd.Series(trips, dtype="int64").groupby(rank).sum()
+    return TripCounts(sums.index.to_numpy(dtype=np.int64), np.concatenate(([0], np.cumsum(sums.to_numpy()))))

@@ -1,0 +1,254 @@
+"""Where categories come from: what each rule gives for each kind of column, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import OdError
+from od_core.records.format import RecordColumns
+from od_core.records.load import load_records
+from od_core.records.segment_source import DAYS, HOURS, SegmentSource, check_sources
+from od_core.records.segments import Breakdown
+
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
+LOOKUP = (("1", "car"), ("2", "bus"), ("5.5", "half"), ("true", "yes"), ("it's", "quoted'"))
+BANDS = {"derive": "number", "breaks": (0, 5, 20.5), "bands": ("none", "short", "it's", "long")}
+
+
+@pytest.fixture
+def categories(tmp_path: Path) -> Callable[..., list[str | None]]:
+    """Categories of the values of one column, which are in a Parquet file, or as text in a CSV file."""
+
+    def read(values: Any, time_zone: str | None = None, **rule: Any) -> list[str | None]:
+        source = tmp_path / ("trips.parquet" if isinstance(values, pa.Array) else "trips.csv")
+        codes = ["01"] * len(values)
+        if isinstance(values, pa.Array):
+            pq.write_table(pa.table({"origin": codes, "destination": codes, "it's": values}), source)
+        else:
+            pd.DataFrame({"origin": codes, "destination": codes, "it's": values}).to_csv(source, index=False)
+        columns = RecordColumns(segments=(SegmentSource("user", "it's", **rule),))
+        load_records(source, columns, "2001-06", tmp_path / "raw_trips.parquet", time_zone=time_zone)
+        return pq.read_table(tmp_path / "raw_trips.parquet")["segment_user"].to_pylist()
+
+    return read
+
+
+def test_text_is_the_category_itself(categories):
+    values = ["car", "Car", " bus", None, "it's"]
+    assert categories(values) == values
+    assert categories(pa.array(values)) == values
+    assert categories(pa.array(values).dictionary_encode()) == values
+    assert categories(["1", "02"]) == ["1", "02"]
+
+
+def test_a_lookup_replaces_texts_numbers_and_booleans(categories):
+    """What it does not state is a missing category."""
+    assert categories(["1", "2", "01", "3", None, "it's", "1.0"], lookup=LOOKUP) == [
+        "car",
+        "bus",
+        None,
+        None,
+        None,
+        "quoted'",
+        None,
+    ]
+    assert categories(pa.array([1, 2, 3, None], pa.int8()), lookup=LOOKUP) == ["car", "bus", None, None]
+    assert categories(pa.array([1.0, 2.0, 5.5, float("nan"), None]), lookup=LOOKUP) == [
+        "car",
+        "bus",
+        "half",
+        None,
+        None,
+    ]
+    assert categories(pa.array([True, False]), lookup=LOOKUP) == ["yes", None]
+    assert categories(["2001-06-01 07:30"], derive="hour", lookup=(("07", "peak"), ("08", "peak"))) == ["peak"]
+
+
+def test_hours_of_texts(categories):
+    """A date alone has no hour; a text with a zone could be of any; the last moment of an hour is in that hour."""
+    read = {
+        "2001-06-01 07:59": "07",
+        "2001-06-01T23:59:59.9999999": "23",
+        "2001-06-01 00:00:00": "00",
+        "08:15": "08",
+        "19:59:59.999999999": "19",
+        "2001-06-01": None,
+        "2001-06-01T07:00:00Z": None,
+        "2001-02-30 07:00": None,
+        "08:75": None,
+        "7:15": None,
+        "noon": None,
+    }
+    assert categories(list(read), derive="hour") == list(read.values())
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_hours_of_times_without_a_zone_are_not_converted(categories, unit):
+    moments = [dt.datetime(2001, 6, 1, 23, 59, 59), dt.datetime(2001, 6, 1), None]
+    values = pa.array(moments, pa.timestamp(unit))
+    assert categories(values, derive="hour") == ["23", "00", None]
+    assert categories(values, "America/New_York", derive="hour") == ["23", "00", None]
+
+
+def test_the_last_nanosecond_is_of_its_hour_and_a_clock_has_hours_too(categories):
+    last = pa.array([pd.Timestamp("2001-06-01 22:59:59.999999999").value], pa.timestamp("ns"))
+    assert categories(last, derive="hour") == ["22"]
+    clock = pa.array([dt.time(8, 15), dt.time(0), None], pa.time64("us"))
+    assert categories(clock, derive="hour") == ["08", "00", None]
+
+
+def test_times_with_a_zone_need_the_declared_time_zone(categories):
+    """Summer and winter time of New York; the day follows from the converted time."""
+    moments = [dt.datetime(2001, 6, 2, 3, 30), dt.datetime(2001, 12, 2, 3, 30), None]
+    values = pa.array(moments, pa.timestamp("us", "UTC"))
+    assert categories(values, "America/New_York", derive="hour") == ["23", "22", None]
+    assert categories(values, "America/New_York", derive="day_of_week") == ["friday", "saturday", None]
+    for derive in ("hour", "day_type"):
+        with pytest.raises(OdError, match=r"OD-TRIPS-DATE.*TIME ZONE.*declare the time_zone"):
+            categories(values, derive=derive)
+
+
+def test_days_of_dates_and_times(categories):
+    """The first week of January 2001 began on a Monday."""
+    dates = [f"2001-01-{day:02d}" for day in range(1, 8)]
+    types = ["weekday"] * 5 + ["saturday", "sunday"]
+    for values in (dates, [f"{date} 23:59:59.9999999" for date in dates], pa.array(map(dt.date.fromisoformat, dates))):
+        assert categories(values, derive="day_of_week") == list(DAYS)
+        assert categories(values, derive="day_type") == types
+    assert categories(["2001-02-30", "Monday", None], derive="day_type") == [None, None, None]
+
+
+def test_a_limit_belongs_to_the_band_above_it(categories):
+    """What is no finite number is missing; numbers of any type, and as text."""
+    read = {"-1": "none", "0": "short", "4.999": "short", "5": "it's", "20.4": "it's", "20.5": "long", "1e300": "long"}
+    missing = ["", "far", "nan", "inf", "-inf"]
+    assert categories([*read, *missing], **BANDS) == [*read.values(), *[None] * 5]
+    for kind in (pa.float32(), pa.float64(), pa.decimal128(22, 3)):
+        assert categories(pa.array([-1, 0, 5, None]).cast(kind), **BANDS) == ["none", "short", "it's", None]
+    assert categories(pa.array([-1, 20, 21], pa.int16()), **BANDS) == ["none", "it's", "long"]
+    assert categories(pa.array([float("nan"), float("inf"), 20.5]), **BANDS) == [None, None, "long"]
+
+
+DATES, NUMBERS = pa.array([dt.date(2001, 6, 1)]), pa.array([7731])
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "code", "cause"),
+    [
+        (NUMBERS, {}, "OD-TRIPS-NOT-TEXT", "BIGINT.*declare a lookup"),
+        (DATES, {}, "OD-TRIPS-NOT-TEXT", "DATE"),
+        (DATES, {"lookup": LOOKUP}, "OD-TRIPS-NOT-TEXT", "DATE"),
+        (DATES, {"derive": "hour"}, "OD-TRIPS-DATE", "DATE, which has no hour"),
+        (NUMBERS, {"derive": "hour"}, "OD-TRIPS-DATE", "BIGINT"),
+        (NUMBERS, {"derive": "day_type"}, "OD-TRIPS-DATE", "BIGINT"),
+        (DATES, BANDS, "OD-TRIPS-CATEGORY", "DATE, not numbers"),
+    ],
+)
+def test_a_column_of_another_type_is_refused_without_a_value(categories, values, rule, code, cause):
+    with pytest.raises(OdError, match=rf"{code}: trips.parquet .*\"it's\" holds {cause}") as caught:
+        categories(values, **rule)
+    assert "\n" not in str(caught.value)
+    assert "7731" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause"),
+    [
+        ({"column": ""}, "name no column"),
+        ({"column": None}, "name no column"),
+        ({"derive": "hours"}, "did you mean 'hour'"),
+        ({"lookup": (("1", 2),)}, "other values than texts"),
+        ({"lookup": ((1, "car"),)}, "other values than texts"),
+        ({"lookup": (("", "car"),)}, "other values than texts"),
+        ({"lookup": (("1", "car"), ("1", "bus"))}, "states a text twice"),
+        ({"derive": "hour", "lookup": (("7", "peak"),)}, "'7', which hour never gives"),
+        ({"derive": "day_type", "lookup": (("monday", "working"),)}, "'monday', which day_type never gives"),
+        ({**BANDS, "lookup": LOOKUP}, "a lookup of numbers"),
+        ({"breaks": (1,), "bands": ("a", "b")}, "have bands, but derive is 'text'"),
+        ({**BANDS, "breaks": (0, 5)}, "2 breaks and 4 bands"),
+        ({**BANDS, "breaks": (), "bands": ("all",)}, "0 breaks and 1 bands"),
+        ({**BANDS, "bands": ("a", "b", "c", "a")}, "3 breaks and 4 bands.*each once"),
+        ({**BANDS, "breaks": (0, 5, 5)}, "do not ascend"),
+        ({**BANDS, "breaks": (0, 5, float("inf"))}, "do not ascend"),
+        ({**BANDS, "breaks": (0, float("nan"), 5)}, "do not ascend"),
+        ({**BANDS, "breaks": (0, 5, "9")}, "not numbers"),
+        ({**BANDS, "breaks": (0, 5, True)}, "not numbers"),
+    ],
+)
+def test_a_rule_that_cannot_hold_is_refused(rule, cause):
+    with pytest.raises(OdError, match=rf"OD-SEGMENT-SOURCE.*'mode' .*{cause}") as caught:
+        SegmentSource("mode", **{"column": "mode", **rule})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["by mode", 'mode"', "origin", ""])
+def test_a_source_is_of_a_breakdown_that_can_be(name):
+    with pytest.raises(OdError, match=r"OD-SEGMENT-LIST.*cannot name a breakdown"):
+        SegmentSource(name, "mode")
+
+
+@pytest.mark.parametrize(
+    ("breakdown", "rule", "cause"),
+    [
+        (Breakdown("by", ("car", "tram")), {"lookup": (("1", "Car"),)}, "'Car', which is not in its list"),
+        (Breakdown("by", ("none", "short")), BANDS, '"it\'s", which is not in its list'),
+        (Breakdown("by", ("workday", "saturday")), {"derive": "day_type"}, "'workday', which day_type never gives"),
+        (Breakdown("by", ("7", "08")), {"derive": "hour"}, "'7', which hour never gives"),
+    ],
+)
+def test_a_source_must_give_the_categories_of_its_breakdown(breakdown, rule, cause):
+    with pytest.raises(OdError, match=rf"OD-SEGMENT-SOURCE.*{cause}"):
+        check_sources([SegmentSource("by", "column", **rule)], [breakdown])
+
+
+def test_sources_and_breakdowns_belong_together():
+    """Some hours alone may be listed, and a category may have no source of its own: its trips are none."""
+    lists = [
+        Breakdown("hour", ("07", "08", "other"), "other"),
+        Breakdown("mode", ("car", "tram")),
+        Breakdown("purpose", ("work", "leisure")),
+        Breakdown("daily", HOURS),
+    ]
+    sources = [
+        SegmentSource("hour", "time", "hour"),
+        SegmentSource("mode", "mode", lookup=(("1", "car"),)),
+        SegmentSource("purpose", "purpose"),
+        SegmentSource("daily", "time", "hour"),
+    ]
+    check_sources(sources, lists)
+    with pytest.raises(OdError, match=r"OD-SEGMENT-SOURCE: no column is declared for the categories of 'mode'"):
+        check_sources(sources[:1], lists[:2])
+    with pytest.raises(OdError, match=r"OD-SEGMENT-SOURCE.*'mode' are read, but it is no breakdown"):
+        check_sources(sources[:2], lists[:1])
+
+
+def test_facts_state_the_whole_rule():
+    """Two rules that read differently have different facts; equal rules have equal ones."""
+    rules: list[dict[str, Any]] = [
+        {},
+        {"derive": "hour"},
+        {"derive": "hour", "lookup": (("07", "peak"),)},
+        {"lookup": LOOKUP},
+        {"lookup": LOOKUP[:2]},
+        BANDS,
+        {**BANDS, "breaks": (0, 5, 21)},
+        {**BANDS, "bands": ("none", "short", "middle", "long")},
+    ]
+    facts = [SegmentSource("by", "column", **rule).facts() for rule in rules]
+    assert len({json.dumps(one, sort_keys=True) for one in facts}) == len(rules)
+    assert facts[0] == {"column": "column", "derive": "text"}
+    whole, floats = (
+        SegmentSource("by", "column", **{**BANDS, "breaks": ends}) for ends in ((0, 5, 20), (0.0, 5.0, 20.0))
+    )
+    assert json.dumps(whole.facts()) == json.dumps(floats.facts())
+    assert whole == floats
