@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
@@ -21,6 +22,9 @@ settings.register_profile(
     "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+
+if TYPE_CHECKING:
+    from tests.od_core.publication.published_kinds import Made
 
 FLIGHTS = Path(__file__).parents[1] / "data" / "us_flights"
 
@@ -146,3 +150,11 @@ def published_flights(
     folder = tmp_path_factory.mktemp("published_flights")
     publish_flights(folder, flights, airport_geography)
     return folder
+
+
+@pytest.fixture(scope="session")
+def published_by_category(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A small release of flows with two breakdowns, charged and published. Not to be changed."""
+    from tests.od_core.publication.published_kinds import BY_CATEGORY, publish_examples
+
+    return publish_examples(tmp_path_factory.mktemp("published_by_category"), {"flows": BY_CATEGORY})["flows"]

@@ -123,6 +123,16 @@ def measures_a_total_that_may_change() -> None:
         assert (plan.steps[0].level == 0) is not publishes
 
 
+@pytest.mark.parametrize("other", ["other", None])
+def test_the_total_is_measured_where_a_record_may_leave_because_of_its_category(other):
+    """Without a category for unlisted records, a record may be replaced by one that is not counted."""
+    zones = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
+    modes = {"segments": {"mode": ["car", "other"]}, "segment_unknown": {"mode": other} if other else None}
+    given = {"unit": UNITS[0], "budget": Budget(rho=1, delta=1e-8), **modes}
+    assert plan_release(zones, **given).publishes_total is (other is not None)
+    assert plan_release(zones, acceptance=Acceptance(Fraction(0)), **given).publishes_total
+
+
 def test_the_total_is_measured_where_a_record_may_leave():
     measures_a_total_that_may_change()
 

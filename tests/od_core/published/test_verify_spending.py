@@ -100,13 +100,18 @@ def release_all(var: Path) -> None:
     ledger.declare(PrivacyDomain("riders", USER, Cap(epsilon=Fraction(7), delta=Fraction(1, 10**5)), "a test"))
     ledger.declare(PrivacyDomain("walkers", UNBOUNDED, Cap(rho=Fraction(3)), "a test", elementary_period="week"))
 
-    def flows(key: str, domain: str, unit: PrivacyUnit, budget: Budget = BY_EPSILON, **changes: Any) -> None:
-        table = {USER: with_user(FLOWS), LOADED: FLOWS.rename(columns={"trips": "weight"})}.get(unit, FLOWS)
+    def flows(
+        key: str, domain: str, unit: PrivacyUnit, budget: Budget = BY_EPSILON, trips: Any = FLOWS, **changes: Any
+    ) -> None:
+        table = {USER: with_user(FLOWS), LOADED: FLOWS.rename(columns={"trips": "weight"})}.get(unit, trips)
         given = {"unit": unit, "budget": budget, "noise": "table", "ledger": ledger, "release_id": key} | changes
         publish(var, FLOW_KIND, release_flows(table, GEOGRAPHY, **given), key, domain)
 
     flows("flows/2001-05/r1", "commuters", TRIP)
     flows("exact/2001-05/r1", "commuters", TRIP, fault_threshold=Fraction(0))
+    modes = {"segments": {"mode": ["car", "bus"], "leg": ["1", "2", "3"]}}
+    table = FLOWS.assign(mode=["car", "bus", "bus", "car"], leg=["1", "3", "1", "2"])
+    flows("modes/2001-05/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), table, **modes)
     flows("flows/2001-Q2/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), mechanism="inftda")
     budget = Budget(epsilon="1/2", delta="1e-9")
     flows("pairs/2001-05/r1", "commuters", TRIP, budget, mechanism="stability_histogram")

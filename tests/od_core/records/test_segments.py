@@ -22,6 +22,11 @@ def refused(code: str, *arguments: object) -> str:
     return text
 
 
+@pytest.mark.parametrize("category", ["=1+1", "-", "a,=b", "@x", "\uff1dx"])
+def test_a_category_that_a_spreadsheet_could_run_is_refused(category):
+    assert "formula" in refused("OD-SEGMENT-LIST", "mode", ("car", category))
+
+
 @pytest.mark.parametrize("name", ["", " mode", "2nd", "mode-1", "mode;", "möde", "a" * 64, None, 7])
 def test_a_name_that_cannot_name_a_column_is_refused(name):
     assert repr(name) in refused("OD-SEGMENT-LIST", name, MODES)

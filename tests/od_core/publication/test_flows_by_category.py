@@ -1,0 +1,373 @@
+"""A published release of flows with two breakdowns: it keeps to the contract of its kind, and all files agree."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from contextlib import nullcontext
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import openmatrix
+import pandas as pd
+import pytest
+from pysdmx.io import read_sdmx
+
+from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
+from od_core.flows.publishing import segment_database
+from od_core.flows.publishing.flow_database import SCHEMA
+from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.publishing.sdmx import category_identifier, dimension_identifiers
+from od_core.publication import database as database_module
+from od_core.published.verification import verify_release
+from od_core.records.segments import Breakdown
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.publication import examples
+from tests.od_core.publication import test_kind_contract as contract
+from tests.od_core.publication.published_kinds import HOURS, MODES, Made
+
+# The contract of all kinds is also run for this release.
+copied = contract.copied
+opened_once = contract.opened_once
+test_a_bundle_is_read_back_as_what_was_measured = contract.test_a_bundle_is_read_back_as_what_was_measured
+test_a_bundle_of_other_figures_or_without_them_is_refused = (
+    contract.test_a_bundle_of_other_figures_or_without_them_is_refused
+)
+test_a_bundle_written_again_has_the_same_bytes = contract.test_a_bundle_written_again_has_the_same_bytes
+test_a_changed_noisy_value_is_found = contract.test_a_changed_noisy_value_is_found
+test_a_whole_release_verifies_without_key_or_records = contract.test_a_whole_release_verifies_without_key_or_records
+test_every_file_and_column_is_described = contract.test_every_file_and_column_is_described
+test_noisy_values_that_do_not_fit_are_refused = contract.test_noisy_values_that_do_not_fit_are_refused
+test_recomputing_from_the_measurements_gives_the_release = (
+    contract.test_recomputing_from_the_measurements_gives_the_release
+)
+test_what_is_said_of_a_release_follows_from_its_bundle_alone = (
+    contract.test_what_is_said_of_a_release_follows_from_its_bundle_alone
+)
+written_once = contract.written_once
+
+LEVELS = ("all", "region", "zone")
+PAIRS = list(itertools.product(LEVELS, LEVELS))
+CATEGORIES = {"mode": MODES, "hour": HOURS}
+
+
+@pytest.fixture
+def made(published_by_category: Made) -> Made:
+    return published_by_category
+
+
+def listed(bundle: Path, origin: str, destination: str, breakdown: str) -> pd.DataFrame:
+    """A CSV file as the plainest program reads it."""
+    text = (bundle / f"flows_{origin}_{destination}_by_{breakdown}.csv").read_bytes().decode("utf-8")
+    head, *rows = csv.reader(io.StringIO(text, newline=""))
+    frame = pd.DataFrame(rows, columns=head, dtype=object)
+    return frame.astype(dict.fromkeys(("trips", "lower", "upper"), "int64"))
+
+
+def test_the_files_are_the_release_at_every_pair_of_levels(made):
+    """CSV and Parquet; the categories of a pair of areas sum to its trips, and every pair is listed in each."""
+    bundle, tree = made.place.bundle, made.release.plan.tree
+    whole = pd.read_parquet(bundle / "segments.parquet")
+    for (origin, destination), (name, categories) in itertools.product(PAIRS, CATEGORIES.items()):
+        file = listed(bundle, origin, destination, name)
+        expected = made.release.flows_at(origin, destination, segment=name, interval=True)
+        assert list(file.columns) == ["origin", "destination", name, "trips", "lower", "upper"]
+        assert file.to_numpy().tolist() == expected.to_numpy().tolist()
+        part = whole[
+            (whole[["breakdown", "origin_level", "destination_level"]] == [name, origin, destination]).all(axis=1)
+        ]
+        assert part.drop(columns=["breakdown", "origin_level", "destination_level"]).to_numpy().tolist() == (
+            file.to_numpy().tolist()
+        )
+        totals = pd.read_csv(bundle / f"flows_{origin}_{destination}.csv", dtype={"origin": str, "destination": str})
+        pairs = tree.origin.size(LEVELS.index(origin)) * tree.destination.size(LEVELS.index(destination))
+        assert (len(totals), len(file)) == (pairs, pairs * len(categories))
+        sums = file.groupby(["origin", "destination"])["trips"].sum()
+        assert sums.to_dict() == totals.set_index(["origin", "destination"])["trips"].to_dict()
+    assert len(whole) == sum(len(listed(bundle, *pair, name)) for pair in PAIRS for name in CATEGORIES)
+
+
+def test_the_certificate_states_every_measured_step(made):
+    """Totals and breakdowns, of which the root's are measured although the total is exact."""
+    plan, levels = made.release.plan, made.facts["levels"]
+    assert [(level["level"], level.get("breakdown")) for level in levels] == [
+        (step.level, getattr(step, "breakdown", None)) for step in plan.steps
+    ]
+    assert levels[0]["level"] == 0
+    assert plan.publishes_total
+    assert [level["rho_exact"] for level in levels] == made.facts["spent"]["rho_by_level_exact"]
+    tables = [
+        pd.read_parquet(made.place.bundle / f"{name}.parquet") for name in ("noisy_measurements", made.example.measured)
+    ]
+    assert sum(level["measured_cells"] for level in levels) == sum(map(len, tables))
+    dropped = [level for level in levels if level["measured_cells"] < level["public_cells"]]
+    assert {level.get("breakdown") for level in dropped} == {None, "mode", "hour"}
+    sentence = made.facts["guarantee"]["segments"]
+    assert "mode (3 categories) and hour (3 categories)" in sentence
+    assert "A record whose mode is missing or not listed is faulty" in sentence
+    assert "A record whose hour is missing or not listed is counted as not stated." in sentence
+
+
+def test_the_codebook_lists_the_categories(made):
+    text = (made.place.bundle / "codebook.md").read_text(encoding="utf-8")
+    for said in ("| `mode` |", "| `hour` |", "One of 3 categories: 07; 7; not stated", "`mode_3` (à pied)", "`HOUR`"):
+        assert said in text
+    assert "<b>bus" not in text
+
+
+def test_openmatrix_has_a_matrix_of_each_category(made):
+    file_of = listed(made.place.bundle, "zone", "region", "mode")
+    with openmatrix.open_file(str(made.place.bundle / "flows_zone_region.omx")) as file:
+        names = [f"{name}_{number}" for name in CATEGORIES for number in (1, 2, 3)]
+        assert sorted(file.list_matrices()) == sorted([*names, "trips", "lower", "upper"])
+        for name in CATEGORIES:
+            assert np.array_equal(sum(file[f"{name}_{number}"][:] for number in (1, 2, 3)), file["trips"][:])
+        places = {side: file.mapping(side) for side in ("origin", "destination")}
+        for number, category in enumerate(MODES, start=1):
+            matrix = file[f"mode_{number}"]
+            assert (str(matrix.attrs["breakdown"]), str(matrix.attrs["category"])) == ("mode", category)
+            rows = file_of[file_of["mode"] == category]
+            row, column = ([places[side][code.encode()] for code in rows[side]] for side in places)
+            assert matrix[:][row, column].tolist() == rows["trips"].tolist()
+
+
+def test_pysdmx_reads_a_dimension_for_each_breakdown(made):
+    message = read_sdmx(made.place.bundle / "flows.sdmx.json", validate=True)
+    names = {code.id: code.name for codes in message.get_codelists() for code in codes.items}
+    (dataset,) = read_sdmx(made.place.bundle / "flows.sdmx.csv", validate=False).data
+    frame = dataset.data
+    components = message.get_data_structure_definitions()[0].components
+    assert [component.id for component in components] == list(frame.columns)
+    assert list(frame.columns)[:5] == ["ORIGIN", "DESTINATION", "MODE", "HOUR", "TIME_PERIOD"]
+    assert not frame.duplicated(["ORIGIN", "DESTINATION", "MODE", "HOUR"]).any()
+    frame["OBS_VALUE"] = frame["OBS_VALUE"].astype("int64")
+    is_total = (frame[["MODE", "HOUR"]] == "_T").all(axis="columns")
+    totals = frame[is_total].set_index(["ORIGIN", "DESTINATION"])["OBS_VALUE"]
+    for dimension, other in (("MODE", "HOUR"), ("HOUR", "MODE")):
+        own = frame[frame[dimension] != "_T"]
+        assert set(own[other]) == {"_T"}
+        assert [*own[dimension].map(names).unique()] == list(CATEGORIES[dimension.lower()])
+        sums = own.groupby(["ORIGIN", "DESTINATION"])["OBS_VALUE"].sum()
+        assert sums.to_dict() == totals.to_dict()
+
+
+def test_identifiers_of_sdmx_are_unique():
+    assert category_identifier("07") != category_identifier("7")
+    assert dimension_identifiers([Breakdown("mode", MODES)]) == {"mode": "MODE"}
+    taken = [Breakdown(name, MODES) for name in ("time_period", "mode")]
+    assert dimension_identifiers(taken) == {"time_period": "BY_TIME_PERIOD", "mode": "BY_MODE"}
+
+
+def test_the_database_has_the_same_numbers(made):
+    with duckdb.connect(str(made.place.database), read_only=True) as connection:
+        sums = connection.execute(
+            "SELECT breakdown, origin, destination, CAST(sum(trips) AS BIGINT) FROM segment_flows GROUP BY ALL"
+            " ORDER BY ALL"
+        ).fetchall()
+        flows = connection.execute("SELECT origin, destination, trips FROM flows ORDER BY ALL").fetchall()
+        intervals = connection.execute("SELECT * EXCLUDE release FROM segment_intervals").df()
+        errors = connection.execute("SELECT breakdown, root_mean_square_error FROM segment_expected_error").fetchall()
+        comments = connection.execute(
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE table_name LIKE 'segment%' AND comment IS NULL"
+        ).fetchall()
+    assert sums == [(name, *flow) for name in sorted(CATEGORIES) for flow in flows]
+    file = pd.read_parquet(made.place.bundle / "segments.parquet")
+    order = [*file.columns[:6]]
+    pd.testing.assert_frame_equal(
+        intervals.sort_values(order, ignore_index=True), file.sort_values(order, ignore_index=True), check_dtype=False
+    )
+    plan = made.release.plan
+    assert errors == [(name, error) for name in CATEGORIES for error in plan.expected_segment_errors(name)]
+    assert comments == []
+
+
+def test_the_database_is_spared_the_intervals_of_many_cells(made, monkeypatch):
+    """Pairs of areas, times categories."""
+    monkeypatch.setattr(segment_database, "MOST_STORED", 3 * 5 * 2)
+    stored = FLOWS.tables(made.release, made.facts)["segment_intervals"].read_all().to_pandas()
+    sizes = dict(zip(LEVELS, (1, 2, 5), strict=True))
+    kept = {pair for pair in PAIRS if sizes[pair[0]] * sizes[pair[1]] <= 10}
+    assert {*zip(stored["origin_level"], stored["destination_level"], strict=True)} == kept
+    assert kept < {*PAIRS}
+
+
+def test_a_release_is_opened_from_the_database(made):
+    opened = open_release(made.place.database)
+    assert opened.plan.digest == made.release.plan.digest
+    assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.release.segments.items())
+    for one, other in zip(opened.measured, made.release.measured, strict=True):
+        assert one.step == other.step
+        assert np.array_equal(one.noisy.values(), other.noisy.values())
+    for name in CATEGORIES:
+        pd.testing.assert_frame_equal(
+            opened.flows_at("region", "zone", segment=name, interval=True),
+            made.release.flows_at("region", "zone", segment=name, interval=True),
+        )
+
+
+def spoilt(table: pd.DataFrame, how: str) -> pd.DataFrame:
+    """The leaf flows or the measurements by category, changed in one way."""
+    first = table.index[table["trips" if "trips" in table else "noisy"] != 0][-1]
+    if how == "another category":
+        table.loc[first, "category"] = "balloon"
+    elif how == "another breakdown":
+        table.loc[first, "breakdown"] = "hour" if table.loc[first, "breakdown"] == "mode" else "mode"
+    elif how == "another zone":
+        table.loc[first, "origin"] = "zz"
+    else:
+        table = table.drop(index=first)
+    return table
+
+
+@pytest.mark.parametrize("name", ["segments", "segment_measurements"])
+@pytest.mark.parametrize("how", ["another category", "another breakdown", "another zone", "a row less"])
+def test_tables_that_do_not_fit_are_refused(copied, name, how):
+    path = copied.place.bundle / f"{name}.parquet"
+    spoilt(pd.read_parquet(path), how).to_parquet(path, index=False)
+    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
+        copied.kind.open(copied.place.bundle)
+
+
+def test_a_bundle_without_its_tables_is_refused(copied):
+    for name in ("segments.parquet", "segment_measurements.parquet"):
+        path = copied.place.bundle / name
+        path.rename(path.with_suffix(".away"))
+        with pytest.raises(OdError, match=f"OD-RELEASE-ABSENT.*{name} is missing"):
+            copied.kind.open(copied.place.bundle)
+        path.with_suffix(".away").rename(path)
+
+
+def faults(made: Made) -> dict[str, str]:
+    return {finding.part: finding.fault for finding in verify_release(made.place) if finding.fault is not None}
+
+
+def test_a_changed_database_is_found_and_its_table_named(copied, monkeypatch):
+    """A category, a noisy value and an end of an interval."""
+    with duckdb.connect(str(copied.place.database)) as connection:
+        monkeypatch.setattr(database_module, "opened", lambda *of, **options: nullcontext(connection))
+        assert contract.differences(copied) == []
+        for table, change in (
+            ("segment_flows", "category = category || 'x'"),
+            ("segment_measurements", "noisy = noisy + 1"),
+            ("segment_intervals", "upper = NULL"),
+        ):
+            with contract.undone(connection, f"UPDATE {table} SET {change} WHERE rowid = 3"):
+                assert contract.differences(copied) == [f"its {table} differ"]
+
+
+@pytest.mark.usefixtures("opened_once", "written_once")
+def test_moved_trips_are_found_although_all_sums_agree(copied):
+    """From one category to another, at every pair of levels."""
+    path = copied.place.bundle / "segments.parquet"
+    table = pd.read_parquet(path)
+    for pair in PAIRS:
+        rows = table["breakdown"].eq("mode") & table[["origin_level", "destination_level"]].eq(list(pair)).all(axis=1)
+        most = table.index[rows & (table["trips"] == table.loc[rows, "trips"].max())][0]
+        table.loc[most, "trips"] -= 1
+        same = (
+            rows
+            & table["origin"].eq(table.loc[most, "origin"])
+            & table["destination"].eq(table.loc[most, "destination"])
+        )
+        other = table.index[same & (table.index != most)][0]
+        table.loc[other, "trips"] += 1
+    table.to_parquet(path, index=False)
+    found = faults(copied)
+    assert found.keys() == {"files", "segments", "bundle", "database"}
+    assert found["segments"] == "the flows by mode differ from the result of the measurements"
+
+
+@pytest.mark.usefixtures("opened_once", "written_once")
+def test_a_damaged_table_of_a_pair_of_levels_is_found(copied):
+    path = copied.place.bundle / "flows_region_zone_by_mode.csv"
+    path.write_bytes(path.read_bytes().rsplit(b"\r\n", 2)[0])
+    found = faults(copied)
+    assert found.keys() == {"files", "bundle"}
+    assert all(path.name in fault for fault in found.values())
+
+
+def test_what_no_release_may_have_is_named(made):
+    segments = {name: trips.copy() for name, trips in made.release.segments.items()}
+    segments["mode"][0] += (-1000, 1000, 0)
+    segments["hour"][0, 0] += 1
+    assert list(FLOWS.invariants(replace(made.release, segments=segments))) == [
+        "a flow by mode is below 0",
+        "the flows by hour do not sum to the flows",
+    ]
+
+
+class Words(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_report_shows_the_share_of_each_category(made):
+    """With the trips and intervals of the coarsest origins; categories are text."""
+    page = Words()
+    page.feed((made.place.bundle / "report.html").read_text(encoding="utf-8"))
+    flows = made.release.flows_at("region", "all", segment="mode", interval=True)
+    whole = flows.groupby("origin")["trips"].transform("sum")
+    for row, share in zip(flows.to_dict("records"), 100 * flows["trips"] / whole, strict=True):
+        at = page.words.index(row["mode"], page.words.index("Trips by mode and their share, by region of the origin"))
+        assert at
+        texts = [f"{row['trips']:,}", f"{row['lower']:,} to {row['upper']:,}", f"{share:.1f} %"]
+        stated = [page.words[k : k + 5] for k, word in enumerate(page.words) if word == row["origin"]]
+        assert [row["origin"], row["mode"], *texts] in stated
+    assert "<b>bus, tram</b>" in page.words
+    for name in CATEGORIES:
+        assert f"Noise and expected error of one category of {name}, in trips" in page.words
+
+
+def test_without_intervals_only_categories_with_trips_are_listed(made, tmp_path):
+    certified = examples.facts(made.release, intervals=False)
+    with examples.staged_bundle(made.release, certified, tmp_path / "r1"):
+        pass
+    table = pd.read_parquet(tmp_path / "r1" / "segments.parquet")
+    assert list(table.columns)[-2:] == ["category", "trips"]
+    assert (table["trips"] > 0).all()
+    assert "segment_intervals" not in FLOWS.tables(made.release, certified)
+    opened = open_release(tmp_path / "r1")
+    assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.release.segments.items())
+    assert "lower" not in (tmp_path / "r1" / "codebook.md").read_text(encoding="utf-8")
+
+
+def test_a_period_without_trips_is_published_and_read_back(tmp_path):
+    made = release_flows(
+        pd.DataFrame({"origin": [], "destination": [], "trips": [], "mode": []}, dtype=object).astype({"trips": int}),
+        ledger_rows.GEOGRAPHY,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=2, delta="1e-8"),
+        fault_threshold=0,
+        segments={"mode": MODES},
+    )
+    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
+        pass
+    assert open_release(tmp_path / "r1").segments["mode"].shape == (0, 3)
+    tables = FlowTables.of(made, examples.facts(made))
+    assert all(pair.flows["trips"].sum() == 0 and len(pair.flows) > 0 for pair in tables.segments["mode"])
+
+
+def test_releases_without_breakdowns_say_nothing_of_them():
+    """Neither in files, nor in the certificate, nor in the database."""
+    made = examples.release()
+    stated = examples.facts(made)
+    assert [file.name for file in FLOWS.files(made, stated) if "segment" in file.name or "_by_" in file.name] == []
+    assert "segments" not in {*stated["plan"], *stated["guarantee"]}
+    assert not any("breakdown" in level for level in stated["levels"])
+    assert FLOWS.tables_schema(made) == SCHEMA
+    assert "segment" not in SCHEMA
+    assert FLOWS.tables(made, stated).keys() == {"flows", "measurements", "flow_intervals"}
+    assert FLOWS.derived(made).keys() == {"expected_error"}
