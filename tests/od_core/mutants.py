@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -17,11 +18,12 @@ def forget_that_a_record_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def charge_the_root_of_segments_as_a_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the counts of the root by category have the sensitivity of its total, which may be published exactly."""
+    """Let the counts of the root by category have the sensitivity of its total, or 1 where that is published exactly."""
     sensitivity = Neighbours.sensitivity_squared
 
     def of_totals(self: Neighbours, level: int, *, by_segment: bool = False) -> int:
-        return sensitivity(self, level, by_segment=by_segment and level > 0)
+        of_level = sensitivity(self, level, by_segment=by_segment and level > 0)
+        return max(1, of_level) if by_segment else of_level
 
     monkeypatch.setattr(Neighbours, "sensitivity_squared", of_totals)
 
@@ -45,3 +47,13 @@ def forget_the_contrasts_in_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
         return estimates, variance + own[0][1] / len(own)
 
     monkeypatch.setattr(segment_intervals, "_combined", with_all_of_it)
+
+
+def forget_that_a_category_may_be_unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the relation take every breakdown for one with a category of unlisted records."""
+    may_have = Neighbours.may_have
+
+    def forgetful(self: Neighbours, standing: Standing) -> bool:
+        return may_have(replace(self, has_unknown_categories=True), standing)
+
+    monkeypatch.setattr(Neighbours, "may_have", forgetful)
