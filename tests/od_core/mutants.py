@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from od_core.flows.estimation import segment_intervals
+from od_core.flows import release
+from od_core.flows.estimation import segment_intervals, segment_levels
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.privacy.neighbours import Neighbours, Standing
 
@@ -57,3 +59,16 @@ def forget_that_a_category_may_be_unlisted(monkeypatch: pytest.MonkeyPatch) -> N
         return may_have(replace(self, has_unknown_categories=True), standing)
 
     monkeypatch.setattr(Neighbours, "may_have", forgetful)
+
+
+def draw_a_breakdown_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the second query of a plan, which counts the root by segment, be drawn before the first."""
+    run = segment_levels.run_segment_levels
+
+    def hasty(plan, root, trips, noise, measurements):  # type: ignore[no-untyped-def]
+        step = plan.steps[1]
+        draw = segment_levels.measure_by_segment
+        measurements.once(step, partial(draw, plan, step, None, trips, noise))
+        return run(plan, root, trips, noise, measurements)
+
+    monkeypatch.setattr(release, "run_segment_levels", hasty)

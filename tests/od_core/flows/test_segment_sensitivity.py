@@ -108,7 +108,13 @@ CASES = {
     "one trip, all unknown": (PrivacyUnit("trip"), UNKNOWN, 1, {"mode": "bus", "hour": "night"}, TRIPS),
     "one weight": (PrivacyUnit("trip", max_weight=3), LISTED, 1, None, WEIGHED),
     "one user": (PrivacyUnit("user", column="person", max_trips=2), LISTED, 1, None, OF_A_USER),
-    "one user of a period": (PrivacyUnit("user_period", column="person", max_trips=3), LISTED, 1, None, [OF_A_USER[0], *OF_A_USER[2:]]),
+    "one user of a period": (
+        PrivacyUnit("user_period", column="person", max_trips=3),
+        LISTED,
+        1,
+        None,
+        [OF_A_USER[0], *OF_A_USER[2:]],
+    ),
 }
 EXACT = {"one trip without faults", "one trip, all unknown"}
 

@@ -10,7 +10,6 @@ import hashlib
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from od_core import Budget, OdError, Release, release_flows
@@ -30,6 +29,7 @@ from tests.od_core.ledger.ledger_rows import (
     rows,
     states,
 )
+from tests.od_core.mutants import draw_a_breakdown_before_its_turn
 
 R1 = "commuters/2001-06/r1"
 RHO = Fraction(3, 7)
@@ -38,8 +38,8 @@ TRIPS = FLOWS.assign(mode=["car", "bus", "car", "bus"], hour=["am", "am", "night
 NUMBERS = [5, 10, *(number for level in (1, 2, 3, 4) for number in (level, 5 + level, 10 + level))]
 """Numbers of the queries in the order of their draws: level by level, first the total, which n is at the root."""
 
-CELLS = [1, 2, 5, 11, 25]
-"""Public nodes of each level: regions, zones of each region, and the same for origins."""
+CELLS = [1, 2, 4, 10, 25]
+"""Public nodes of each level: two regions, then five zones, of destinations and of origins."""
 
 
 class Killed(BaseException):
@@ -68,7 +68,9 @@ def ledger_in(folder: Path, cap: Fraction = Fraction(1)):
 def released(ledger, **changes) -> Release:
     given = {"segments": SEGMENTS, "release_id": R1, "flows": TRIPS} | changes
     budget = Budget(rho=RHO, delta="1e-8", shares="uniform")
-    return release_flows(given.pop("flows"), GEOGRAPHY, unit=TRIP, budget=budget, ledger=ledger, **given, fault_threshold=0)
+    return release_flows(
+        given.pop("flows"), GEOGRAPHY, unit=TRIP, budget=budget, ledger=ledger, **given, fault_threshold=0
+    )
 
 
 def content(ledger, release: Release) -> tuple[str, ...]:
@@ -111,18 +113,8 @@ def test_every_query_is_drawn_and_charged_once_and_replayed(tmp_path, drawn):
     assert (rows(ledger.path), len(drawn)) == (history, count)
 
 
-def test_segments_that_are_drawn_before_their_totals_are_found(tmp_path, drawn, monkeypatch):
-    """By another order of the steps of a level."""
-    from od_core.flows.estimation import segment_levels
-
-    run = segment_levels.run_segment_levels
-
-    def reversed_within_levels(plan, root, trips, noise, measurements):
-        steps = sorted(plan.steps, key=lambda step: (step.level, -step.number))
-        object.__setattr__(plan, "steps", tuple(steps))
-        return run(plan, root, trips, noise, measurements)
-
-    monkeypatch.setattr("od_core.flows.release.run_segment_levels", reversed_within_levels)
+def test_a_query_that_is_drawn_before_its_turn_is_found(tmp_path, drawn, monkeypatch):
+    draw_a_breakdown_before_its_turn(monkeypatch)
     with pytest.raises(AssertionError):
         draws_once_in_order(tmp_path, drawn)
 
@@ -223,4 +215,3 @@ def test_a_measurement_that_is_lost_is_never_drawn_anew(tmp_path, drawn):
         released(ledger)
     assert code_of(refused) == "OD-MEASUREMENT-CHANGED"
     assert (rows(ledger.path), len(drawn)) == (history, count)
-    assert np.all([row["kind"] != "CANCELLED" for row in history])
