@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from od_core.flows.estimation import segment_intervals
+from od_core.flows import release
+from od_core.flows.estimation import segment_intervals, segment_levels
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.privacy.neighbours import Neighbours, Standing
 
@@ -17,11 +20,12 @@ def forget_that_a_record_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def charge_the_root_of_segments_as_a_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the counts of the root by category have the sensitivity of its total, which may be published exactly."""
+    """Let the counts of the root by category have the sensitivity of its total, or 1 where that is published exactly."""
     sensitivity = Neighbours.sensitivity_squared
 
     def of_totals(self: Neighbours, level: int, *, by_segment: bool = False) -> int:
-        return sensitivity(self, level, by_segment=by_segment and level > 0)
+        of_level = sensitivity(self, level, by_segment=by_segment and level > 0)
+        return max(1, of_level) if by_segment else of_level
 
     monkeypatch.setattr(Neighbours, "sensitivity_squared", of_totals)
 
@@ -45,3 +49,26 @@ def forget_the_contrasts_in_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
         return estimates, variance + own[0][1] / len(own)
 
     monkeypatch.setattr(segment_intervals, "_combined", with_all_of_it)
+
+
+def forget_that_a_category_may_be_unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the relation take every breakdown for one with a category of unlisted records."""
+    may_have = Neighbours.may_have
+
+    def forgetful(self: Neighbours, standing: Standing) -> bool:
+        return may_have(replace(self, has_unknown_categories=True), standing)
+
+    monkeypatch.setattr(Neighbours, "may_have", forgetful)
+
+
+def draw_a_breakdown_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the second query of a plan, which counts the root by segment, be drawn before the first."""
+    run = segment_levels.run_segment_levels
+
+    def hasty(plan, root, trips, noise, measurements):  # type: ignore[no-untyped-def]
+        step = plan.steps[1]
+        draw = segment_levels.measure_by_segment
+        measurements.once(step, partial(draw, plan, step, None, trips, noise))
+        return run(plan, root, trips, noise, measurements)
+
+    monkeypatch.setattr(release, "run_segment_levels", hasty)

@@ -1,0 +1,163 @@
+"""Sensitivity by brute force: all neighbours of tiny inputs, counted and measured without noise, query by query.
+
+The stated sensitivity of every query is attained by some neighbours and exceeded by none. Where n is an invariant, no
+neighbours have different totals, although their segments differ at the root.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+from itertools import chain, combinations, combinations_with_replacement, product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.privacy.neighbours import Acceptance
+from od_core.records.trip_counts import count_trips
+from tests.od_core.doubles import no_noise
+from tests.od_core.mutants import charge_the_root_of_segments_as_a_total, forget_that_a_category_may_be_unlisted
+
+pytestmark = pytest.mark.usefixtures("one_memory_database")
+
+LISTED = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
+UNKNOWN = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
+SEGMENTS = {"mode": ["car", "bus"], "hour": ["am", "pm", "night"]}
+KEY = bytes(range(32))
+
+Row = tuple[str, str, str, str, float, str]
+"""Origin, destination, mode, hour, weight and user."""
+
+OTHERS: list[Row] = [("a", "b", "car", "pm", 2.0, "q"), ("b", "b", "bus", "am", 1.0, "r")]
+TRIPS = [
+    (origin, destination, mode, hour, weight, "p")
+    for origin, destination, mode, hour, weight in product("abx", "ab", ["car", "bus", "horse"], ["am", "pm"], [1.0])
+]
+CLEAN = [row for row in TRIPS if row[0] != "x" and row[2] != "horse"]
+WEIGHED = [(*row[:4], weight, "p") for row in TRIPS[::5] + CLEAN[:1] + CLEAN[-1:] for weight in (0.4, 1.0, 99.0)]
+OF_A_USER = [
+    ("a", "a", "car", "am", 1.0, "p"),
+    ("a", "a", "bus", "pm", 1.0, "p"),
+    ("b", "b", "bus", "pm", 1.0, "p"),
+    ("b", "b", "horse", "pm", 1.0, "p"),
+]
+
+
+def plan_of(unit: PrivacyUnit, geography: Geography, threshold: int, unknown: dict[str, str] | None) -> ReleasePlan:
+    return plan_release(
+        geography,
+        unit=unit,
+        budget=Budget(rho=1, delta=1e-8),
+        acceptance=Acceptance(Fraction(threshold)),
+        segments=SEGMENTS,
+        segment_unknown=unknown,
+    )
+
+
+Query = tuple[int, str | None]
+
+
+def query_of(step) -> Query:
+    return step.level, getattr(step, "breakdown", None)
+
+
+def answers(plan: ReleasePlan, rows: list[Row]) -> dict[Query, np.ndarray]:
+    """What is measured or published of some records, by level and breakdown, without noise."""
+    columns = ["origin", "destination", *SEGMENTS, "weight", "person"]
+    frame = pd.DataFrame(rows, columns=columns)
+    if plan.unit.max_weight is None:
+        frame = frame.drop(columns="weight")
+    if plan.unit.kind == "trip":
+        frame = frame.drop(columns="person")
+    counts = count_trips(
+        frame,
+        plan.tree,
+        unit=plan.unit,
+        key=KEY,
+        period="2001-06",
+        fault_threshold=plan.acceptance.fault_threshold,
+        breakdowns=plan.segments.breakdowns,
+    )
+    release = run_plan(plan, counts, no_noise(), MemoryMeasurements())
+    published = {(0, None): np.array([counts.total])} if plan.publishes_total else {}
+    return published | {query_of(m.step): m.noisy.values() for m in release.measured}
+
+
+def largest_changes(plan: ReleasePlan, inputs: dict[tuple[Row, ...], dict[Query, np.ndarray]]) -> dict[Query, int]:
+    """Largest squared change of each query between neighbours, which differ in the records of one unit."""
+    if plan.unit.neighbours == "bounded":
+        pairs = combinations([rows for rows in inputs if rows or plan.unit.kind != "trip"], 2)
+    else:
+        pairs = (((), rows) for rows in inputs)
+    changes = [
+        {query: int(((values - inputs[other][query]) ** 2).sum()) for query, values in inputs[one].items()}
+        for one, other in pairs
+    ]
+    return {query: max(change[query] for change in changes) for query in changes[0]}
+
+
+CASES = {
+    "one trip": (PrivacyUnit("trip"), LISTED, 1, None, TRIPS),
+    "one trip without faults": (PrivacyUnit("trip"), LISTED, 0, None, CLEAN),
+    "one trip, unknown areas": (PrivacyUnit("trip"), UNKNOWN, 1, None, TRIPS),
+    "one trip, one unknown category": (PrivacyUnit("trip"), UNKNOWN, 1, {"hour": "night"}, TRIPS),
+    "one trip, all unknown": (PrivacyUnit("trip"), UNKNOWN, 1, {"mode": "bus", "hour": "night"}, TRIPS),
+    "one weight": (PrivacyUnit("trip", max_weight=3), LISTED, 1, None, WEIGHED),
+    "one user": (PrivacyUnit("user", column="person", max_trips=2), LISTED, 1, None, OF_A_USER),
+    "one user of a period": (
+        PrivacyUnit("user_period", column="person", max_trips=3),
+        LISTED,
+        1,
+        None,
+        [OF_A_USER[0], *OF_A_USER[2:]],
+    ),
+}
+EXACT = {"one trip without faults", "one trip, all unknown"}
+
+
+@cache
+def inputs_of(case: str) -> dict[tuple[Row, ...], dict[Query, np.ndarray]]:
+    """The answers to all inputs: the other records, and none, one or several records of the unit that changes."""
+    unit, *given, rows = CASES[case]
+    sizes = range(2) if unit.kind == "trip" else range(unit.contribution_bound + 2)
+    chosen = chain.from_iterable(combinations_with_replacement(rows, size) for size in sizes)
+    plan = plan_of(PrivacyUnit(**{**vars(unit), "neighbours": "bounded"}), *given)
+    return {some: answers(plan, [*OTHERS, *some]) for some in chosen}
+
+
+def attains_every_sensitivity(case: str, relation: str) -> None:
+    unit, *given, _ = CASES[case]
+    plan, m = plan_of(PrivacyUnit(**{**vars(unit), "neighbours": relation}), *given), unit.contribution_bound
+    assert plan.publishes_total is (case in EXACT and relation == "bounded")
+    changes = largest_changes(plan, inputs_of(case))
+    expected = {query: 2 * m**2 if relation == "bounded" else m**2 for query in changes}
+    expected[0, None] = 0 if plan.publishes_total else m**2
+    assert changes == expected
+    stated = {query_of(step): step.sensitivity_squared for step in plan.steps}
+    assert stated == {query: change for query, change in changes.items() if change > 0}
+
+
+@pytest.mark.parametrize("relation", ["bounded", "unbounded"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_sensitivity_is_attained_and_none_is_exceeded(case, relation):
+    attains_every_sensitivity(case, relation)
+
+
+@pytest.mark.parametrize("case", ["one trip without faults", "one user"])
+def test_a_root_of_segments_that_is_charged_as_the_total_is_found(monkeypatch, case):
+    """Also where n is exact: the segment of the one record that is replaced may be another one."""
+    charge_the_root_of_segments_as_a_total(monkeypatch)
+    with pytest.raises(AssertionError):
+        attains_every_sensitivity(case, "bounded")
+
+
+@pytest.mark.parametrize("case", ["one trip, unknown areas", "one trip, one unknown category"])
+def test_a_relation_that_forgets_unlisted_categories_is_found(monkeypatch, case):
+    """A record with such a category leaves, so that n must not be exact."""
+    forget_that_a_category_may_be_unlisted(monkeypatch)
+    with pytest.raises(AssertionError):
+        attains_every_sensitivity(case, "bounded")

@@ -1,0 +1,217 @@
+"""Draws of releases by segment: each query is charged once, replayed ever after, and charged again alone if it is lost.
+
+Noise is a function of the query and the position, so that a release that was stopped and resumed must have the same
+bytes as one that was not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from od_core import Budget, OdError, Release, release_flows
+from od_core.ledger.measurements import DurableMeasurements
+from od_core.noise.opendp import OpenDPNoise
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from tests.od_core.doubles import SeededNoise
+from tests.od_core.ledger.ledger_rows import (
+    FLOWS,
+    GEOGRAPHY,
+    TRIP,
+    assert_chain,
+    charged,
+    code_of,
+    ledger_at,
+    rows,
+    states,
+)
+from tests.od_core.mutants import draw_a_breakdown_before_its_turn
+
+R1 = "commuters/2001-06/r1"
+RHO = Fraction(3, 7)
+SEGMENTS = {"mode": ["car", "bus"], "hour": ["am", "pm", "night"]}
+TRIPS = FLOWS.assign(mode=["car", "bus", "car", "bus"], hour=["am", "am", "night", "pm"])
+NUMBERS = [5, 10, *(number for level in (1, 2, 3, 4) for number in (level, 5 + level, 10 + level))]
+"""Numbers of the queries in the order of their draws: level by level, first the total, which n is at the root."""
+
+CELLS = [1, 2, 4, 10, 25]
+"""Public nodes of each level: two regions, then five zones, of destinations and of origins."""
+
+
+class Killed(BaseException):
+    """The process ends."""
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list[tuple[int, int]]:
+    """Query and size of all draws; their noise is of the seed."""
+    asked: list[tuple[int, int]] = []
+
+    def draw(self, variance, level, first, size):
+        asked.append((level, size))
+        return SeededNoise(5).draw(variance, level, first, size)
+
+    monkeypatch.setattr(OpenDPNoise, "draw", draw)
+    return asked
+
+
+def ledger_in(folder: Path, cap: Fraction = Fraction(1)):
+    ledger = ledger_at(folder / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", TRIP, Cap(rho=cap), "a table by mode and hour"))
+    return ledger
+
+
+def released(ledger, **changes) -> Release:
+    given = {"segments": SEGMENTS, "release_id": R1, "flows": TRIPS} | changes
+    budget = Budget(rho=RHO, delta="1e-8", shares="uniform")
+    return release_flows(
+        given.pop("flows"), GEOGRAPHY, unit=TRIP, budget=budget, ledger=ledger, **given, fault_threshold=0
+    )
+
+
+def content(ledger, release: Release) -> tuple[str, ...]:
+    """Digests of the measurement files by the number of their query, and of all released tables."""
+    folder = ledger.path.parent / "confidential" / "commuters" / "2001-06" / "r1"
+    files = {file.name.split(".")[0]: file.read_bytes() for file in folder.glob("noisy_measurement_*.draw_*.parquet")}
+    assert len(files) == len(NUMBERS)
+    tables = [release.flows_at("zone", "zone", segment=name, interval=True) for name in SEGMENTS]
+    parts = [files[name] for name in sorted(files)] + [table.to_csv().encode() for table in (release.flows, *tables)]
+    return tuple(hashlib.sha256(part).hexdigest() for part in parts)
+
+
+def draws_once_in_order(folder: Path, drawn: list[tuple[int, int]]) -> tuple[Release, tuple[str, ...]]:
+    """Every query is drawn once, in the order of the plan, and charged alike, to the whole budget."""
+    ledger = ledger_in(folder)
+    release = released(ledger)
+    assert [step.number for step in release.plan.steps] == NUMBERS
+    asked: dict[int, int] = {}
+    for number, size in drawn:
+        asked[number] = asked.get(number, 0) + size
+    assert list(asked) == NUMBERS
+    assert asked == {number: CELLS[number % 5] * (1, 2, 3)[number // 5] for number in NUMBERS}
+    assert charged(ledger.path) == release.spent.rho == RHO
+    assert release.spent.levels == (RHO / len(NUMBERS),) * len(NUMBERS)
+    assert states(ledger.path, R1) == dict.fromkeys(NUMBERS, "MEASURED")
+    reserved = [row for row in rows(ledger.path) if row["kind"] == "RESERVED"]
+    assert [row["level"] for row in reserved] == NUMBERS
+    assert_chain(ledger.path)
+    return release, content(ledger, release)
+
+
+def test_every_query_is_drawn_and_charged_once_and_replayed(tmp_path, drawn):
+    """The queries are reserved before the first draw; a second call reads all of them."""
+    _, first = draws_once_in_order(tmp_path, drawn)
+    ledger = ledger_at(tmp_path / "ledger.sqlite")
+    history, count = rows(ledger.path), len(drawn)
+    kinds = [row["kind"] for row in history if row["level"] is not None]
+    assert kinds[: len(NUMBERS)] == ["RESERVED"] * len(NUMBERS)
+    assert content(ledger, released(ledger)) == first
+    assert (rows(ledger.path), len(drawn)) == (history, count)
+
+
+def test_a_query_that_is_drawn_before_its_turn_is_found(tmp_path, drawn, monkeypatch):
+    draw_a_breakdown_before_its_turn(monkeypatch)
+    with pytest.raises(AssertionError):
+        draws_once_in_order(tmp_path, drawn)
+
+
+@pytest.mark.parametrize("lost", [5, 10, 1, 7, 14])
+def test_a_lost_draw_is_charged_again_alone(tmp_path, drawn, monkeypatch, lost):
+    """A process that ends within a draw pays for this query twice, and for no other."""
+    _, undisturbed = draws_once_in_order(tmp_path / "undisturbed", drawn)
+    drawn.clear()
+    draw = OpenDPNoise.draw
+
+    def fails(self, variance, level, first, size):
+        noise = draw(self, variance, level, first, size)
+        if level == lost:
+            raise Killed
+        return noise
+
+    ledger = ledger_in(tmp_path)
+    monkeypatch.setattr(OpenDPNoise, "draw", fails)
+    with pytest.raises(Killed):
+        released(ledger)
+    assert charged(ledger.path) == RHO
+    monkeypatch.setattr(OpenDPNoise, "draw", draw)
+    resumed = ledger_at(ledger.path)
+    release, each = released(resumed), RHO / len(NUMBERS)
+    order = list(dict.fromkeys(number for number, _ in drawn))
+    assert order == NUMBERS
+    assert release.spent.levels == tuple(each * (2 if number == lost else 1) for number in NUMBERS)
+    assert release.spent.rho == charged(ledger.path) == RHO + each
+    assert [row["level"] for row in rows(ledger.path) if row["kind"] == "RESERVED"] == [*NUMBERS, lost]
+    assert content(resumed, release) == undisturbed
+    assert_chain(ledger.path)
+
+
+def test_killed_after_each_draw_and_resumed_it_is_the_same_release(tmp_path, drawn, monkeypatch):
+    """Killed as often as there are queries, each time after one more is kept: none is drawn or charged twice."""
+    _, undisturbed = draws_once_in_order(tmp_path / "undisturbed", drawn)
+    once, ledger = DurableMeasurements.once, ledger_in(tmp_path)
+    for killed_after in NUMBERS:
+        drawn.clear()
+
+        def ends(self, step, draw, killed_after=killed_after):
+            values = once(self, step, draw)
+            if step.number == killed_after:
+                raise Killed
+            return values
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DurableMeasurements, "once", ends)
+            with pytest.raises(Killed):
+                released(ledger_at(ledger.path))
+        assert {number for number, _ in drawn} == {killed_after}
+    drawn.clear()
+    release = released(ledger_at(ledger.path))
+    assert drawn == []
+    assert release.spent.rho == charged(ledger.path) == RHO
+    assert content(ledger, release) == undisturbed
+
+
+def test_a_cap_without_room_for_the_segments_draws_nothing(tmp_path, drawn):
+    """All queries are reserved in one transaction, or none."""
+    ledger = ledger_in(tmp_path, RHO - Fraction(1, 10**6))
+    before = rows(ledger.path)
+    with pytest.raises(OdError) as refused:
+        released(ledger)
+    assert code_of(refused) == "OD-LEDGER-CAP"
+    assert (rows(ledger.path), drawn) == (before, [])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"segments": {**SEGMENTS, "mode": ["bus", "car"]}},
+        {"segments": {"mode": SEGMENTS["mode"]}},
+        {"segments": None, "flows": FLOWS},
+        {"segment_share": "1/2"},
+        {"flows": TRIPS.assign(mode=["bus", "car", "car", "bus"])},
+    ],
+    ids=["order", "fewer", "none", "share", "other modes"],
+)
+def test_a_release_that_was_begun_is_held_to_its_segments(tmp_path, drawn, changed):
+    """Also to the records: the same flows with other modes are another input."""
+    ledger = ledger_in(tmp_path)
+    released(ledger)
+    history, count = rows(ledger.path), len(drawn)
+    with pytest.raises(OdError):
+        released(ledger, **changed)
+    assert (rows(ledger.path), len(drawn)) == (history, count)
+
+
+def test_a_measurement_that_is_lost_is_never_drawn_anew(tmp_path, drawn):
+    ledger = ledger_in(tmp_path)
+    released(ledger)
+    history, count = rows(ledger.path), len(drawn)
+    [file] = tmp_path.rglob("noisy_measurement_12.draw_*.parquet")
+    file.unlink()
+    with pytest.raises(OdError) as refused:
+        released(ledger)
+    assert code_of(refused) == "OD-MEASUREMENT-CHANGED"
+    assert (rows(ledger.path), len(drawn)) == (history, count)
