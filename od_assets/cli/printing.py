@@ -131,7 +131,7 @@ def print_outcome(outcome: Outcome) -> None:
     left = math.floor(1000 * facts["left_rho"] / facts["cap_rho"]) / 10 if facts["cap_rho"] else 0
     console.print(
         f"\nSpent: {_epsilon_text(released.spent)}. Of the cap, rho {facts['cap_rho']:.4g}, {left:g} % remains."
-        f" This run drew {facts['drawn']} of {len(facts['levels'])} levels"
+        f" This run drew {facts['drawn']} of {len(facts['levels'])} measurements"
         f"{' and read the others back' if facts['drawn'] < len(facts['levels']) else ''}."
     )
     floats = released.levels.select_dtypes("float")

@@ -20,7 +20,7 @@ def forget_that_a_record_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def charge_the_root_of_segments_as_a_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the counts of the root by category have the sensitivity of its total, or 1 where that is published exactly."""
+    """Let the root by category have the sensitivity of its total, or 1 where that is published exactly."""
     sensitivity = Neighbours.sensitivity_squared
 
     def of_totals(self: Neighbours, level: int, *, by_segment: bool = False) -> int:
