@@ -20,6 +20,7 @@ from od_core.evaluation.forecast import (
     EPSILONS,
     RUNS,
     TOO_WIDE,
+    TOTALS,
     forecast,
     synthetic_table,
     with_epsilon,
@@ -32,7 +33,8 @@ from od_core.privacy.budget import exact_fraction
 from od_core.privacy.plan import Plan
 from od_core.published.opening import certificate_of, published_bundles
 
-_PLACE = list(COLUMNS[:3])
+_PLACE = [*COLUMNS[:3], "breakdown"]
+"""Columns that identify a row; the last one is there only if the release has segments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,8 @@ class Forecast:
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
         declared, whole = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
-        by_level = self.errors[declared & whole][list(COLUMNS)].drop(columns="size_class")
+        place = [name for name in _PLACE if name in self.errors]
+        by_level = self.errors[declared & whole][[*place, *COLUMNS[4:]]]
         by_size = _by(self.errors[declared & ~whole], "size_class")
         against = _by(self.errors[whole], "epsilon").rename(
             columns=lambda name: f"epsilon {name:g}" if name not in _PLACE else name
@@ -78,7 +81,7 @@ class Forecast:
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
-                [*_PLACE, *(name for name in CLASS_NAMES if name in by_size)]
+                [*place, *(name for name in CLASS_NAMES if name in by_size)]
             ],
             "Mean absolute error over all cells, by epsilon": against,
         }
@@ -89,7 +92,8 @@ class Forecast:
 
         folder.mkdir(parents=True, exist_ok=True)
         self.errors.to_csv(folder / "forecast.csv", index=False, lineterminator="\r\n")
-        draw_forecast(self.errors, folder / "forecast.svg")
+        totals = self.errors[self.errors["breakdown"] == TOTALS] if "breakdown" in self.errors else self.errors
+        draw_forecast(totals, folder / "forecast.svg")
 
 
 def forecast_of(
@@ -129,6 +133,8 @@ def forecast_of(
             left_out.append(epsilon)
     errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
     source = _source(settings, key, table)
+    if plan.segments is not None:
+        source += " The trips are divided among the categories of a breakdown at random, with equal chances."
     if left_out:
         source += f" Left out, because the noise is wider than the backend draws: epsilon {', '.join(left_out)}."
     return Forecast(settings.name, table.name, key is None, source, runs, errors)
@@ -194,5 +200,6 @@ def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, decl
 
 def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return mean absolute errors with one row per level and one column per value of ``column``."""
-    wide = errors.pivot_table(index=_PLACE, columns=column, values="mean_abs_error", sort=False)
+    place = [name for name in _PLACE if name in errors]
+    wide = errors.pivot_table(index=place, columns=column, values="mean_abs_error", sort=False)
     return wide.reset_index().rename_axis(columns=None)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import Level, Truth, sums_by_level
+from od_core.evaluation.segment_metrics import SegmentTruth, segment_sums_by_level
 from od_core.evaluation.synthetic import gravity
 from od_core.flows.estimation.fitted_tree import Counts, find_pairs
 from od_core.flows.plan import ReleasePlan, plan_release
@@ -33,6 +34,9 @@ RUNS = 5
 EPSILONS = ("0.1", "0.3", "1", "3", "10")
 TOO_WIDE = "OD-FORECAST-NOISE"
 """Error code for noise whose variance is too large for the backend of forecasts."""
+
+TOTALS = ""
+"""Name in the column ``breakdown`` of the errors of totals."""
 
 ALL_SIZES = "all"
 CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
@@ -70,6 +74,10 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
         - relative_error: sum of the absolute errors divided by the trips of the class; NaN if the class has no trips;
         - share_released: share of the cells with a released number above 0.
 
+        If the plan has segments, there is also a column ``breakdown`` after ``destination_level``. It is empty for
+        totals. For the flows by category, it has the name of the breakdown, and a category of a pair of areas is a
+        cell. The trips of the table are divided among the categories at random, with equal chances.
+
     Raises:
         OdError: the table is over another geography, ``runs`` is below 1, or the variance of the noise is too large for
             the backend ``table``.
@@ -93,18 +101,39 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
             next_step="request a larger epsilon",
         )
     truth, trips = _on_tree(plan, table)
-    sums = np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES)))
+    trips = _divided(plan, trips)
+    segments = {one.name: SegmentTruth.of_counts(tree, trips, one.name) for one in plan.breakdowns}
+    sums = {name: np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES))) for name in (TOTALS, *segments)}
     for _ in range(runs):
         release = run_plan(plan, trips, noise, MemoryMeasurements())
         for level, pair in enumerate(zip(truth.levels, sums_by_level(tree, release.leaves), strict=True)):
-            sums[level] += _sums(*pair, tree.cells(level))
-    return pd.concat(
-        [
-            _errors(sums[level] / runs).assign(level=level, origin_level=origin, destination_level=destination)
-            for level, (origin, destination) in enumerate(tree.level_names)
-        ],
-        ignore_index=True,
-    )[list(COLUMNS)]
+            sums[TOTALS][level] += _sums(*pair, tree.cells(level))
+        for name, true in segments.items():
+            released = segment_sums_by_level(tree, release.leaves, release.segments[name])
+            for level, pair in enumerate(zip(true.levels, released, strict=True)):
+                sums[name][level] += _sums(*pair, tree.cells(level) * true.categories)
+    errors = [
+        _errors(own[level] / runs).assign(
+            level=level, origin_level=origin, destination_level=destination, breakdown=name
+        )
+        for name, own in sums.items()
+        for level, (origin, destination) in enumerate(tree.level_names)
+    ]
+    columns = [*COLUMNS[:3], *(["breakdown"] if segments else []), *COLUMNS[3:]]
+    return pd.concat(errors, ignore_index=True)[columns]
+
+
+def _divided(plan: ReleasePlan, trips: TripCounts) -> TripCounts:
+    """Return the trips with those of each category of the plan's breakdowns, divided at random with equal chances."""
+    generator = np.random.Generator(np.random.PCG64(SEED))
+    counts, by_segment = np.diff(trips.before), {}
+    for breakdown in plan.breakdowns:
+        categories = len(breakdown.categories)
+        divided = generator.multinomial(counts, [1 / categories] * categories)
+        by_segment[breakdown.name] = tuple(
+            TripCounts.from_ranks(plan.tree, trips.rank.copy(), divided[:, k]) for k in range(categories)
+        )
+    return TripCounts(trips.rank, trips.before, by_segment)
 
 
 def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
@@ -119,6 +148,7 @@ def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
         tree=plan.tree.order,
         destination_geography=plan.tree.destination,
         acceptance=plan.acceptance,
+        segments=plan.segments,
     )
 
 

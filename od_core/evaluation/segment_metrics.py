@@ -40,7 +40,7 @@ class SegmentTruth:
             trips[np.searchsorted(counts.rank, category.rank), k] = np.diff(category.before)
         pairs = tree.pairs_at(counts.rank)
         leaves = Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
-        return cls(tree, len(categories), tuple(_by_level(tree, leaves, trips)))
+        return cls(tree, len(categories), tuple(segment_sums_by_level(tree, leaves, trips)))
 
     def errors(self, leaves: Nodes, segments: NDArray[np.int64]) -> list[dict[str, float]]:
         """Return the errors of released leaves by category, as in :func:`od_core.evaluate`.
@@ -51,14 +51,14 @@ class SegmentTruth:
             leaves: released leaves in tree order.
             segments: released trips of each leaf by category; shape (leaves, categories).
         """
-        pairs = zip(self.levels, _by_level(self.tree, leaves, segments), strict=True)
+        pairs = zip(self.levels, segment_sums_by_level(self.tree, leaves, segments), strict=True)
         return [
             {"level": level, **level_errors(*pair, self.tree.cells(level) * self.categories)}
             for level, pair in enumerate(pairs)
         ]
 
 
-def _by_level(tree: FlowTree, leaves: Nodes, segments: NDArray[np.int64]) -> Iterator[Level]:
+def segment_sums_by_level(tree: FlowTree, leaves: Nodes, segments: NDArray[np.int64]) -> Iterator[Level]:
     """Yield the sums of the leaves' trips by category at each level, 0 (root) to T. Leaves must be in tree order."""
     categories = segments.shape[1]
     for rank, first in ranks_by_level(tree, leaves):

@@ -110,8 +110,15 @@ def measure_by_segment(
     order, then of all children in the second, and so on. Together, they are the one vector query of the step.
 
     Raises:
-        OdError: If the noise source returns invalid or too large values.
+        OdError: If the trips were not counted by the breakdown, or the noise source returns invalid or too large
+            values.
     """
+    if step.breakdown not in trips.by_segment:
+        raise OdError(
+            "OD-TRIPS-SEGMENTS",
+            f"the trips are not counted by breakdown {step.breakdown!r}",
+            next_step="count them with the breakdowns of the plan",
+        )
     first = 0
     for of_category in trips.by_segment[step.breakdown]:
         yield from measure(plan, step, parents, of_category, noise, first)

@@ -246,3 +246,27 @@ def test_a_forecast_gives_errors_and_no_value_that_was_drawn():
     assert set(found.select_dtypes("number").columns) == {
         *("level", "cells", "mean_abs_error", "root_mean_square_error", "relative_error", "share_released")
     }
+
+
+def test_flows_by_category_have_rows_of_their_own_and_about_the_planned_error():
+    """Where all cells are far from 0, none is cut, so the errors are within a fifth of those planned.
+
+    Level 1 has fewest cells: 200 runs give at least 400 independent errors, whose root mean square has a relative
+    standard deviation of 3.5 %. The test fails with a probability below 1e-6.
+    """
+    geography = zones()
+    pairs = pd.MultiIndex.from_product([geography.zones, geography.zones], names=["origin", "destination"])
+    table = KnownFlows.from_frame("large", "synthetic", pairs.to_frame(index=False).assign(trips=10**5), geography)
+    segmented = plan(geography, segments={"mode": ["car", "bus", "walk"]})
+    errors = forecast(segmented, table, runs=200)
+    assert list(errors) == [*COLUMNS[:3], "breakdown", *COLUMNS[3:]]
+    whole = errors[errors["size_class"] == "all"].set_index(["breakdown", "level"])
+    for level in range(segmented.tree.depth + 1):
+        cells = segmented.tree.cells(level)
+        assert whole.loc[("", level), "cells"] == cells
+        assert whole.loc[("mode", level), "cells"] == 3 * cells
+        if cells > 1:
+            planned = {"": segmented.expected_errors[level], "mode": segmented.expected_segment_errors("mode")[level]}
+            for name, error in planned.items():
+                assert whole.loc[(name, level), "root_mean_square_error"] == pytest.approx(error, rel=0.2)
+    assert with_epsilon(segmented, 2).segments == segmented.segments
