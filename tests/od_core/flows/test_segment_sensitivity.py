@@ -134,7 +134,7 @@ def attains_every_sensitivity(case: str, relation: str) -> None:
     plan, m = plan_of(PrivacyUnit(**{**vars(unit), "neighbours": relation}), *given), unit.contribution_bound
     assert plan.publishes_total is (case in EXACT and relation == "bounded")
     changes = largest_changes(plan, inputs_of(case))
-    expected = {query: 2 * m**2 if relation == "bounded" else m**2 for query in changes}
+    expected = dict.fromkeys(changes, 2 * m**2 if relation == "bounded" else m**2)
     expected[0, None] = 0 if plan.publishes_total else m**2
     assert changes == expected
     stated = {query_of(step): step.sensitivity_squared for step in plan.steps}
