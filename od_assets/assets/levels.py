@@ -35,9 +35,8 @@ def level_assets(
     """Return the assets of a series' levels, coarse to fine. ``traits`` are common arguments, such as owners."""
     common = {**traits, "group_name": group_name(settings.name, "levels"), "partitions_def": partitions}
     first, *lower = settings.level_bands
-    levels = [
-        _measurement_asset(settings, level, common) for level in settings.measurement_levels if level not in first
-    ]
+    above = [level for level in settings.measurement_levels if level < first[0]]  # an exact root, by segment alone
+    levels = [_measurement_asset(settings, level, common) for level in above]
     levels += [make(settings, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
     bands = [band_asset(settings, number, common) for number, _ in enumerate(lower, start=1)]
     return [*levels, *bands, *([_refined_asset(settings, common)] if settings.mechanism.refines else [])]

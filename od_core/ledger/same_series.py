@@ -36,7 +36,7 @@ def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan)
     if not found:
         return None
     then, now = found[0]["content"]["plan"], json.loads(json.dumps(plan.facts()))
-    changed = sorted(name for name in now if then.get(name) != now[name])
+    changed = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))  # some are stated only if set
     return changed if found[0]["domain"] == domain else ["data set", *changed]
 
 

@@ -65,6 +65,12 @@ STOPS_ATTRIBUTES: dict[str, Any] = {
 }
 """The same records with a stop, where zones have coordinates."""
 
+SEGMENTS: dict[str, Any] = {
+    "mode": {"categories": ["car", "bus", "other"], "unknown": "other"},
+    "day_type": {"column": "date", "derive": "day_type"},
+}
+"""Breakdowns of :func:`records_by_mode`: one with a category for what is not listed, and one that is derived."""
+
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -159,6 +165,13 @@ def records(number: int = 2000) -> pd.DataFrame:
             "destination": generator.choice(zones, number, p=[0.5, 0.2, 0.1, 0.1, 0.05, 0.05]),
         }
     )
+
+
+def records_by_mode() -> pd.DataFrame:
+    """The records with a mode of transport, which is not listed or missing for some, and on all days of the month."""
+    one = records()
+    modes = np.resize(["car", "bus", "car", "tram", "car", None, "bus"], len(one))
+    return one.assign(mode=modes, date=np.resize([f"2001-01-{day:02d}" for day in range(1, 32)], len(one)))
 
 
 @cache

@@ -10,7 +10,7 @@ import pytest
 
 from od_assets.components.series import Series
 
-from .conftest import Project
+from .conftest import SEGMENTS, Project
 
 RECORDS = ["date", "origin", "destination", "in_period"]
 
@@ -30,6 +30,7 @@ KINDS: dict[str, Callable[[Project], Series]] = {
     "refined": lambda project: project.component(),
     "estimates, no intervals": lambda project: project.component(mechanism="inftda", intervals=False),
     "bands": lambda project: project.component(bands={"cuts": [2]}),
+    "segments": lambda project: project.component(segments=SEGMENTS),
     "users": lambda project: project.component(
         domain__unit="user", domain__column="user", domain__neighbours="unbounded", max_trips=2
     ),
@@ -87,6 +88,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     },
     "estimates, no intervals": {"trips": ALL},
     "bands": {"trips": ALL, "lower": ALL},
+    "segments": {"trips": ALL | of("raw_trips", "segment_mode", "segment_day_type"), "origin": ZONES},
     "users": {"trips": ALL | of("raw_trips", "user")},
     "other destinations": {"destination": ZONES | of("geography", "district", "office")},
     "nowhere": {"trips": of("raw_trips", "date", "in_period", "trips") | ZONES},

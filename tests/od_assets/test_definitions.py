@@ -21,7 +21,7 @@ from .conftest import Project
 ROOT = Path(__file__).resolve().parents[2]
 
 
-SERIES = ("us_departures", "us_flight_paths", "us_flights")
+SERIES = ("us_departures", "us_flight_paths", "us_flights", "us_flights_by_day")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,7 @@ def test_every_asset_is_described_owned_tagged_grouped_and_versioned(project_def
         *(f"us_departures/{group}" for group in ("inputs", "measurements", "publication")),
         *(f"us_flight_paths/{group}" for group in ("inputs", "measurements", "publication")),
         *(f"us_flights/{group}" for group in ("inputs", "levels", "publication")),
+        *(f"us_flights_by_day/{group}" for group in ("inputs", "levels", "publication")),
     }
 
 
@@ -131,6 +132,7 @@ def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definiti
     by_series = {name: [spec for spec in specs if spec.key.asset_key.path[0] == name] for name in SERIES}
     # Geography, records, two of the refined flows, four of the flows, and the daily one.
     assert len(by_series["us_flights"]) == 9
+    assert len(by_series["us_flights_by_day"]) == 11  # the same, and two of the flights by the type of their day
     assert len(by_series["us_departures"]) == 7  # geography, records, four of the histograms, and the daily one
     assert len(by_series["us_flight_paths"]) == 7
     for name, mine in by_series.items():

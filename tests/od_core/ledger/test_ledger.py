@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from od_core import Geography, OdError, PrivacyUnit
+from od_core import Bands, Geography, OdError, PrivacyUnit
 from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap, Charge
@@ -171,6 +171,14 @@ def test_another_plan_of_the_same_release_is_refused(ledger, key, name):
     assert code_of(refused) == "OD-REPLAY-PLAN-CHANGED"
     assert refused.value.message.endswith(f"changed: {named}")
     assert rows(ledger.path) == before
+
+
+def test_a_plan_without_what_was_reserved_is_refused(ledger, key):
+    """Bands are stated only where there are some, and change no step: their absence is all that differs."""
+    ledger.reserve(key, "commuters", small_plan(bands=Bands((2,))))
+    assert ledger.changed_settings(key, "commuters", small_plan()) == ["bands"]
+    with pytest.raises(OdError, match=r"OD-REPLAY-PLAN-CHANGED: .*; changed: bands \["):
+        ledger.reserve(key, "commuters", small_plan())
 
 
 ZONES_OF_2020 = Geography.from_frame(ZONES[:4], ["region", "zone"])
