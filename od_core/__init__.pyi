@@ -16,6 +16,7 @@ from .flows.bands import Bands
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import ReleasePlan, plan_release
 from .flows.projection.chebyshev import intopt
+from .flows.queries import Segments
 from .flows.release import Release, release_flows
 from .geography.flow_tree import FlowTree
 from .geography.geography import Geography
@@ -36,6 +37,7 @@ from .privacy.unit import PrivacyUnit
 from .published.contract import data_contract
 from .published.opening import open_release
 from .published.verification import Finding, Published, verify_release
+from .records.segments import Breakdown
 from .stops.geometry.grid import Grid
 from .stops.geometry.map_grid import MapGrid
 from .stops.metrics import evaluate_stops
@@ -48,6 +50,7 @@ __all__ = [
     "Acceptance",
     "Balance",
     "Bands",
+    "Breakdown",
     "Budget",
     "BudgetError",
     "BudgetExceeded",
@@ -83,6 +86,7 @@ __all__ = [
     "ReleaseError",
     "ReleaseKey",
     "ReleasePlan",
+    "Segments",
     "Spent",
     "StabilityHistogram",
     "Step",
