@@ -10,8 +10,8 @@ from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
 from tests.faults.publisher import publish
-from tests.faults.worker import RHO, declare, side_file, watched
-from tests.od_core.ledger.ledger_rows import charged, rows
+from tests.faults.worker import BY_SEGMENT, RHO, charges_of, declare, released, side_file, watched
+from tests.od_core.ledger.ledger_rows import charged, ledger_at, rows
 
 
 @pytest.mark.usefixtures("engine")
@@ -36,3 +36,21 @@ def test_a_cap_for_four_publishes_four_and_draws_for_no_other(tmp_path, monkeypa
     published = [f"r{revision}" for revision in range(1, 5)]
     assert {path.name for path in (tmp_path / "releases").iterdir()} == {*published, *(f"{r}.zip" for r in published)}
     assert charged(ledger.path) == 4 * RHO
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_cap_that_allows_all_queries_but_one_by_segment_draws_none(tmp_path, monkeypatch):
+    """All queries of a release are reserved together, those by segment, too; the cap is then used up to the last."""
+    ledger = declare(tmp_path, RHO - min(charges_of(BY_SEGMENT).values()))
+    monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path, BY_SEGMENT)))
+    history = rows(ledger.path)
+    with pytest.raises(OdError, match="OD-LEDGER-CAP") as refused:
+        released(ledger, BY_SEGMENT)
+    assert refused.value.spent == "nothing was spent"
+    assert not side_file(tmp_path, BY_SEGMENT).exists()
+    assert not (tmp_path / "confidential" / BY_SEGMENT).exists()
+    assert rows(ledger.path) == history
+    declare(tmp_path, RHO, "the whole release")
+    release = released(ledger_at(ledger.path), BY_SEGMENT)
+    assert [step.number for step in release.plan.steps] == list(charges_of(BY_SEGMENT))
+    assert charged(ledger.path) == RHO

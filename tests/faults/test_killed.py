@@ -9,8 +9,18 @@ import pytest
 
 from od_core import OdError
 from od_core.noise.opendp import OpenDPNoise
-from tests.faults.account import LEVELS, assert_account, assert_resumed, drawn, measurement_files
-from tests.faults.worker import LEVEL_RHO, POINTS, R1, RHO, declare, released, side_file, watched
+from tests.faults.account import assert_account, assert_resumed, drawn, measurement_files
+from tests.faults.worker import (
+    BY_SEGMENT,
+    POINTS,
+    R1,
+    RHO,
+    charges_of,
+    declare,
+    released,
+    side_file,
+    watched,
+)
 from tests.od_core.ledger.ledger_rows import charged, ledger_at, rows, states
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -19,36 +29,51 @@ LOST = {"before the head": 0, "after DRAWING": 0, "during the draw": 1, "while w
 """Points at which a draw is lost, and whether bits were asked for by then."""
 
 
-@pytest.mark.parametrize(
-    ("level", "point"), [*((3, point) for point in POINTS), (1, "during the draw"), (4, "after the rename")]
-)
-def test_a_release_killed_at_a_draw_is_resumed(tmp_path, started, monkeypatch, level, point):
+KILLED = [
+    *((R1, 3, point) for point in POINTS),
+    (R1, 1, "during the draw"),
+    (R1, 4, "after the rename"),
+    (BY_SEGMENT, 5, "during the draw"),  # the first query of all: the root by the first breakdown
+    (BY_SEGMENT, 8, "while writing"),
+    (BY_SEGMENT, 14, "after the rename"),  # the last
+]
+"""Releases, numbers of steps and points. By segment, the noise of one category is drawn, and of the others not yet."""
+
+
+@pytest.mark.parametrize(("release_id", "step", "point"), KILLED)
+def test_a_release_killed_at_a_draw_is_resumed(tmp_path, started, monkeypatch, release_id, step, point):
+    """Only the draw that was lost is charged again, which by segment is one of several of its level."""
     declare(tmp_path, Fraction(1))
-    process = started("worker", "die", tmp_path, level, point)
+    process = started("worker", "die", tmp_path, step, point, release_id)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, errors
-    path = tmp_path / "ledger.sqlite"
-    reached = {"before DRAWING": "RESERVED", "after MEASURED": "MEASURED"}.get(point, "DRAWING")
-    expected = {k: "MEASURED" if k < level else reached if k == level else "RESERVED" for k in LEVELS}
-    assert states(path, R1) == expected
+    path, order = tmp_path / "ledger.sqlite", list(charges_of(release_id))
+    reached, done = {"before DRAWING": "RESERVED", "after MEASURED": "MEASURED"}.get(point, "DRAWING"), order.index(step)
+    expected = dict.fromkeys(order[:done], "MEASURED") | {step: reached} | dict.fromkeys(order[done + 1 :], "RESERVED")
+    assert states(path, release_id) == expected
     whole = point in ("after the rename", "after MEASURED")
-    assert len(measurement_files(tmp_path)) == level - 1 + whole
-    assert drawn(tmp_path)[level] == LOST.get(point, int(whole))
+    assert len(measurement_files(tmp_path, release_id)) == done + whole
+    assert drawn(tmp_path, release_id)[step] == LOST.get(point, int(whole))
     assert charged(path) == RHO
-    assert_account(tmp_path)
-    assert_resumed(tmp_path, monkeypatch, lost=int(point in LOST))
+    assert_account(tmp_path, release_id)
+    assert_resumed(tmp_path, monkeypatch, lost=[step] if point in LOST else [], release_id=release_id)
 
 
-def test_a_lost_draw_that_the_cap_does_not_allow_again_stays_lost(tmp_path, started, monkeypatch):
+@pytest.mark.parametrize(("release_id", "step"), [(R1, 2), (BY_SEGMENT, 7)])
+def test_a_lost_draw_that_the_cap_does_not_allow_again_stays_lost(tmp_path, started, monkeypatch, release_id, step):
     """Nothing is drawn, charged or lost by trying; a cap raised with a reason lets the release go on."""
     ledger = declare(tmp_path, RHO)
-    started("worker", "die", tmp_path, 2, "during the draw").communicate(timeout=300)
-    monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path)))
-    before, files, draws = rows(ledger.path), measurement_files(tmp_path), drawn(tmp_path)
+    started("worker", "die", tmp_path, step, "during the draw", release_id).communicate(timeout=300)
+    monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path, release_id)))
+
+    def account():
+        return rows(ledger.path), measurement_files(tmp_path, release_id), drawn(tmp_path, release_id)
+
+    before = account()
     for _ in range(2):
         with pytest.raises(OdError, match="OD-LEDGER-CAP: drawing a lost level again") as refused:
-            released(ledger_at(ledger.path))
+            released(ledger_at(ledger.path), release_id)
         assert "0 remains" in str(refused.value)
-        assert (rows(ledger.path), measurement_files(tmp_path), drawn(tmp_path)) == (before, files, draws)
-    declare(tmp_path, RHO + LEVEL_RHO, "one draw more after a power cut")
-    assert_resumed(tmp_path, monkeypatch, lost=1)
+        assert account() == before
+    declare(tmp_path, RHO + charges_of(release_id)[step], "one draw more after a power cut")
+    assert_resumed(tmp_path, monkeypatch, lost=[step], release_id=release_id)

@@ -37,4 +37,4 @@ def test_a_server_that_ends_during_a_draw_costs_no_further_draw(tmp_path, postgr
     assert charged(ledger.path) == RHO
     assert len(measurement_files(tmp_path)) == level
     assert_account(tmp_path)
-    assert_resumed(tmp_path, monkeypatch, lost=0)
+    assert_resumed(tmp_path, monkeypatch)

@@ -44,11 +44,11 @@ def test_a_storm_of_kills_never_draws_for_nothing(tmp_path, started, monkeypatch
     for release_id in releases:
         assert_account(tmp_path, release_id)
         files = measurement_files(tmp_path, release_id)
-        lost = 0
+        lost: list[int] = []
         for level, state in states(ledger.path, release_id).items():
             draws = charges(tmp_path, level, release_id)
             adopted = f"noisy_measurement_{level}.draw_{draws}.parquet" in files
-            lost += draws - 1 + (state == "DRAWING" and not adopted)
+            lost += [level] * (draws - 1 + (state == "DRAWING" and not adopted))
         assert_resumed(tmp_path, monkeypatch, lost=lost, release_id=release_id)
         key = ReleaseKey.parse(release_id)
         publish(tmp_path, key=key)

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from od_core import Budget, OdError, Release, release_flows
+from od_core import Budget, OdError, Release, plan_release, release_flows
 from od_core.files import durable as files
 from od_core.ledger import confidential, head, measurements
 from od_core.ledger.confidential import ConfidentialFolder
@@ -21,9 +22,18 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, ledger_at
 
 R1 = "commuters/2001-06/r1"
+BY_SEGMENT = "commuters/2001-07/r1"
+SEGMENTS: dict[str, Any] = {
+    "segments": {"mode": ["car", "bus", "?"], "day_type": ["weekday", "weekend"]},
+    "segment_unknown": {"mode": "?"},
+    "segment_share": "1/2",  # so that a query of the totals costs twice as much as one by segment
+}
+BY_CATEGORY = FLOWS.assign(mode=["car", "bus", "tram", None], day_type=["weekday", "weekend"] * 2)
+"""The same trips with their categories, of which the first breakdown lists not all."""
 RHO = Fraction(4, 7)
 LEVEL_RHO = Fraction(1, 7)
 BUDGET = Budget(rho=RHO, delta="1e-8", shares="uniform")
@@ -74,8 +84,9 @@ def watched(side: Path, *, dies_at: int | None = None, seconds: float = 0.0) -> 
     """The real backend's draw, which writes a line before the first random bit."""
 
     def drawn(self: OpenDPNoise, variance: Fraction, level: int, first: int, size: int) -> object:
-        with side.open("a", encoding="utf-8") as file:
-            file.write(f"{level}\n")
+        if first == 0:  # a query by segment is one draw, for which the noise of each category is asked for in turn
+            with side.open("a", encoding="utf-8") as file:
+                file.write(f"{level}\n")
         noise = REAL_DRAW(self, variance, level, first, size)
         if level == dies_at:
             die()
@@ -92,9 +103,18 @@ def declare(folder: Path, cap: Fraction, reason: str = "a table and some lost dr
 
 
 def released(ledger: Ledger, release_id: str = R1, flows: pd.DataFrame = FLOWS) -> Release:
+    """Make a release of the flows, or of those by category, which is the one of this name alone."""
+    flows, options = (BY_CATEGORY, SEGMENTS) if release_id == BY_SEGMENT else (flows, {})
     return release_flows(
-        flows, GEOGRAPHY, unit=TRIP, budget=BUDGET, ledger=ledger, release_id=release_id, fault_threshold=0
+        flows, GEOGRAPHY, unit=TRIP, budget=BUDGET, ledger=ledger, release_id=release_id, fault_threshold=0, **options
     )
+
+
+def charges_of(release_id: str) -> dict[int, Fraction]:
+    """Return what each query of a release costs, by the number of its step, in the order in which they are drawn."""
+    options = SEGMENTS if release_id == BY_SEGMENT else {}
+    plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, acceptance=NO_FAULTS, **options)
+    return {step.number: step.rho for step in plan.steps}
 
 
 def side_file(folder: Path, release_id: str = R1) -> Path:
@@ -102,8 +122,8 @@ def side_file(folder: Path, release_id: str = R1) -> Path:
     return folder / f"{release_id.replace('/', '.')}.draws"
 
 
-def run_and_die(folder: Path, level: int, point: str) -> None:
-    """Run the release until it dies."""
+def run_and_die(folder: Path, level: int, point: str, release_id: str = R1) -> None:
+    """Run a release until it dies at a step, of which ``level`` is the number."""
     if point in ("while writing", "before the rename"):
         write, replace = measurements.write_checked, Path.replace
         if point == "while writing":
@@ -122,10 +142,10 @@ def run_and_die(folder: Path, level: int, point: str) -> None:
                 return die() if f"measurement_{level}." in str(target) else replace(self, target)
 
             files.Path.replace = never
-    OpenDPNoise.draw = watched(side_file(folder), dies_at=level if point == "during the draw" else None)
+    OpenDPNoise.draw = watched(side_file(folder, release_id), dies_at=level if point == "during the draw" else None)
     ledger = ledger_at(folder / "ledger.sqlite", DyingLedger)
     ledger.point, ledger.level = point, level
-    released(ledger)
+    released(ledger, release_id)
 
 
 def wait_for_another(folder: Path, name: str, seconds: float = 300.0) -> None:
@@ -164,7 +184,7 @@ def run_with_another(folder: Path, name: str) -> None:
 def main(kind: str, folder: str, *rest: str) -> None:
     place = Path(folder)
     if kind == "die":
-        run_and_die(place, int(rest[0]), rest[1])
+        run_and_die(place, int(rest[0]), *rest[1:])
     elif kind == "key":
         make_key_with_another(place, rest[0])
     else:
