@@ -67,8 +67,8 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
     """Return rho, epsilon and delta of one draw, from unit and noise alone, and the rho as which it adds up."""
     law, plan, delta = entry["facts"], entry["facts"]["plan"], ZERO
     most, sides = plan.get("contribution_bound", 1), 2 if plan["neighbours"] == "bounded" else 1
-    if "variance" in law:  # a replaced record leaves one cell and enters another; the root has one cell
-        rho = Fraction(most * most * (sides if entry["level"] else 1)) / (2 * Fraction(law["variance"]))
+    if "variance" in law:  # a replaced record leaves one cell and enters another; only the total root has one cell
+        rho = most**2 * (sides if entry["level"] or "breakdown" in law else 1) / (2 * Fraction(law["variance"]))
         return rho, ZERO, ZERO, rho
     if "scale" in law:  # the largest size of all groups, at the root, changes by at most one
         scale, sensitivity = Fraction(law["scale"]), sides * most * QUERIES.get(plan.get("query"), 1)
@@ -96,21 +96,13 @@ def stops_cost(law: Facts, sides: int) -> Fraction:
     return epsilon
 
 
-def level_of(entry: Facts) -> int:
-    """Return the level of an entry; a level by the categories of breakdown j has the number level + j (depth + 1)."""
-    plan = entry["facts"]["plan"]
-    depth = max(step["level"] for step in plan["steps"])
-    breakdowns = [one["name"] for one in plan.get("segments", {}).get("breakdowns", [])]
-    by = entry["facts"].get("breakdown")
-    return int(entry["level"] - (0 if by is None else (1 + breakdowns.index(by)) * (depth + 1)))
-
-
 def charge_faults(entries: list[Facts]) -> Iterator[str]:
     """Check that every charge is the cost of its noise and was planned, and that every planned level is charged."""
     planned: dict[str, list[Facts]] = {}
     for entry in (entry for entry in entries if entry["kind"] == "RESERVED"):
         steps = planned.setdefault(entry["release"], [*entry["facts"]["plan"]["steps"]])
-        own = {**entry, **entry["facts"], "level": level_of(entry)}
+        own = {**entry, **entry["facts"]}  # numbers of levels by breakdowns follow on those of the levels of all trips
+        own["level"] %= 1 + max(step["level"] for step in own["plan"]["steps"])
         if entry["draw"] == 1 and (not steps or any(str(own[key]) != str(fact) for key, fact in steps.pop(0).items())):
             yield f"entry {entry['number']}: the plan of {entry['release']} has another level or noise here"
         stated = tuple(Fraction(entry[name]) for name in ("rho", "epsilon", "delta"))
@@ -197,18 +189,17 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
     if facts["ledger"] != {"entry": last["number"], "hash": last["hash"]}:
         yield "the ledger lacks the entry that the certificate names: it is older, or was written anew"
     moves_by_one = plan["unit"] == "trip" and "max_weight" not in plan
-    rules, areas = plan.get("acceptance", {}), (plan.get("origin_unknown_zone"), plan.get("destination_unknown_zone"))
-    unlisted = [one["unknown"] for one in plan.get("segments", {}).get("breakdowns", [])]
-    may_leave = rules.get("has_categories") or (rules.get("fault_threshold") != "0" and None in (*areas, *unlisted))
+    rules, lists = plan.get("acceptance", {}), plan.get("segments", {}).get("breakdowns", [])
+    unlisted = {plan.get("origin_unknown_zone"), plan.get("destination_unknown_zone"), *(a["unknown"] for a in lists)}
+    may_leave = rules.get("has_categories") or (rules.get("fault_threshold") != "0" and None in unlisted)
     if facts.get("exact") and (may_leave or not moves_by_one or plan["neighbours"] != "bounded"):
         yield "a number is published exactly that a record may change"
-    by_level = dict.fromkeys((entry["level"] for entry in charges), ZERO)
-    for entry in charges:
-        by_level[entry["level"]] += cost(entry)[3]
-    rho, epsilon = sum(by_level.values(), ZERO), sum((cost(entry)[1] for entry in charges), ZERO)
+    numbers = dict.fromkeys(entry["level"] for entry in charges)
+    by_level = [sum((cost(entry)[3] for entry in charges if entry["level"] == n), ZERO) for n in numbers]
+    rho, epsilon = sum(by_level, ZERO), sum((cost(entry)[1] for entry in charges), ZERO)
     once = [cost(entry)[3] for entry in charges if entry["draw"] == 1]
     sums = {"rho_exact": str(rho), "rho_planned_exact": str(sum(once, ZERO)), "lost_draws": len(charges) - len(once)}
-    sums["rho_by_level_exact"] = list(map(str, by_level.values()))
+    sums["rho_by_level_exact"] = list(map(str, by_level))
     yield from (f"its {key} is {spent[key]}, and not {value}" for key, value in sums.items() if spent[key] != value)
     least = {"epsilon": epsilon, "delta": sum((cost(entry)[2] for entry in charges), ZERO), "rho": rho}
     if not epsilon:
@@ -219,9 +210,8 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
         if spent["epsilon_exact"] is not None:
             claim = Fraction(spent["epsilon_exact"])
             noise = ((Fraction(entry["facts"]["variance"]), cost(entry)[0]) for entry in charges)
-            kept = moves_by_one and keeps_delta(
-                tuple(sorted((v, int(2 * v * part)) for v, part in noise)), claim, delta
-            )
+            cells = tuple(sorted((v, int(2 * v * part)) for v, part in noise))
+            kept = moves_by_one and keeps_delta(cells, claim, delta)
             least["epsilon"] = min(least["epsilon"], claim)
             if kept is None:
                 print(f"{name}: the noise is too wide for its exact privacy loss to be recomputed here")
