@@ -21,6 +21,9 @@ def compare(
     ] = None,
     origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if it differs.")] = None,
     destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if it differs.")] = None,
+    segment: Annotated[
+        str | None, typer.Option(help="Breakdown, such as mode, to compare the flows in each category.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of the largest changes to print.")] = 20,
     as_json: Json = False,
 ) -> None:
@@ -28,7 +31,7 @@ def compare(
     from od_assets.cli.release_changes import compared
     from od_assets.cli.tables import print_frame
 
-    found = compared(before, after, origin_level or level, destination_level or level)
+    found = compared(before, after, origin_level or level, destination_level or level, segment)
     if as_json:
         typer.echo(json.dumps(found.facts(top), indent=2))
         return

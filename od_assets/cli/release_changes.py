@@ -60,7 +60,11 @@ class Compared:
 
 
 def compared(
-    before: str, after: str, origin_level: str | None = None, destination_level: str | None = None
+    before: str,
+    after: str,
+    origin_level: str | None = None,
+    destination_level: str | None = None,
+    segment: str | None = None,
 ) -> Compared:
     """Return the changes between two releases.
 
@@ -68,6 +72,7 @@ def compared(
         before, after: keys such as ``us_flights/2001-05/r1`` of releases published here, or bundles: folders or .zip
             files.
         origin_level, destination_level: names of levels; None is the coarsest level below the whole space.
+        segment: name of a breakdown, to compare the flows in each category; None for the totals.
 
     Raises:
         OdError: a release is not published (the message lists the published ones); a release is not of flows; both
@@ -84,7 +89,7 @@ def compared(
         origin_level or old.plan.tree.origin.levels[0],
         destination_level or old.plan.tree.destination.levels[0],
     )
-    return Compared(one, other, *levels, changes(old, new, *levels))
+    return Compared(one, other, *levels, changes(old, new, *levels, segment))
 
 
 def _opened(name: str) -> tuple[ReleaseKey, Release]:

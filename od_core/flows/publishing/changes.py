@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
+from od_core.records.segments import Breakdown, find
 
 _PAIR = ["origin", "destination"]
 _EXAMPLES = 3
@@ -19,7 +20,9 @@ _EXAMPLES = 3
 Reals = NDArray[np.float64]
 
 
-def changes(before: Release, after: Release, origin_level: str, destination_level: str) -> pd.DataFrame:
+def changes(
+    before: Release, after: Release, origin_level: str, destination_level: str, segment: str | None = None
+) -> pd.DataFrame:
     """Return the changes between two releases of flows at a pair of levels, largest first.
 
     If one release gives x with the interval [l, u] and the other x' with [l', u'], the change c = x' - x has the
@@ -41,32 +44,42 @@ def changes(before: Release, after: Release, origin_level: str, destination_leve
     Args:
         before, after: Two different releases of flows between the same areas. Their noise must be independent.
         origin_level, destination_level: Names of levels.
+        segment: Name of a breakdown of both releases, to compare the flows in each of its categories.
 
     Returns:
-        One row for each pair that either release lists: origin, destination, before, after, change (trips, int64),
+        One row for each pair that either release lists (with ``segment``, for each pair and category): origin,
+        destination, with ``segment`` a column of that name, before, after, change (trips, int64),
         lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release
         does not list the pair, which happens only if the two levels have more than
         :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to one in ten
         is still marked as significant.
 
     Raises:
-        OdError: If a level is unknown, if a release has no intervals, or if the geographies differ. In the last case,
-            the message names the first level that differs and some of its areas.
+        OdError: If a level or the breakdown is unknown, if a release has no intervals, if the categories differ, or if
+            the geographies differ. In the last case, the message names the first level that differs and some of its
+            areas.
     """
     for side in _PAIR:
         _refuse_other_areas(side, getattr(before.plan.tree, side), getattr(after.plan.tree, side))
-    old, new = (release.flows_at(origin_level, destination_level, interval=True) for release in (before, after))
-    return _changes(old, new)
+    if segment is not None:
+        _refuse_other_categories(*(find(release.plan.breakdowns, segment) for release in (before, after)))
+    old, new = (
+        release.flows_at(origin_level, destination_level, segment=segment, interval=True) for release in (before, after)
+    )
+    return _changes(old, new, _PAIR if segment is None else [*_PAIR, segment])
 
 
-def _changes(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Return the changes between two tables of flows with intervals; see :func:`changes` for the result."""
-    both = old.merge(new, how="outer", on=_PAIR, suffixes=("_old", "_new"))
+def _changes(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR) -> pd.DataFrame:
+    """Return the changes between two tables of flows with intervals; see :func:`changes` for the result.
+
+    ``cell`` has the names of the columns that identify a row.
+    """
+    both = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
     x, y = _Side.of(both, "old"), _Side.of(both, "new")
     change = y.trips - x.trips
     lower = change - np.minimum(_root_of_squares(y.reach_down, x.up), y.down + x.up)
     upper = change + np.minimum(_root_of_squares(y.up, x.reach_down), y.up + x.down)
-    table = both[_PAIR].assign(before=x.trips, after=y.trips, change=change)
+    table = both[cell].assign(before=x.trips, after=y.trips, change=change)
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
     return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
@@ -102,6 +115,17 @@ def _root_of_squares(one: Reals, other: Reals) -> Reals:
     """Return the square root of the sum of the squares, rounded up to a whole number; shape of ``one``."""
     root: Reals = np.ceil(np.sqrt(one**2 + other**2))
     return root
+
+
+def _refuse_other_categories(before: Breakdown, after: Breakdown) -> None:
+    """Raise OdError if a breakdown does not have the same categories in both releases."""
+    if set(before.categories) != set(after.categories):
+        differing = sorted({*before.categories} ^ {*after.categories})
+        raise OdError(
+            "OD-SEGMENT-OTHER",
+            f"the two releases have different categories of {before.name!r}: {_named(differing)} only in one of them",
+            next_step="compare releases with the same categories, or compare the totals",
+        )
 
 
 def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
