@@ -137,6 +137,9 @@ class DeclaredFlows(DeclaredSeries):
         sources = tuple(section.source(name) for name, section in self.segments.items())
         segments = Segments.of(breakdowns(self._listed, self._unknown), self.segment_share)
         check_sources(sources, () if segments is None else segments.breakdowns)
+        mechanism, bands = self._mechanism(), self._bands
+        if segments is not None:
+            segments.check(mechanism, bands)
         return ReleaseSettings(
             name=self.name,
             project=project,
@@ -153,9 +156,9 @@ class DeclaredFlows(DeclaredSeries):
                 conversion=privacy.conversion,
                 shares=privacy.shares,
             ),
-            mechanism=self._mechanism(),
+            mechanism=mechanism,
             intervals=self.intervals,
-            bands=None if self.bands is None else Bands(tuple(self.bands.cuts), self.bands.part_trips),
+            bands=bands,
             engine=self._engine(),
             segments=segments,
             tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
@@ -175,6 +178,10 @@ class DeclaredFlows(DeclaredSeries):
     def _unknown(self) -> dict[str, str]:
         """Category of unlisted records, of each breakdown that has one."""
         return {name: section.unknown for name, section in self.segments.items() if section.unknown is not None}
+
+    @property
+    def _bands(self) -> Bands | None:
+        return None if self.bands is None else Bands(tuple(self.bands.cuts), self.bands.part_trips)
 
     def _engine(self) -> SparkEngine | None:
         if self.engine not in ("threads", "spark"):

@@ -3,7 +3,7 @@
 import os
 import re
 from functools import partial
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
@@ -48,8 +48,9 @@ class Section(BaseModel):
         return with_environment(value)
 
 
-_ALTERNATIVE = re.compile(r"int|float|str|bool|(list|dict)\[.*")
-"""Pattern of the names of types with which pydantic tells the alternatives of a field apart."""
+_ALTERNATIVE = re.compile(r"int|float|str|bool|\[key\]")
+_COLLECTION = re.compile(r"(list|dict)\[.*")
+"""Patterns of the names of types with which pydantic tells the alternatives of a field apart, and keys from values."""
 
 
 def with_environment(value: Any) -> Any:
@@ -81,8 +82,18 @@ def is_switch(section: type[BaseModel], name: str | None) -> bool:
     return field is not None and field.annotation is bool
 
 
+def _part_of(section: Any, name: str) -> Any:
+    """Return the section, or the mapping of sections, that is declared under a name; None if there is none."""
+    if get_origin(section) is dict:
+        return get_args(section)[1]
+    field = getattr(section, "model_fields", {}).get(name)
+    return None if field is None else _section_of(field.annotation)
+
+
 def _section_of(annotation: Any) -> Any:
     """Return the section class in a field's annotation, also if the field is optional; otherwise, the annotation."""
+    if get_origin(annotation) is dict:
+        return annotation
     return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
 
 
@@ -108,12 +119,11 @@ def first_fault(error: ValidationError, section: Any) -> str:
     first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), deepest)
     path, known = [], tuple[str, ...]()
     for name in _names_of(first):
-        if name == getattr(section, "__name__", None):
+        if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
-        fields = getattr(section, "model_fields", {})
-        known = tuple(fields)
-        section = _section_of(fields[name].annotation) if name in fields else None
+        known = tuple(getattr(section, "model_fields", ()))
+        section = _part_of(section, name)
     if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
         path.pop()
     hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""

@@ -33,7 +33,12 @@ class SegmentSection(Section):
         """Return where the categories are read from. Raises OdError if the options do not fit."""
         derive: Derivation = self.derive  # type: ignore[assignment]  # checked by the source
         return SegmentSource(
-            name, self.column or name, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands)
+            name,
+            name if self.column is None else self.column,
+            derive,
+            tuple(self.lookup.items()),
+            tuple(self.breaks),
+            tuple(self.bands),
         )
 
     def listed(self, name: str) -> tuple[str, ...]:

@@ -73,6 +73,7 @@ NAME, TRIPS = "  name: trips\n", '    files: "{period}.csv"\n'
 PERIODS = "  periods: {first: 2001-01, last: 2001-02}\n"
 PRIVACY = '  privacy: {epsilon: "1", delta: "1e-8"}\n'
 ZONES = "  geography: {file: zones.csv, levels: [region, zone]}\n"
+SEGMENTS = "  segments: {mode: {categories: [car, bus]}}\n"
 CAP = 'cap: {rho: "0.1", reason: "a test"}\n'
 
 GROUP_SIZES = DEFS.replace("OdRelease", "OdGroupSizes").replace(PRIVACY, "  privacy: {epsilon: 1}\n")
@@ -188,6 +189,95 @@ WRONG = [
     defs(PRIVACY, "  privacy: {epsilon: 1, delta: 2}\n", "", "below 1", "OD-BUDGET-DELTA"),
     defs(PRIVACY, "  privacy: {delta: 1e-8}\n", "", "either epsilon or rho", "OD-BUDGET-KIND"),
     Wrong(PRIVACY, "  privacy: {epsilon: 9, delta: 1e-8}\n", "release of trips", "exceeds the cap", "OD-LEDGER-CAP"),
+    # Segments: lists of categories, their share, and where categories are read from.
+    *(
+        defs(PRIVACY, f"{PRIVACY}  segments: {{{stated}}}\n", place, cause, code)
+        for stated, place, cause, code in (
+            ("mode: [car, bus]", ": segments.mode", "Input should be", "OD-CONFIG"),
+            ("mode: {categories: car}", ": segments.mode.categories", "Input should be", "OD-CONFIG"),
+            ("mode: {categories: [1, 2]}", ": segments.mode.categories.0", "valid string", "OD-CONFIG"),
+            ("mode: {categores: [a, b]}", ": segments.mode.categores", "did you mean 'categories'?", "OD-CONFIG"),
+            ("mode: {}", "", "'mode' has 0 categories; it may have 2 to 64", "OD-SEGMENT-LIST"),
+            ("mode: {categories: [car]}", "", "'mode' has 1 categories", "OD-SEGMENT-LIST"),
+            (f"mode: {{categories: {list(map(str, range(65)))}}}", "", "has 65 categories", "OD-SEGMENT-LIST"),
+            ("mode: {categories: [car, car]}", "", "lists 'car' and 'car'", "OD-SEGMENT-LIST"),
+            ("mode: {categories: [car, CAR]}", "", "lists 'car' and 'CAR'", "OD-SEGMENT-LIST"),
+            ('mode: {categories: [car, ""]}', "", "category '' of breakdown 'mode' is empty", "OD-SEGMENT-LIST"),
+            ('mode: {categories: [car, "bus "]}', "", "category 'bus ' of", "OD-SEGMENT-LIST"),
+            ('mode: {categories: [car, "=1+1"]}', "", "as a formula", "OD-SEGMENT-LIST"),
+            ("mode: {categories: [car, bus], unknown: buss}", "", "(did you mean 'bus'?)", "OD-SEGMENT-LIST"),
+            ("trips: {categories: [a, b]}", "", "'trips' cannot name a breakdown", "OD-SEGMENT-LIST"),
+            ("total: {categories: [a, b]}", "", "'total' cannot name a breakdown", "OD-SEGMENT-LIST"),
+            ("to-from: {categories: [a, b]}", "", "'to-from' cannot name a breakdown", "OD-SEGMENT-LIST"),
+            (
+                "a: {categories: [x, y]}, A: {categories: [x, y]}",
+                "",
+                "the names of two breakdowns differ only in case",
+                "OD-SEGMENT-LIST",
+            ),
+            (
+                ", ".join(f"{name}: {{categories: [x, y]}}" for name in "abcd"),
+                "",
+                "there are 4 breakdowns; a release has at most 3",
+                "OD-SEGMENT-LIST",
+            ),
+            ("day: {derive: day_typ}", "", "(did you mean 'day_type'?)", "OD-SEGMENT-SOURCE"),
+            ('day: {column: ""}', "", "name no column", "OD-SEGMENT-SOURCE"),
+            ("day: {derive: day_type, categories: [weekday, sundy]}", "", "list 'sundy', which", "OD-SEGMENT-SOURCE"),
+            ("h: {derive: hour, lookup: {7: am, 25: pm}}", ": segments.h.lookup", "valid string", "OD-CONFIG"),
+            ('h: {derive: hour, lookup: {"07": am, "25": pm}}', "", "look up '25', which hour", "OD-SEGMENT-SOURCE"),
+            (
+                'mode: {lookup: {"1": car, "2": bus}, categories: [car, walk]}',
+                "",
+                "include 'bus', which is not in its list",
+                "OD-SEGMENT-SOURCE",
+            ),
+            ("km: {bands: [short, long]}", "", "have bands, but derive is 'text'", "OD-SEGMENT-SOURCE"),
+            ("km: {derive: number}", "", "have 0 breaks and 0 bands", "OD-SEGMENT-SOURCE"),
+            ("km: {derive: number, breaks: [5], bands: [a]}", "", "have 1 breaks and 1 bands", "OD-SEGMENT-SOURCE"),
+            (
+                "km: {derive: number, breaks: [5, 5], bands: [a, b, c]}",
+                "",
+                "have breaks that do not ascend",
+                "OD-SEGMENT-SOURCE",
+            ),
+            (
+                "km: {derive: number, breaks: [.inf], bands: [a, b]}",
+                "",
+                "have breaks that do not ascend",
+                "OD-SEGMENT-SOURCE",
+            ),
+            (
+                'km: {derive: number, breaks: [5], bands: [a, b], lookup: {"1": a}}',
+                "",
+                "have a lookup of numbers",
+                "OD-SEGMENT-SOURCE",
+            ),
+            (
+                "km: {derive: number, breaks: [5], bands: [a, b], categories: [a, c]}",
+                "",
+                "include 'b', which is not in its list",
+                "OD-SEGMENT-SOURCE",
+            ),
+        )
+    ),
+    *(
+        defs(PRIVACY, f"{PRIVACY}{SEGMENTS}{stated}\n", "", cause, code)
+        for stated, cause, code in (
+            ("  segment_share: 0", "segment_share is 0; it must be above 0", "OD-SEGMENT-SHARE"),
+            ("  segment_share: 1", "segment_share is 1; it must be above 0 and below 1", "OD-SEGMENT-SHARE"),
+            ("  segment_share: 1/1001", "a denominator of at most 1,000", "OD-SEGMENT-SHARE"),
+            ("  segment_share: half", "not a finite number", "OD-BUDGET-NUMBER"),
+            ("  mechanism: inftda", "mechanism 'inftda' cannot release segments", "OD-SEGMENT-MECHANISM"),
+            (
+                "  mechanism_options: {leaves: empirical_bayes}",
+                "leaves: empirical_bayes cannot release segments",
+                "OD-SEGMENT-MECHANISM",
+            ),
+            ("  bands: {cuts: [2]}", "processed in parts, cannot have segments", "OD-SEGMENT-MECHANISM"),
+        )
+    ),
+    defs(PRIVACY, f"{PRIVACY}  segment_share: 1/2\n", "", "segment_share is given without segments", "OD-SEGMENT-SHARE"),
     # Levels.
     Wrong("[region, zone]", "[zone, region]", "zones.csv", "the wrong way round?", "OD-GEOGRAPHY-DUPLICATE"),
     Wrong("[region, zone]", "[regoin, zone]", "zones.csv", "did you mean 'region'?", "OD-GEOGRAPHY-COLUMN"),

@@ -1,0 +1,204 @@
+"""The job of a release by segment: what it publishes, replays, refuses, and blocks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+import pytest
+
+import od_assets.assets.levels
+from od_assets.components import OdRelease
+from od_assets.resources.verify import verified
+from od_assets.runs.period_status import period_status
+from od_core import open_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from tests.od_assets.conftest import (
+    SEGMENTS,
+    Project,
+    failure_text,
+    projects_in,
+    public_bytes,
+    records_by_mode,
+)
+
+KEY = ReleaseKey("trips", "2001-01", 1)
+FLOW_CHECKS = {
+    "meets_expectations",
+    "same_at_every_level",
+    "total_is_n",
+    "spend_is_plan",
+    "segments_are_counts",
+    "segments_sum_to_totals",
+}
+
+
+def by_segment(project: Project, **changes: Any) -> OdRelease:
+    return project.component(**{"segments": SEGMENTS} | changes)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dg.ExecuteInProcessResult]]:
+    """A month by segment that was published: the folder ``var``, and the run. Not to be changed."""
+    with projects_in(tmp_path_factory.mktemp("by_segment")) as make:
+        made = make()
+        made.write_records(records_by_mode())
+        result = made.run(by_segment(made))
+        assert result.success, failure_text(result)
+        yield made.var, result
+
+
+@pytest.fixture
+def released(project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult]) -> Project:
+    """The project where that month is published, in a folder of the test."""
+    shutil.copytree(first_run[0], project.var, dirs_exist_ok=True)
+    project.write_records(records_by_mode())
+    return project
+
+
+def ledger_of(project: Project) -> Ledger:
+    return Ledger(project.var / "ledger.sqlite")
+
+
+def test_each_level_draws_its_queries_once_and_all_checks_pass(
+    first_run: tuple[Path, dg.ExecuteInProcessResult],
+) -> None:
+    """A measurement asset draws the totals and all breakdowns of its level; the root has breakdowns alone."""
+    var, result = first_run
+    evaluations = result.get_asset_check_evaluations()
+    assert all(check.passed for check in evaluations)
+    assert {check.check_name for check in evaluations if check.asset_key.path[-1] == "flows"} == FLOW_CHECKS
+    assert len(evaluations) == 2 + 2 + 6
+    versions = {
+        event.asset_key.path[-1]: event.step_materialization_data.materialization.tags["dagster/data_version"]
+        for event in result.get_asset_materialization_events()
+        if event.asset_key.path[-1].startswith("noisy_measurement")
+    }
+    assert {name: version.count(".") + 1 for name, version in versions.items()} == {
+        f"noisy_measurement_{level}": 2 if level == 0 else 3 for level in range(5)
+    }
+    ledger, release = Ledger(var / "ledger.sqlite"), open_release(var / "releases" / str(KEY))
+    assert [ledger.draws(KEY, step.number) for step in release.plan.steps] == [1] * 14
+    assert ledger.spent(KEY, release.plan) == release.plan.spent
+
+
+def test_the_bundle_and_the_database_have_the_same_segments_that_sum_to_the_flows(
+    first_run: tuple[Path, dg.ExecuteInProcessResult],
+) -> None:
+    var, _ = first_run
+    bundle, database = open_release(var / "releases" / str(KEY)), open_release(var / "release.duckdb")
+    assert int(bundle.flows["trips"].sum()) == len(records_by_mode())
+    for name, categories in {"mode": {"car", "bus", "other"}, "day_type": {"weekday", "saturday", "sunday"}}.items():
+        for levels in (("all", "all"), ("region", "all"), ("zone", "zone")):
+            own = bundle.flows_at(*levels, segment=name)
+            assert set(own[name]) <= categories
+            sums = own.groupby(["origin", "destination"], as_index=False)["trips"].sum()
+            pd.testing.assert_frame_equal(sums, bundle.flows_at(*levels).reset_index(drop=True), check_dtype=False)
+        whole = bundle.flows_at("all", "all", segment=name)
+        assert set(whole[name]) == categories
+        pd.testing.assert_frame_equal(
+            bundle.flows_at("zone", "zone", segment=name), database.flows_at("zone", "zone", segment=name)
+        )
+    pd.testing.assert_frame_equal(bundle.measurements, database.measurements)
+
+
+def test_a_second_run_reads_back_and_publishes_the_same_bytes(released: Project) -> None:
+    """Also where the estimates are gone, and the bundle and the database have to be made anew."""
+    files, spent = public_bytes(released.var), ledger_of(released).balance("trips", "2001-01").spent
+    confidential = released.var / "confidential" / str(KEY)
+    drawn = {path.name: path.read_bytes() for path in confidential.glob("noisy_*.parquet")}
+    assert len(drawn) == 14
+    made = [*confidential.glob("segments_*"), *confidential.glob("refined_*"), *confidential.glob("estimate_*")]
+    for path in made:
+        path.unlink()
+    shutil.rmtree(released.var / "releases")
+    assert released.run(by_segment(released)).success
+    assert public_bytes(released.var) == files
+    assert all(path.exists() for path in made)
+    assert {path.name: path.read_bytes() for path in confidential.glob("noisy_*.parquet")} == drawn
+    assert ledger_of(released).balance("trips", "2001-01").spent == spent
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+
+
+def recorded(**mode: Any) -> dict[str, Any]:
+    return {"segments": {**SEGMENTS, "mode": {**SEGMENTS["mode"], **mode}}}
+
+
+CHANGED: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "another list": (recorded(categories=["car", "bus", "tram", "other"]), {"segments", "steps"}),
+    "another order": (recorded(categories=["bus", "car", "other"]), {"segments"}),
+    "another unknown": (recorded(unknown="bus"), {"segments"}),
+    "a breakdown less": ({"segments": {"mode": SEGMENTS["mode"]}}, {"segments", "steps"}),
+    "another share": ({"segment_share": "1/2"}, {"segments", "steps"}),
+    "no segments": ({"segments": {}}, {"segments", "steps"}),
+}
+"""Declarations that differ from that of the release, and the settings that are named."""
+
+
+def test_changed_breakdowns_are_named_by_status(released: Project) -> None:
+    ledger = ledger_of(released)
+    assert period_status(by_segment(released), ledger)[0]["settings_changed"] == []
+    for changes, names in CHANGED.values():
+        row, _ = period_status(by_segment(released, **changes), ledger)
+        assert row["state"] == "published"
+        assert set(row["settings_changed"]) <= names, changes
+        assert "segments" in row["settings_changed"], changes
+
+
+def test_changed_breakdowns_and_changed_categories_are_refused(released: Project) -> None:
+    files, spent = public_bytes(released.var), ledger_of(released).balance("trips", "2001-01").spent
+    for name in ("another order", "another share"):
+        said = failure_text(released.run(by_segment(released, **CHANGED[name][0])))
+        assert "OD-REPLAY-PLAN-CHANGED" in said, name
+        assert "changed: segments" in said, name
+    other = records_by_mode()
+    other.loc[0, "mode"] = "bus"
+    for changed in (other, records_by_mode().assign(date="2001-01-15")):
+        released.write_records(changed)
+        assert "OD-REPLAY-INPUT-CHANGED" in failure_text(released.run(by_segment(released)))
+    assert public_bytes(released.var) == files
+    assert ledger_of(released).balance("trips", "2001-01").spent == spent
+
+
+def test_a_defect_in_the_segments_blocks_publication_also_of_the_bundle_alone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the last breakdown alone: a trip in no category; then one less than none, which the next category makes up."""
+    project.write_records(records_by_mode())
+    sound = od_assets.assets.levels.refine_with_segments
+
+    def planted(defect: str) -> Any:
+        def defective(*arguments: Any) -> Any:
+            levels, segments = sound(*arguments)
+            trips = segments["day_type"].copy()
+            if defect == "lost trip":
+                trips[0, np.argmax(trips[0])] -= 1
+            else:
+                trips[0] = [-1, 0, trips[0].sum() + 1]
+            return levels, segments | {"day_type": trips}
+
+        return defective
+
+    for defect, check in (("lost trip", "segments_sum_to_totals"), ("negative flow", "segments_are_counts")):
+        monkeypatch.setattr(od_assets.assets.levels, "refine_with_segments", planted(defect))
+        result = project.run(by_segment(project))
+        assert not result.success
+        failed = [(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed]
+        assert failed == [("flows", check)]
+    # Dagster lets assets below a failed check be materialised one by one; publication looks for itself.
+    alone = project.materialize("bundle", component=by_segment(project))
+    assert "OD-PUBLICATION-REFUSED" in failure_text(alone)
+    assert "flows: segments_are_counts" in failure_text(alone)
+    assert not (project.var / "releases" / str(KEY)).exists()
+    assert not (project.var / "release.duckdb").exists()
+    monkeypatch.setattr(od_assets.assets.levels, "refine_with_segments", sound)
+    assert project.run(by_segment(project)).success
+    facts = json.loads((project.var / "releases" / str(KEY) / "certificate.json").read_text(encoding="utf-8"))
+    assert {check["check"] for check in facts["checks"] if check["subject"] == "flows"} == FLOW_CHECKS
