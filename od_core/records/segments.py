@@ -150,7 +150,10 @@ def breakdowns(
         )
     if len({str(name).casefold() for name in segments}) < len(segments):
         raise _fault("the names of two breakdowns differ only in case", "choose names that differ")
-    return tuple(Breakdown(name, tuple(categories), unknown.get(name)) for name, categories in segments.items())
+    return tuple(
+        Breakdown(name, categories if isinstance(categories, str) else tuple(categories), unknown.get(name))  # type: ignore[arg-type]  # a text is refused
+        for name, categories in segments.items()
+    )
 
 
 def find(declared: Sequence[Breakdown], name: str) -> Breakdown:

@@ -104,3 +104,8 @@ def test_a_breakdown_cannot_be_changed_and_keeps_its_own_list():
     assert hash(one) == hash(Breakdown("mode", MODES))
     with pytest.raises(AttributeError):
         one.name = "hour"  # type: ignore[misc]
+
+
+def test_a_single_text_is_no_list_of_categories():
+    with pytest.raises(OdError, match="OD-SEGMENT-LIST: the categories of 'mode' are not a list of texts"):
+        breakdowns({"mode": "car"})
