@@ -25,7 +25,7 @@ from od_core.records.zone_lists import read_zones
 RECORDS_CHECK = "meets_expectations"
 """Name of the check of the raw records."""
 
-RECORDS_REQUIREMENT = "Records match the schema, the zone list and the period, except for the allowed share of faults."
+RECORDS_REQUIREMENT = "Records match the schema, zones, period and categories, except for the allowed share of faults."
 
 CountViolations = Callable[[Warehouse, str], dict[str, int]]
 """Function that returns the number of violations of each check of an asset, by name of the check.

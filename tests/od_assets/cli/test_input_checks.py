@@ -166,6 +166,25 @@ def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
         assert str(input_of(project, component)[0].fault).startswith("the input would be refused")
 
 
+def test_unlisted_categories_are_faults_only_without_a_category_for_them(project: Project) -> None:
+    """As in a run: at the threshold they are dropped, above it refused; with ``unknown``, none is a fault."""
+    trams = records().assign(mode="car").astype(object)
+    trams.loc[:1, "mode"] = ["tram", None]
+    project.write_records(trams)
+    listed = {"categories": ["car", "bus", "other"]}
+    allowed = project.component(segments={"mode": listed}, trips__fault_threshold="1/1000")
+    finding, detail = input_of(project, allowed)
+    assert finding.ok
+    assert "segment_mode_not_a_category: 2 of 2000 records" in detail
+    assert "tram" in detail
+    finding, detail = input_of(project, project.component(segments={"mode": listed}))
+    assert str(finding.fault).startswith("the input would be refused. OD-CHECK-FAILED: ")
+    assert "tram" not in f"{finding.what} {finding.fault} {finding.next_step}"
+    finding, detail = input_of(project, project.component(segments={"mode": listed | {"unknown": "other"}}))
+    assert finding.ok
+    assert "tram" not in detail
+
+
 def as_parquet(frame: pd.DataFrame) -> Callable[[Project], None]:
     return lambda project: frame.to_parquet(project.root / "2001-01.parquet")
 
@@ -177,6 +196,8 @@ def as_csv(frame: pd.DataFrame) -> Callable[[Project], None]:
 PARQUET = {"trips__files": "{period}.parquet"}
 COUNTS = {"trips__columns": {"date": "date", "trips": "n"}}
 USERS = {"domain__unit": "user_period", "domain__column": "user", "max_trips": 3}
+MODES = {"segments": {"mode": {"categories": ["car", "bus"]}}}
+TRAMS = records().assign(mode=["car"] * 1997 + ["tram"] * 3)
 NOON = pd.Timestamp("2001-01-15 12:00", tz="UTC")
 
 REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
@@ -190,6 +211,9 @@ REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
     "another period": (as_csv(changed(3, "date", "2001-02-01")), {}, "OD-CHECK-FAILED"),
     "missing users": (as_csv(changed(5, "user", "", records().assign(user="u1"))), USERS, "OD-CHECK-FAILED"),
     "unlisted zones of flows": (as_csv(changed(3, "origin", "Z99", records().assign(n=1))), COUNTS, "OD-TRIPS-FAULTS"),
+    "unlisted categories": (as_csv(TRAMS), MODES, "OD-CHECK-FAILED"),
+    "unlisted categories of flows": (as_csv(TRAMS.assign(n=1)), {**MODES, **COUNTS}, "OD-TRIPS-FAULTS"),
+    "no column of categories": (as_csv(records()), MODES, "OD-TRIPS-COLUMN"),
     "negative counts": (as_csv(records().assign(n=-1)), COUNTS, "OD-TRIPS-COUNT"),
     "no records": (as_csv(records(0)), {}, "OD-TRIPS-NONE"),
 }
