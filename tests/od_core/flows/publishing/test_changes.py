@@ -249,3 +249,36 @@ def test_released_numbers_below_zero_have_changes_too():
     found = changes(*of_mechanism("vanilla_gauss"), "zone", "zone")
     assert (found["before"] < 0).any()
     assert ((found["lower"] <= found["change"]) & (found["change"] <= found["upper"])).all()
+
+
+def by_mode(seed: int, modes: tuple[str, ...]) -> Release:
+    generator = np.random.default_rng(seed)
+    flows = table(trips(seed)).assign(mode=np.array(modes)[generator.integers(0, len(modes), len(ZONES) ** 2)])
+    return release_flows(
+        flows,
+        GEOGRAPHY,
+        unit=UNIT,
+        budget=Budget(rho="0.1", delta="1e-8"),
+        segments={"mode": modes},
+        noise="table",
+        fault_threshold=0,
+    )
+
+
+def test_the_changes_of_all_categories_sum_to_that_of_the_pair():
+    before, after = by_mode(1, ("car", "bus")), by_mode(2, ("bus", "car"))
+    found = changes(before, after, "region", "region", "mode")
+    assert list(found.columns) == [*COLUMNS[:2], "mode", *COLUMNS[2:]]
+    assert len(found) == 9 * 2
+    pair = ["origin", "destination"]
+    sums = found.groupby(pair)[["before", "after", "change"]].sum()
+    whole = changes(before, after, "region", "region").set_index(pair)[["before", "after", "change"]]
+    pd.testing.assert_frame_equal(sums.sort_index(), whole.sort_index())
+    assert ((found["lower"] <= found["change"]) & (found["change"] <= found["upper"])).all()
+
+
+def test_other_categories_are_not_compared():
+    with pytest.raises(OdError, match=r"OD-SEGMENT-OTHER: .* 'mode': tram, walk are only in one of them"):
+        changes(by_mode(1, ("car", "walk")), by_mode(2, ("car", "tram")), "region", "region", "mode")
+    with pytest.raises(OdError, match="OD-SEGMENT-UNKNOWN"):
+        changes(by_mode(1, ("car", "walk")), released(2), "region", "region", "mode")
