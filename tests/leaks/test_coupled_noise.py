@@ -23,7 +23,7 @@ from od_core.group_sizes.release import cells
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import bundle_faults
-from tests.od_assets.conftest import ZONES, Project, records
+from tests.od_assets.conftest import SEGMENTS, ZONES, Project, records, records_by_mode
 from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.mutants import forget_that_a_record_may_leave
 
@@ -87,9 +87,11 @@ def one_leaves(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> list[np.ndarray]:
-    """Noisy values that depend on level and position alone, as if the noise had made up for the difference."""
+    """Noisy values that depend on query and position alone, as if the noise had made up for the difference."""
     cells = 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
-    return [np.random.default_rng(step.level).integers(0, 1000, cells)]
+    if step.by_segment:
+        cells *= next(len(one.categories) for one in plan.breakdowns if one.name == step.breakdown)
+    return [np.random.default_rng(step.number).integers(0, 1000, cells)]
 
 
 def outside(project: Project) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def differences(traces: list[dict[str, Any]]) -> list[str]:
 def test_neighbouring_inputs_leave_the_same_traces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
 ) -> None:
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    monkeypatch.setattr(od_assets.assets.levels, "measure_step", injected)
     changes = DOMAINS[protected]
     traces = traces_of(neighbours(protected), lambda project: project.component(**changes), tmp_path, monkeypatch)
     assert differences(traces) == []
@@ -179,7 +181,7 @@ def test_neighbouring_inputs_leave_the_same_traces(
 @pytest.mark.parametrize("how", LEAVING)
 def test_a_record_that_leaves_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Under bounded neighbours n is one less: it is measured with noise like every level."""
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    monkeypatch.setattr(od_assets.assets.levels, "measure_step", injected)
     traces = traces_of(one_leaves(how), lambda project: project.component(**LEAVING[how]), tmp_path, monkeypatch)
     assert differences(traces) == []
 
@@ -190,9 +192,37 @@ def test_a_relation_that_forgets_that_a_record_may_leave_is_found(
     """The defect seeded: n is published exactly, and tells the two inputs apart."""
     inputs, changes = one_leaves("unlisted zone"), LEAVING["unlisted zone"]
     forget_that_a_record_may_leave(monkeypatch)
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    monkeypatch.setattr(od_assets.assets.levels, "measure_step", injected)
     traces = traces_of(inputs, lambda project: project.component(**changes), tmp_path, monkeypatch)
     assert {"certificate.json", "ledger"} <= set(differences(traces))
+
+
+OTHER_TRIPS: dict[str, dict[str, Any]] = {
+    "category alone": {"mode": "bus", "date": "2001-01-06"},
+    "category and zone": {"mode": "tram", "date": "2001-01-07", "origin": "Z21", "destination": "Z00"},
+}
+"""What another trip has instead of the first one: a listed or an unlisted mode, and another type of day."""
+
+
+def of_other_trip(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Two inputs that differ in one trip, in both of its categories."""
+    one, other = records_by_mode(), records_by_mode()
+    assert list(one.loc[0, ["mode", "date"]]) == ["car", "2001-01-01"]  # a Monday
+    for column, value in OTHER_TRIPS[how].items():
+        other.loc[0, column] = value
+    return one, other
+
+
+@pytest.mark.parametrize("how", OTHER_TRIPS)
+def test_neighbours_by_segment_leave_the_same_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The number of trips in each category is public nowhere but in the injected values, not even of the root."""
+    monkeypatch.setattr(od_assets.assets.levels, "measure_step", injected)
+    inputs = of_other_trip(how)
+    traces = traces_of(inputs, lambda project: project.component(segments=SEGMENTS), tmp_path, monkeypatch)
+    assert any("segments" in name or "mode" in name for name in traces[0])
+    assert differences(traces) == []
 
 
 @pytest.mark.parametrize("protected", ["trip, bounded", "trip, unbounded"])
