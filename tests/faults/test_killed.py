@@ -48,7 +48,8 @@ def test_a_release_killed_at_a_draw_is_resumed(tmp_path, started, monkeypatch, r
     _, errors = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, errors
     path, order = tmp_path / "ledger.sqlite", list(charges_of(release_id))
-    reached, done = {"before DRAWING": "RESERVED", "after MEASURED": "MEASURED"}.get(point, "DRAWING"), order.index(step)
+    reached = {"before DRAWING": "RESERVED", "after MEASURED": "MEASURED"}.get(point, "DRAWING")
+    done = order.index(step)
     expected = dict.fromkeys(order[:done], "MEASURED") | {step: reached} | dict.fromkeys(order[done + 1 :], "RESERVED")
     assert states(path, release_id) == expected
     whole = point in ("after the rename", "after MEASURED")
