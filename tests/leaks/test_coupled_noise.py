@@ -214,9 +214,7 @@ def of_other_trip(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 @pytest.mark.parametrize("how", OTHER_TRIPS)
-def test_neighbours_by_segment_leave_the_same_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_neighbours_by_segment_leave_the_same_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """The number of trips in each category is public nowhere but in the injected values, not even of the root."""
     monkeypatch.setattr(od_assets.assets.levels, "measure_step", injected)
     inputs = of_other_trip(how)

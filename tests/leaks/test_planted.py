@@ -131,6 +131,38 @@ def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_plant
     assert found() == []
 
 
+def test_an_unlisted_category_is_found_nowhere(
+    kept_project: Project, found: Callable[[], list[str]], lineage: Watch
+) -> None:
+    """Counted as another, or dropped as faulty; refused by too many of them; quoted by what fails unforeseen."""
+    few = planted().assign(mode=[ZONE, "car", *["car", "bus"] * 1000])
+    with_unknown = {"mode": {"categories": ["car", "bus", "other"], "unknown": "other"}}
+    with_unknown["day_type"] = {"column": "date", "derive": "day_type"}
+    without = {"mode": {"categories": ["car", "bus"]}}
+    kept_project.write_records(few)
+    first = of_flows(kept_project, segments=with_unknown, domain__cap__rho="3e-13")
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr("od_assets.assets.levels.refine_with_segments", quoting)
+        assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(first))
+    assert found() == []
+    assert kept_project.run(first).success
+    assert found() == []
+
+    many = {"segments": without, "domain__cap__rho": "3e-13", "revision": 2}
+    for accepted, threshold in ((False, "0"), (True, "1/1000")):
+        second = of_flows(kept_project, **many, trips__fault_threshold=threshold)
+        print(*inspected(second.settings(), "2001-01"))
+        result = kept_project.run(second)
+        assert result.success == accepted
+        assert ("OD-TRIPS-FAULTS" in failure_text(result)) != accepted
+        assert found() == []
+    kept_project.write_records(few.assign(mode=ZONE))
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(kept_project.run(first))
+    assert '"FAIL"' in tell(lineage)
+    show(kept_project, first)
+    assert found() == []
+
+
 def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
     kept_project: Project, found: Callable[[], list[str]]
 ) -> None:

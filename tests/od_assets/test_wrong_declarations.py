@@ -277,7 +277,9 @@ WRONG = [
             ("  bands: {cuts: [2]}", "processed in parts, cannot have segments", "OD-SEGMENT-MECHANISM"),
         )
     ),
-    defs(PRIVACY, f"{PRIVACY}  segment_share: 1/2\n", "", "share is given without segments", "OD-SEGMENT-SHARE"),
+    defs(
+        PRIVACY, f"{PRIVACY}  segment_share: 1/2\n", "", "segment_share is given without segments", "OD-SEGMENT-SHARE"
+    ),
     # Levels.
     Wrong("[region, zone]", "[zone, region]", "zones.csv", "the wrong way round?", "OD-GEOGRAPHY-DUPLICATE"),
     Wrong("[region, zone]", "[regoin, zone]", "zones.csv", "did you mean 'region'?", "OD-GEOGRAPHY-COLUMN"),

@@ -350,7 +350,7 @@ def _disorder() -> OdError:
 
 def refuse_large(values: _Values, limit: int) -> None:
     """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
-    if len(values) and (values.max() >= limit or values.min() <= -limit):
+    if values.size and (values.max() >= limit or values.min() <= -limit):
         raise _overflow()
 
 

@@ -222,5 +222,5 @@ def _combined(total: CombinedTotals, measured: Sequence[Measurement]) -> Combine
 
 def _weighted(values: NDArray[np.int64], weight: int) -> NDArray[np.int64]:
     """Return values times a weight. Raises OdError if they are too large."""
-    refuse_large(values, _LIMIT // (4 * weight))
+    refuse_large(values, _LIMIT // max(1, 4 * weight))
     return values * weight
