@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows import confidence
 from od_core.flows.confidence import lower_bound, upper_bound
-from od_core.flows.estimation import intervals
+from od_core.flows.estimation import fitted_tree, intervals
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.flows.publishing.kind import FLOWS
@@ -189,7 +189,7 @@ def test_neither_the_size_of_the_pieces_nor_the_threads_change_a_number(random: 
     found = []
     for block, threads in ((1, "1"), (1, "3"), (7, "3"), (1 << 20, "1")):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(intervals, "_BLOCK", block)
+            patch.setattr(fitted_tree, "_BLOCK", block)
             patch.setenv("OD_THREADS", threads)
             case.release.__dict__.pop("intervals", None)
             found.append([bounds_at(case, *levels) for levels in case.level_pairs()])
