@@ -45,6 +45,14 @@ def rehearse() -> None:
             tree=tree,
             noise="table",  # no kernel depends on the backend, and OpenDP starts processes for each level
         )
+    release_flows(
+        flows.assign(mode=["car", "bus", "car"]),
+        geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=1, delta="1e-8"),
+        segments={"mode": ["car", "bus"]},
+        noise="table",
+    )
     groups = pd.DataFrame({"group": range(6), "area": ["a1", "a2", "a3", "b1", "b2", "b2"], "size": [0, 1, 1, 2, 5, 0]})
     for name in GROUP_SIZE_MECHANISMS:
         budget, unit = Budget(epsilon=1), PrivacyUnit("trip")
