@@ -165,7 +165,11 @@ def asks(flag: str) -> str:
 
 
 def further_fields(settings: list[str]) -> Fields:
-    """Return the additional fields that ``--set`` gives as FIELD=VALUE. Raises OdError if one has no field or value."""
+    """Return the additional fields that ``--set`` gives as FIELD=VALUE.
+
+    Raises:
+        OdError: a text has no field or no value, or names the release.
+    """
     for text in settings:
         field, _, value = text.partition("=")
         if not all(part.strip() for part in (*field.split("."), value)):
@@ -173,6 +177,12 @@ def further_fields(settings: list[str]) -> Fields:
                 "OD-INIT-FLAG",
                 f"--set {text!r} is not a field and a value",
                 next_step="give --set FIELD=VALUE, such as --set geography.unknown=264",
+            )
+        if field == "name":
+            raise OdError(
+                "OD-INIT-FLAG",
+                f"--set {text!r} would name the release, which is the first argument",
+                next_step=f"leave it out, or call od-release init {value}",
             )
     return dict(text.partition("=")[::2] for text in settings)
 

@@ -98,6 +98,7 @@ WRONG = [
     wrong("OD-INIT-FLAG", "--max-trips", "is missing", "give --max-trips", unit="user", column="rider"),
     wrong("OD-INIT-FLAG", "--column", "does not protect users", "leave out --column", column="rider"),
     wrong("OD-INIT-FLAG", "--set 'nonsense'", "is not a field and a value", "--set FIELD=VALUE", "nonsense"),
+    wrong("OD-INIT-FLAG", "--set 'name=other'", "is the first argument", "od-release init other", "name=other"),
     wrong("OD-INIT-FLAG", "--set '=x'", "is not a field and a value", "--set FIELD=VALUE", "=x"),
     # The files of records.
     wrong("OD-FILE-MISSING", "{perod}.csv", "similar names that exist: '{period}.csv'", THERE, records="{perod}.csv"),
