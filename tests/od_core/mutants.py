@@ -10,7 +10,9 @@ import pytest
 
 from od_core.flows import release
 from od_core.flows.estimation import segment_intervals, segment_levels
+from od_core.flows.estimation.top_down import estimate
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
+from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.neighbours import Neighbours, Standing
 
 
@@ -20,7 +22,7 @@ def forget_that_a_record_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def charge_the_root_of_segments_as_a_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the root by category have the sensitivity of its total, or 1 where that is published exactly."""
+    """Let the counts of the root by category have the sensitivity of its total; 1 where that is published exactly."""
     sensitivity = Neighbours.sensitivity_squared
 
     def of_totals(self: Neighbours, level: int, *, by_segment: bool = False) -> int:
@@ -72,3 +74,18 @@ def draw_a_breakdown_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         return run(plan, root, trips, noise, measurements)
 
     monkeypatch.setattr(release, "run_segment_levels", hasty)
+
+
+def select_nodes_by_one_category(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the nodes of the next level be those that have trips by the first category alone, as if all were alike."""
+
+    def by_the_first(plan, measured, parents):  # type: ignore[no-untyped-def]
+        totals = segment_levels.combined_totals(plan, measured)
+        if not totals:
+            return parents
+        [breakdown] = plan.segments.breakdowns
+        first, *_ = segment_levels.by_category(measured[-1], breakdown)
+        noisy = NoisyVector.in_memory([first * len(breakdown.categories)])
+        return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, noisy)
+
+    monkeypatch.setattr(segment_levels, "next_parents", by_the_first)
