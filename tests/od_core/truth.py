@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,16 @@ def trips_of(counts: TripCounts, tree: FlowTree, nodes: Pairs) -> NDArray[np.int
     start = np.searchsorted(counts.rank, first)
     stop = np.searchsorted(counts.rank, first + leaf_pairs(tree, nodes))
     return counts.before[stop] - counts.before[start]
+
+
+def pairs_of(tree: FlowTree, counts: TripCounts) -> Counter[tuple[str, str]]:
+    """True trips of each pair of zones that has any, by the codes of the zones."""
+    shape = (len(tree.origin.zones), len(tree.destination.zones))
+    origin, destination = (axis.ravel().astype(np.int32) for axis in np.indices(shape))
+    trips = trips_of(counts, tree, Pairs(tree.depth, origin, destination)).tolist()
+    pairs = [(tree.origin.zones[o], tree.destination.zones[d]) for o, d in zip(origin, destination, strict=True)]
+    assert sum(trips) == counts.total
+    return +Counter(dict(zip(pairs, trips, strict=True)))
 
 
 def leaf_pairs(tree: FlowTree, nodes: Pairs) -> NDArray[np.int64]:

@@ -277,3 +277,10 @@ def frame_of(truth: Counter[Cell], segments: dict[str, list[str]]) -> pd.DataFra
     rows = [(cell[0][-1], cell[1][-1], *cell[2:], trips) for cell, trips in truth.items()]
     frame = pd.DataFrame(rows, columns=["origin", "destination", *segments, "trips"])
     return frame.astype({**dict.fromkeys(["origin", "destination", *segments], "str"), "trips": "int64"})
+
+
+def cells_of(case: SegmentCase, levels: tuple[int, int]) -> tuple[list, np.ndarray]:
+    """All public pairs of two levels by their areas, and by their numbers."""
+    origins, destinations = case.areas(0, levels[0]), case.areas(1, levels[1])
+    numbers = np.array(list(product(range(len(origins)), range(len(destinations)))), dtype=np.int32)
+    return [(origins[o], destinations[d]) for o, d in numbers], numbers

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
-from od_core.geography.flow_tree import Pairs
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -27,7 +26,7 @@ from od_core.records.count_records import trip_counts_of
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.doubles import ListedNoise
-from tests.od_core.truth import trips_of
+from tests.od_core.truth import pairs_of
 
 pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
 
@@ -75,14 +74,6 @@ def by_hand(rows: list[Row], tree: FlowTree, max_trips: int, key: bytes, period:
             ordered.append((hmac.new(key, message, hashlib.sha256).digest(), trip[2]))
         counted.update(pair for _, pair in sorted(ordered)[:max_trips])
     return counted
-
-
-def pairs_of(tree: FlowTree, counts: TripCounts) -> Counter:
-    origin, destination = (axis.ravel().astype(np.int32) for axis in np.indices((len(ZONES), len(ZONES))))
-    trips = trips_of(counts, tree, Pairs(tree.depth, origin, destination)).tolist()
-    pairs = [(tree.origin.zones[o], tree.destination.zones[d]) for o, d in zip(origin, destination, strict=True)]
-    assert sum(trips) == counts.total
-    return +Counter(dict(zip(pairs, trips, strict=True)))
 
 
 def frame_of(rows: list[Row]) -> pd.DataFrame:

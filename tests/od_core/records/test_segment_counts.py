@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
-from od_core.geography.flow_tree import Pairs
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts, count_trips
-from tests.od_core.truth import trips_of
+from tests.od_core.truth import pairs_of
 
 pytestmark = pytest.mark.usefixtures("one_memory_database")
 
@@ -82,14 +81,6 @@ def placed(frame: pd.DataFrame, tree: FlowTree, breakdowns: tuple[Breakdown, ...
     for one in breakdowns:
         kept[one.name] = [value if value in one.categories else one.unknown for value in kept[one.name]]
     return kept.dropna(subset=["origin_zone", "destination_zone", *(one.name for one in breakdowns)])
-
-
-def pairs_of(tree: FlowTree, counts: TripCounts) -> Counter:
-    origin, destination = (axis.ravel().astype(np.int32) for axis in np.indices((len(ZONES), len(ZONES))))
-    trips = trips_of(counts, tree, Pairs(tree.depth, origin, destination)).tolist()
-    pairs = [(tree.origin.zones[o], tree.destination.zones[d]) for o, d in zip(origin, destination, strict=True)]
-    assert sum(trips) == counts.total
-    return +Counter(dict(zip(pairs, trips, strict=True)))
 
 
 def summed(kept: pd.DataFrame, trips: pd.Series) -> Counter:

@@ -3,120 +3,29 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
 from od_core import OdError
-from od_core.flows.projection.margin_rounding import repair_columns, round_rows
-from od_core.flows.projection.two_margins import SWEEPS, _ascend, _estimate, project_to_margins
-
-BITS = 16
-
-
-class Family(NamedTuple):
-    estimates: NDArray[np.float64]
-    """C of every child and category; shape (children, categories)."""
-    weights: NDArray[np.int64]
-    truth: NDArray[np.int64]
-    """Any integers >= 0, whose margins are those of the family."""
-
-    @property
-    def fixed(self) -> NDArray[np.int64]:
-        return np.rint(self.estimates * 2**BITS).astype(np.int64)
-
-    @property
-    def left(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        return np.flatnonzero(self.truth.sum(axis=1)), np.flatnonzero(self.truth.sum(axis=0))
-
-
-def project(families: list[Family], bits: int = BITS) -> list[NDArray[np.int64]]:
-    """Project families with the same number of categories in one call."""
-    offsets = np.cumsum([0] + [len(family.truth) for family in families])
-    projected = project_to_margins(
-        np.concatenate([family.fixed for family in families]) >> (BITS - bits),
-        np.concatenate([family.weights for family in families]),
-        np.concatenate([family.truth.sum(axis=1) for family in families]),
-        np.array([family.truth.sum(axis=0) for family in families]),
-        offsets,
-        bits,
-    )
-    return np.split(projected, offsets[1:-1])
-
-
-def noisy_family(rng: np.random.Generator, children: int, categories: int, spread: float = 10.0) -> Family:
-    """Heavy-tailed trips, of which some rows, columns and cells are 0, under noise of one of four sizes."""
-    shape = (children, categories)
-    truth = np.ceil(rng.pareto(1.1, shape).clip(0, 1e4)) * (rng.random(shape) < (0.1, 0.5, 1.0)[rng.integers(3)])
-    truth *= rng.random(categories) < 0.9
-    noise = rng.normal(0.0, spread * (0.05, 0.3, 1.0)[rng.integers(3)], shape)
-    return Family(truth + noise, weights(rng, children), truth.astype(np.int64))
-
-
-def adversarial_family(rng: np.random.Generator, children: int, categories: int) -> Family:
-    """Cauchy noise; a single giant in the margins, and another in the estimates; or estimates that tell nothing."""
-    shape = (children, categories)
-    truth = (rng.random(shape) < (0.05, 0.4)[rng.integers(2)]).astype(np.int64)
-    kind = rng.integers(3)
-    if kind == 0:
-        truth *= rng.integers(1, 10**5, shape)
-        estimates = truth + 100 * rng.standard_cauchy(shape).clip(-1e5, 1e5)
-    elif kind == 1:
-        truth[rng.integers(children), rng.integers(categories)] = 10**6
-        estimates = rng.normal(0.0, 10.0, shape)
-        estimates[rng.integers(children), rng.integers(categories)] += 1e6
-    else:
-        truth *= rng.integers(1, 100, shape)
-        estimates = rng.normal(0.0, 1e5, shape)
-    return Family(estimates, weights(rng, children), truth)
-
-
-def weights(rng: np.random.Generator, children: int) -> NDArray[np.int64]:
-    """Equal, or between 1 and 2^20."""
-    return rng.integers(1, 2**20, children, endpoint=True) if rng.random() < 0.5 else np.full(children, 2**20)
-
-
-def conditional(family: Family) -> NDArray[np.float64]:
-    """E of the rows and columns left: the solution of the normal equations of sum (E - C)^2 / v under both margins."""
-    rows, columns = family.left
-    estimates, truth = (table[np.ix_(rows, columns)] for table in (family.estimates, family.truth))
-    margins = margin_matrix(*truth.shape).toarray()
-    gap = margins @ (truth - estimates).ravel()
-    variances = np.repeat(family.weights[rows] / 2**20, len(columns))
-    multipliers = np.linalg.lstsq(margins * variances @ margins.T, gap, rcond=None)[0]
-    return estimates + (variances * (margins.T @ multipliers)).reshape(estimates.shape)
-
-
-def margin_matrix(children: int, categories: int) -> sparse.csr_array:
-    """The sums of rows, then those of columns, of a table in C order."""
-    rows = sparse.kron(sparse.eye_array(children), np.ones((1, categories)))
-    columns = sparse.kron(np.ones((1, children)), sparse.eye_array(categories))
-    return sparse.csr_array(sparse.vstack([rows, columns]))
-
-
-def margins_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([table.sum(axis=1), table.sum(axis=0)])
-
-
-def ascended(family: Family) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-    """Y of the rows and columns left, transposed; their margins; and the number of sweeps."""
-    rows, columns = family.left
-    row_sums, column_sums = family.truth.sum(axis=1)[rows], family.truth.sum(axis=0)[columns]
-    values = _estimate(family.fixed, family.weights[rows], rows, columns, row_sums, column_sums, BITS)
-    sweeps = _ascend(values, row_sums, column_sums, BITS)
-    return values, row_sums, column_sums, sweeps
-
-
-def most_moves(categories: int) -> int:
-    """Fewer spreads than categories, and then single units for a sum of |d| of at most 4 a category."""
-    return categories - 1 + 2 * categories
-
+from od_core.flows.projection.two_margins import SWEEPS, _estimate, project_to_margins
+from tests.od_core.flows.projection.families import (
+    BITS,
+    Family,
+    adversarial_family,
+    ascended,
+    conditional,
+    margin_matrix,
+    margins_of,
+    noisy_family,
+    project,
+    weights,
+)
 
 # Margins
 
@@ -286,86 +195,6 @@ def test_the_largest_change_is_near_the_smallest_of_all_tables(transposed):
     assert min(found) > -1e-3
     assert max(found) <= 2
     assert np.mean(found) < 0.3
-
-
-# Bounds of work
-
-
-def test_rounding_keeps_rows_and_changes_no_entry_by_one():
-    rng = np.random.default_rng(51)
-    for make in (noisy_family, adversarial_family):
-        for _ in range(100):
-            values, row_sums, column_sums, sweeps = ascended(make(rng, 20, 6))
-            if len(column_sums) < 2:
-                continue
-            rounded = round_rows(values, row_sums, BITS)
-            assert (rounded.sum(axis=0) == row_sums).all()
-            assert np.abs((rounded << BITS) - values).max() <= 1 << BITS
-            if sweeps < SWEEPS:  # errors of rounding do not add up
-                assert np.abs(rounded.sum(axis=1) - column_sums).max() <= 2
-
-
-def test_the_work_is_bounded():
-    rng = np.random.default_rng(52)
-    most = 0
-    for _ in range(300):
-        family = adversarial_family(rng, int(rng.integers(2, 60)), int(rng.integers(2, 12)))
-        if not family.truth.any():
-            continue
-        values, row_sums, column_sums, sweeps = ascended(family)
-        moves = repair_columns(values, column_sums, BITS, round_rows(values, row_sums, BITS))
-        assert sweeps <= SWEEPS
-        assert moves <= most_moves(len(column_sums))
-        most = max(most, moves)
-    assert most > 12
-
-
-@settings(max_examples=200)
-@given(data=st.data())
-def test_any_table_is_repaired(data):
-    """However far its columns are from their sums, and whatever Y is."""
-    width, height = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 8))
-    counts = st.lists(st.sampled_from((0, 0, 1, 2, 30, 10**6)), min_size=width * height, max_size=width * height)
-    rounded, other = (np.array(data.draw(counts)).reshape(width, height) for _ in range(2))
-    reals = st.lists(st.integers(0, 2**40), min_size=width * height, max_size=width * height)
-    values = np.array(data.draw(reals)).reshape(width, height)
-    other[0, 0] += max(0, rounded.sum() - other.sum())
-    rounded[0, 0] += max(0, other.sum() - rounded.sum())
-    row_sums, column_sums = rounded.sum(axis=0), other.sum(axis=1)
-    moves = repair_columns(values, column_sums, BITS, rounded)
-    assert rounded.min() >= 0
-    assert (rounded.sum(axis=0) == row_sums).all()
-    assert (rounded.sum(axis=1) == column_sums).all()
-    assert moves <= most_moves(width)
-
-
-@pytest.mark.parametrize(
-    ("surplus", "giver"),
-    [
-        (20, [1, 3, 4, 0]),  # the rows give 8, 6, 5 and 1: their slack and 6 more, if they have it
-        (19, [1, 3, 5, 0]),  # the third row gives only 4, because the first rows come first
-        (2, [7, 9, 9, 1]),  # two single units from the row of largest slack
-    ],
-)
-def test_a_repair_takes_the_rows_of_largest_slack(surplus, giver):
-    """Four rows with 9, 9, 9 and 1 units in one category, which are 2, 0, -1 and 0 above Y, and none in the other."""
-    rounded = np.array([[9, 9, 9, 1], [0, 0, 0, 0]])
-    values = np.array([[7, 9, 10, 1], [5, 5, 5, 5]]) << BITS
-    repair_columns(values, np.array([28 - surplus, surplus]), BITS, rounded)
-    assert rounded.tolist() == [giver, [9 - giver[0], 9 - giver[1], 9 - giver[2], 1 - giver[3]]]
-
-
-def test_a_row_of_little_slack_gives_none_of_the_rest():
-    """Of 18 units, the other rows give 7, 5 and 4, which is 5 more than their slack; the first two of them the rest."""
-    rounded, values = np.array([[9] * 4, [0] * 4]), np.array([[29, 7, 9, 10], [5] * 4]) << BITS
-    assert repair_columns(values, np.array([18, 18]), BITS, rounded) == 1
-    assert rounded.tolist() == [[9, 1, 3, 5], [0, 8, 6, 4]]
-
-
-def test_a_row_without_units_gives_none():
-    rounded, values = np.array([[0, 5], [0, 0]]), np.array([[0, 8], [3, 0]]) << BITS
-    assert repair_columns(values, np.array([4, 1]), BITS, rounded) == 1
-    assert rounded.tolist() == [[0, 4], [0, 1]]
 
 
 # Refusals

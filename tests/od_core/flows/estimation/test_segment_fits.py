@@ -1,0 +1,251 @@
+"""Measurements, fits and intervals of segments against dense linear algebra: one fit of all queries at once.
+
+The oracle knows nothing of the two fits into which it falls apart.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import groupby
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core.flows.confidence import lower_bound, upper_bound
+from od_core.flows.estimation import segment_intervals
+from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.estimation.segment_levels import combined_totals, segment_counts
+from tests.od_core.doubles import SeededNoise
+from tests.od_core.flows.estimation.test_intervals import assert_is_interval
+from tests.od_core.mutants import forget_the_contrasts_in_a_segment, weigh_sums_of_segments_as_totals
+from tests.od_core.oracles.inftda import Tree, inftda
+from tests.od_core.oracles.intervals import meets, within
+from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, cells_of, segment_case
+
+pytestmark = pytest.mark.usefixtures("one_memory_database")
+
+RANDOMS = st.randoms(use_true_random=True)
+MECHANISMS = pytest.mark.parametrize("mechanism", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
+
+
+def assert_close(found, expected, scale=0.0) -> None:
+    """To 1e-9 of the largest of them: estimates are differences of large sums."""
+    expected = np.asarray(expected, dtype=float)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * max(np.abs(expected).max(initial=1), scale))
+
+
+# -- one fit of all queries --------------------------------------------------------------------------------------------
+
+
+def agrees_with_linear_algebra(random: Random, mechanism) -> None:
+    """Totals of every measured node, and each category of every breakdown: estimates and variances."""
+    case = segment_case(random, mechanism)
+    dense, plan, measured = case.dense, case.plan, case.release.measured
+    n = case.trips if plan.publishes_total else None
+    combined = case.combined()
+    for counts in combined_totals(plan, measured):
+        expected = combined[counts.step.level]
+        assert_close(counts.reals(), [value for value, _ in expected.values()])
+        rounded = [value - noisy for (value, _), noisy in zip(expected.values(), counts.noisy.values(), strict=True)]
+        assert np.abs(rounded).max(initial=0) <= 0.5 + 1e-9
+        assert_close([float(counts.step.variance)] * len(expected), [variance for _, variance in expected.values()])
+    totals = least_squares(plan, n, combined_totals(plan, measured))
+    if not dense.columns:
+        assert case.trips == 0 or mechanism is DROPPING
+        return
+    largest, widest = np.abs(dense.estimate).sum(), dense.covariance.diagonal().max()
+    fits = {}
+    for level in totals:
+        nodes = case.named(level.nodes.level, level.nodes)
+        expected = [dense.total(dense.inside(node)) for node in nodes]
+        assert_close(level.estimate, [h for h, _ in expected], largest)
+        assert_close(level.variance, [v for _, v in expected], widest)
+        fits |= dict(zip(nodes, zip(level.estimate, level.variance, strict=True), strict=True))
+    assert set(fits) >= {node for _, _, _, _, nodes in case.measured() for node in nodes}
+    for name, listed in case.segments.items():
+        own = [least_squares(plan, None, counts) for counts in segment_counts(plan, measured, name)]
+        assert len(own) == len(listed)
+        for levels in zip(*own, strict=True):
+            nodes, k = case.named(levels[0].nodes.level, levels[0].nodes), len(listed)
+            fitted = np.array([level.estimate for level in levels])
+            for s, category in enumerate(listed):
+                expected = [dense.segment(dense.inside(node), name, category) for node in nodes]
+                total, doubt = np.array([fits[node] for node in nodes]).reshape(-1, 2).T
+                assert_close(fitted[s] + (total - fitted.sum(axis=0)) / k, [h for h, _ in expected], largest)
+                variance = doubt / k**2 + levels[s].variance * (1 - 1 / k)
+                assert_close(variance, [v for _, v in expected], widest)
+
+
+@MECHANISMS
+@settings(max_examples=10)
+@given(random=RANDOMS)
+def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, random: Random):
+    agrees_with_linear_algebra(random, mechanism)
+
+
+def test_a_combination_with_wrong_weights_is_found(monkeypatch):
+    weigh_sums_of_segments_as_totals(monkeypatch)
+    with pytest.raises(AssertionError):
+        agrees_with_linear_algebra(Random(2), KEEPING)  # noqa: S311
+
+
+def sums_agree_with_linear_algebra(random: Random) -> None:
+    """Every cell at every pair of levels, and sums over sets of zones, where all nodes were kept."""
+    case = segment_case(random, most_pairs=16)
+    dense, release = case.dense, case.release
+    if not dense.columns:
+        return
+    largest, widest = np.abs(dense.estimate).sum(), dense.covariance.diagonal().max()
+    for name, listed in case.segments.items():
+        found = release.segment_intervals(name)
+        for levels in case.level_pairs():
+            origin, destination, total = found._totals.cells(*levels)
+            places = dict.fromkeys(zip(origin.tolist(), destination.tolist(), strict=True))
+            areas, numbers = cells_of(case, levels)
+            assert sorted(places) == [tuple(pair) for pair in numbers.tolist()]
+            nodes = [(case.areas(0, levels[0])[o], case.areas(1, levels[1])[d]) for o, d in places]
+            own = [category.cells(*levels)[2] for category in found._categories]
+            bounds = [np.array(ends) for ends in found.of_cells(*levels, numbers[:, 0], numbers[:, 1])]
+            for s, (category, estimates) in enumerate(
+                zip(listed, segment_intervals._segments(total, own), strict=True)
+            ):
+                expected = [dense.segment(dense.inside(node), name, category) for node in nodes]
+                assert_close(estimates.estimate, [h for h, _ in expected], largest)
+                assert_close(estimates.variance, [v for _, v in expected], widest)
+                for area, lower, upper in zip(areas, bounds[0][:, s], bounds[1][:, s], strict=True):
+                    assert_is_interval((lower, upper), *dense.segment(dense.inside(area), name, category))
+        for _ in range(3):
+            chosen = [[zone for zone in zones if random.random() < 0.5] for zones in (case.origins, case.destinations)]
+            masks = [
+                np.array([zone in mine for zone in case.areas(side, case.tree.origin.depth)])
+                for side, mine in enumerate(chosen)
+            ]
+            taken = [o in chosen[0] and d in chosen[1] for o, d in dense.columns]
+            total = found._totals.sum_between(*masks)
+            own = [category.sum_between(*masks) for category in found._categories]
+            lower, upper = found.of_sum(*masks)
+            for s, (category, estimates) in enumerate(
+                zip(listed, segment_intervals._segments(total, own), strict=True)
+            ):
+                fit = dense.segment(taken, name, category)
+                assert_close(estimates.estimate, [fit[0]], largest)
+                assert_close(estimates.variance, [fit[1]], widest)
+                assert_is_interval((lower[s], upper[s]), *fit)
+
+
+@settings(max_examples=10)
+@given(random=RANDOMS)
+def test_every_cell_and_every_sum_has_the_segments_of_linear_algebra(random: Random):
+    sums_agree_with_linear_algebra(random)
+
+
+def test_intervals_without_the_differences_of_categories_are_found(monkeypatch):
+    forget_the_contrasts_in_a_segment(monkeypatch)
+    with pytest.raises(AssertionError):
+        sums_agree_with_linear_algebra(Random(2))  # noqa: S311
+
+
+@settings(max_examples=15)
+@given(random=RANDOMS)
+def test_where_nodes_were_dropped_contrasts_are_those_of_linear_algebra(random: Random):
+    """Sums without the trips of dropped nodes: contrasts of all measurements, totals of the finest measured nodes.
+
+    Totals of kept nodes were selected by their noise, so their fit is not used. A cell below a dropped node is at most
+    the trips of that node, or those of the node in its category.
+    """
+    case = segment_case(random, DROPPING, most_trips=random.choice([2, 9]), budget={"rho": random.choice([1, 5])})
+    dense, combined, plan = case.dense, case.combined(), case.plan
+    dropped = {node for node in dense.columns if len(node[0]) + len(node[1]) < case.tree.depth}
+    if not dropped:
+        return
+    known = {0: [ROOT]} if plan.publishes_total else {}
+    known |= {level: list(nodes) for level, nodes in combined.items()}
+    for name, listed in case.segments.items():
+        found, k = case.release.segment_intervals(name), len(listed)
+        for levels in case.level_pairs():
+            areas, numbers = cells_of(case, levels)
+            finest = next(
+                nodes
+                for level, nodes in known.items()
+                if all(mine >= theirs for mine, theirs in zip(case.tree.level_pair(level), levels, strict=True))
+            )
+            lower, upper = found.of_cells(*levels, numbers[:, 0], numbers[:, 1])
+            for cell, low, high in zip(areas, lower, upper, strict=True):
+                mine = [node for node in finest if within(node, cell)]
+                above = [node for node in dropped if within(cell, node) and node not in mine]
+                for s, category in enumerate(listed):
+                    if not mine:
+                        tops = [top_of(dense, node, name, category) for node in above or dropped if meets(node, cell)]
+                        assert low[s] == 0
+                        assert high[s] == tops[0] if above else high[s] <= sum(tops)
+                        continue
+                    taken = [any(within(column, node) for node in mine) for column in dense.columns]
+                    if len(mine) == 1:  # a measured node, by this name or another
+                        if within(cell, mine[0]):
+                            assert_is_interval((low[s], high[s]), *dense.segment(taken, name, category))
+                        continue
+                    contrast, doubt = dense.contrast(taken, name, category)
+                    total = sum(combined_at(combined, node)[0] for node in mine)
+                    noise = sum(combined_at(combined, node)[1] for node in mine)
+                    about = (np.array([contrast + total / k + error]) for error in (-1e-6, 1e-6))
+                    below, above_it = (
+                        [int(bound(end, np.array([doubt + noise / k**2]))[0]) for bound in (lower_bound, upper_bound)]
+                        for end in about
+                    )
+                    assert below[0] <= low[s] <= above_it[0]
+                    unseen = [node for node in dropped if meets(node, cell) and node not in mine]
+                    assert (
+                        below[1] <= high[s] <= above_it[1] + sum(top_of(dense, node, name, category) for node in unseen)
+                    )
+
+
+def top_of(dense, node, name: str, category: str) -> int:
+    """Most trips of a dropped node in a category: those of the category, or all."""
+    fits = dense.total(dense.inside(node)), dense.segment(dense.inside(node), name, category)
+    return min(int(upper_bound(*(np.array([value]) for value in fit))[0]) for fit in fits)
+
+
+def combined_at(combined, node):
+    return next(nodes[node] for nodes in combined.values() if node in nodes)
+
+
+@settings(max_examples=15)
+@given(random=RANDOMS)
+def test_one_tree_is_measured_selected_by_the_combined_totals(random: Random):
+    """The same nodes for the totals and every segment: those that InfTDA keeps, given the rounded combination."""
+    case = segment_case(random, DROPPING, shares="uniform", budget={"rho": random.choice([Fraction(1, 50), 1, 5])})
+    tree = Tree(case.origins, case.destinations, case.tree.order)
+    flows = {}
+    for (origin, destination, *_), trips in case.truth.items():
+        flows[origin, destination] = flows.get((origin, destination), 0) + trips
+    steps = [counts.step.level for counts in combined_totals(case.plan, case.release.measured)]
+    noisy = dict(zip(steps, (c.noisy.values() for c in combined_totals(case.plan, case.release.measured)), strict=True))
+    for _, same in groupby(case.release.measured, lambda m: m.step.level):
+        assert len({tuple(case.cells(m.step)) for m in same}) == 1
+    nodes = {step.level: case.cells(step) for step in case.plan.steps}
+    reference = inftda(
+        tree,
+        flows,
+        lambda level, k: int(noisy[level][k]) - case.true(nodes[level][k]) if k < len(noisy[level]) else 0,
+        total_is_public=case.plan.publishes_total,
+    )
+    for level in steps:
+        assert list(reference.noisy[level]) == nodes[level]
+
+
+@MECHANISMS
+@settings(max_examples=10)
+@given(random=RANDOMS)
+def test_each_query_is_one_vector_of_true_counts_and_noise(mechanism, random: Random):
+    """All nodes in the first category, then in the second: each cell has noise of its own position."""
+    noise = SeededNoise(random.randrange(2**32))
+    case = segment_case(random, mechanism, noise=noise)
+    for m in case.release.measured:
+        name, nodes = getattr(m.step, "breakdown", None), case.cells(m.step)
+        categories = [None] if name is None else case.segments[name]
+        true = [case.true(node, category and name, category) for category in categories for node in nodes]
+        drawn = noise.draw(m.step.variance, m.step.number, 0, len(true))
+        assert (m.noisy.values() - drawn).tolist() == true

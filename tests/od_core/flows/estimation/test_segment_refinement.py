@@ -1,0 +1,289 @@
+"""Released segments: nearly the conditional least squares, with both margins, and without noise the truth.
+
+They are compared with releases without segments, where segments say nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, PrivacyUnit, plan_release, release_flows
+from od_core.flows.estimation import intervals
+from od_core.flows.release import run_plan
+from od_core.flows.step import CombinedTotals
+from od_core.geography import flow_tree
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
+from od_core.records.trip_counts import count_trips
+from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
+from tests.od_core.oracles.intervals import UNITS, within
+from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, frame_of, made, segment_case
+
+pytestmark = pytest.mark.usefixtures("one_memory_database")
+
+RANDOMS = st.randoms(use_true_random=True)
+MECHANISMS = pytest.mark.parametrize("mechanism", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
+
+
+def risen(case: SegmentCase, name: str, s: int) -> dict:
+    """Estimate and variance of each node from itself and the nodes below it, for one category."""
+    own = [
+        dict(zip(nodes, ((row[s], variance) for row in values), strict=True))
+        for _, each, variance, values, nodes in case.measured()
+        if each == name
+    ]
+    found: list[dict] = [own[-1]]
+    for level in reversed(own[:-1]):
+        below, here = found[-1], {}
+        for node, (x, s2) in level.items():
+            children = [below[child] for child in below if within(child, node)]
+            z, v = (sum(column) for column in zip(*children, strict=True)) if children else (0, np.inf)
+            here[node] = (x + (z - x) * s2 / (s2 + v), 1 / (1 / s2 + 1 / v)) if children else (x, s2)
+        found.append(here)
+    return dict(enumerate(reversed(found)))
+
+
+@settings(max_examples=10)
+@given(random=RANDOMS)
+def test_released_segments_are_nearly_the_conditional_least_squares(random: Random):
+    """Far from 0, where no estimate is cut: children, given their totals and their parent's segments, to two trips."""
+    case = segment_case(
+        random, least_trips=10**6, most_trips=2 * 10**6, budget={"rho": Fraction(1, 1000)}, most_pairs=12
+    )
+    leaves = dict(zip(case.named(case.tree.depth, case.release.leaves), range(10**6), strict=False))
+    for name in case.segments:
+        k, released = len(case.segments[name]), case.release.segments[name]
+
+        def at(node, released=released):
+            return sum(released[place] for leaf, place in leaves.items() if within(leaf, node))
+
+        up = [risen(case, name, s) for s in range(k)]
+        top = np.array([next(iter(up[s][0].values()))[0] for s in range(k)])  # the root, by this name or another
+        assert np.abs(at(ROOT) - (top + (at(ROOT).sum() - top.sum()) / k)).max() <= 2
+        for level in range(len(up[0]) - 1):
+            for parent in up[0][level]:
+                family = [node for node in up[0][level + 1] if within(node, parent)]
+                c = np.array([[up[s][level + 1][node][0] for s in range(k)] for node in family])
+                v = np.array([up[0][level + 1][node][1] for node in family])[:, None]
+                e = c + v / v.sum() * (at(parent) - c.sum(axis=0))
+                n = np.array([at(node) for node in family])
+                e += (n.sum(axis=1, keepdims=True) - e.sum(axis=1, keepdims=True)) / k
+                assert np.abs(n - e).max() <= 2
+
+
+@MECHANISMS
+@settings(max_examples=10)
+@given(random=RANDOMS)
+def test_released_segments_sum_to_the_released_totals(mechanism, random: Random):
+    """At every pair of levels: whole numbers of at least 0; and the totals are listed as without segments."""
+    case = segment_case(random, mechanism)
+    release, names = case.release, (case.tree.origin.level_names, case.tree.destination.level_names)
+    for name, listed in case.segments.items():
+        table = release.segments[name]
+        assert (table.dtype, table.shape) == (np.int64, (len(release.leaves), len(listed)))
+        assert (table >= 0).all()
+        assert table.sum(axis=1).tolist() == release.leaves.trips.tolist()
+        for o_level, d_level in case.level_pairs():
+            levels = names[0][o_level], names[1][d_level]
+            by_segment = release.flows_at(*levels, segment=name)
+            assert list(by_segment) == ["origin", "destination", name, "trips"]
+            summed = by_segment.groupby(["origin", "destination"])["trips"].sum()
+            totals = release.flows_at(*levels).set_index(["origin", "destination"])["trips"]
+            assert summed.sort_index().to_dict() == totals.sort_index().to_dict()
+    if case.plan.publishes_total:
+        assert release.leaves.trips.sum() == case.trips
+
+
+def without_segments(case: SegmentCase, noise, **changes):
+    """The release without segments at the noise that the totals have with them."""
+    spent = sum(step.rho for step in case.plan.steps if not step.by_segment)
+    plan = plan_release(
+        case.tree.origin,
+        destination_geography=case.tree.destination,
+        unit=case.plan.unit,
+        budget=Budget(rho=spent, delta=1e-8, shares=case.plan.budget.shares),
+        mechanism=case.plan.mechanism,
+        tree=case.tree.order,
+        acceptance=NO_FAULTS,
+    )
+    counts = count_trips(frame_of(case.truth, case.segments).drop(columns=list(case.segments)), plan.tree)
+    return run_plan(plan, counts, noise, MemoryMeasurements())
+
+
+def assert_same_totals(release, other) -> None:
+    for column in ("origin", "destination", "trips"):
+        assert getattr(release.leaves, column).tobytes() == getattr(other.leaves, column).tobytes()
+
+
+@MECHANISMS
+@settings(max_examples=10)
+@given(random=RANDOMS)
+def test_totals_that_are_measured_alone_are_todays_byte_for_byte(mechanism, random: Random):
+    """Where sums of segments have the weight 0, from the same draws."""
+    noise = SeededNoise(random.randrange(2**32))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            CombinedTotals,
+            "of",
+            classmethod(lambda cls, total, _: cls(total.level, (1, *[0] * len(_)), total.variance)),
+        )
+        case = segment_case(random, mechanism, noise=noise)
+        alone = without_segments(case, noise)
+        assert [step.variance for step in alone.plan.steps] == [total.variance for total in case.plan.totals]
+        assert_same_totals(case.release, alone)
+
+
+class SameSums:
+    """Test double: noise of which the first category has that of the total, and the others none."""
+
+    def __init__(self, noise: ListedNoise, depth: int) -> None:
+        self.noise, self.depth = noise, depth
+        self.cells: dict[int, int] = {0: 1}
+
+    def draw(self, variance, level, first, size):
+        if level <= self.depth:
+            self.cells[level] = first + size
+        at = level % (self.depth + 1)
+        drawn = self.noise.draw(variance, at, first, size)
+        return np.where(first + np.arange(size) < self.cells[at], drawn, 0)
+
+
+@MECHANISMS
+@settings(max_examples=10)
+@given(random=RANDOMS, listed=st.lists(st.integers(-9, 9), min_size=1, max_size=12))
+def test_sums_of_segments_that_say_the_same_change_no_total(mechanism, random: Random, listed):
+    """Whatever they weigh: the combination is the noisy total itself, and all precisions grow by one factor."""
+    noise = ListedNoise(listed)
+    unit = random.choice([PrivacyUnit("trip"), PrivacyUnit("trip", "unbounded")])
+    depth = 2 * random.randint(1, 2)
+    origins, destinations = ([(side, f"{side}{k}")[-depth // 2 :] for k in range(3)] for side in "od")
+    segments = {"mode": ["car", "bus", "walk"], "hour": ["am", "pm"]}
+    truth = Counter({cell: random.choice([0, 0, 1, 8]) for cell in product(origins, destinations, *segments.values())})
+    case = made(
+        origins,
+        destinations,
+        segments,
+        truth,
+        noise=SameSums(noise, depth),
+        mechanism=mechanism,
+        unit=unit,
+        budget={"rho": 1},
+        segment_share=random.choice([None, "1/5", "0.9"]),
+    )
+    assert_same_totals(case.release, without_segments(case, noise))
+
+
+# -- no noise ----------------------------------------------------------------------------------------------------------
+
+TINY = {
+    "one zone": ([("z",)], [("z",)]),
+    "one zone of three levels": ([("a", "b", "z")], [("a", "b", "z")]),
+    "levels of one child": ([("a", "b", "y"), ("a", "b", "z")], [("c", "d", "x"), ("c", "e", "w")]),
+    "unequal": ([("a", "v"), ("b", "w"), ("b", "x")], [("c", "y")]),
+}
+
+
+def assert_is_the_truth(case: SegmentCase) -> None:
+    release, names = case.release, (case.tree.origin.level_names, case.tree.destination.level_names)
+    for o_level, d_level in case.level_pairs():
+        levels = names[0][o_level], names[1][d_level]
+        for name in case.segments:
+            place = 2 + list(case.segments).index(name)
+            expected: Counter = Counter()
+            for cell, trips in case.truth.items():
+                codes = [(cell[side][:n] or ("all",))[-1] for side, n in enumerate((o_level, d_level))]
+                expected[*codes, cell[place]] += trips
+            found = release.flows_at(*levels, segment=name)
+            rows = found[found["trips"] > 0].to_numpy().tolist()
+            assert {tuple(row[:3]): row[3] for row in rows} == +expected
+            assert len(rows) == len(+expected)
+
+
+@MECHANISMS
+@settings(max_examples=10)
+@given(random=RANDOMS)
+def test_without_noise_the_truth_is_released_at_every_pair_of_levels(mechanism, random: Random):
+    assert_is_the_truth(segment_case(random, mechanism, noise=no_noise(), most_trips=random.choice([1, 9, 10**9])))
+
+
+@MECHANISMS
+@pytest.mark.parametrize("trips", [0, 7])
+@pytest.mark.parametrize("unit", UNITS[1:4], ids=["exact", "noisy", "users"])
+@pytest.mark.parametrize("zones", TINY)
+def test_without_noise_the_smallest_trees_are_released(mechanism, trips, unit, zones):
+    """One zone, levels of one child, no trips."""
+    origins, destinations = TINY[zones]
+    segments = {"mode": ["car", "bus"], "hour": ["am", "noon", "pm"]}
+    cells = list(product(origins, destinations, *segments.values()))
+    truth = Counter(dict.fromkeys(cells[1::2], trips))
+    case = made(
+        origins, destinations, segments, truth, noise=no_noise(), mechanism=mechanism, unit=unit, budget={"rho": 1}
+    )
+    assert_is_the_truth(case)
+    for name, listed in segments.items():
+        lower, upper = case.release.segment_intervals(name).of_cells(0, 0, *np.zeros((2, 1), dtype=np.int32))
+        true = [case.true(ROOT, name, category) for category in listed]
+        assert (lower[0] <= true).all()
+        assert (true <= upper[0]).all()
+
+
+def test_records_are_released_by_segment_as_they_are():
+    """From one row a trip: the records' columns, whose categories that are not listed go to the unknown one."""
+    origins = destinations = [("a", "aa"), ("a", "ab"), ("b", "ba")]
+    segments = {"mode": ["car", "bus", "else"]}
+    rows = [("aa", "ba", "car"), ("aa", "ba", "car"), ("aa", "ba", "horse"), ("ba", "ba", "bus"), ("ba", "aa", "else")]
+    frame = frame_of(Counter(), segments).drop(columns="trips").reindex(range(len(rows)))
+    frame[["origin", "destination", "mode"]] = rows
+    case = made(origins, destinations, segments, Counter(), noise=no_noise(), budget={"rho": 1})
+    release = release_flows(
+        frame,
+        case.tree.origin,
+        unit=UNITS[0],
+        budget=Budget(rho=1, delta=1e-8),
+        segments=segments,
+        segment_unknown={"mode": "else"},
+        fault_threshold=DEFAULT_ACCEPTANCE.fault_threshold,
+        noise=no_noise(),
+    )
+    found = release.flows_at("level_2", "level_2", segment="mode")
+    assert sorted(row for row in found.to_numpy().tolist() if row[-1]) == [
+        ["aa", "ba", "car", 2],
+        ["aa", "ba", "else", 1],
+        ["ba", "aa", "else", 1],
+        ["ba", "ba", "bus", 1],
+    ]
+
+
+# -- pieces and threads ------------------------------------------------------------------------------------------------
+
+
+@MECHANISMS
+@settings(max_examples=4)
+@given(random=RANDOMS)
+def test_neither_pieces_nor_threads_change_a_byte(mechanism, random: Random):
+    """Measurements, released tables and intervals; noise is a function of level and position."""
+    seed, noise = random.randrange(2**32), SeededNoise(random.randrange(2**32))
+    found = set()
+    for chunk, block, threads in ((1 << 17, 1 << 20, "1"), (1, 1, "3"), (7, 5, "2")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+            patch.setattr(intervals, "_BLOCK", block, raising=False)
+            patch.setenv("OD_THREADS", threads)
+            case = segment_case(Random(seed), mechanism, noise=noise, most_pairs=60)  # noqa: S311
+            arrays = [m.noisy.values() for m in case.release.measured]
+            arrays += [case.release.leaves.origin, case.release.leaves.destination, case.release.leaves.trips]
+            for name in case.segments:
+                arrays.append(case.release.segments[name])
+                for levels in case.level_pairs():
+                    _, numbers = cells_of(case, levels)
+                    arrays += case.release.segment_intervals(name).of_cells(*levels, numbers[:, 0], numbers[:, 1])
+            found.add(b"|".join(np.ascontiguousarray(array).tobytes() for array in arrays))
+    assert len(found) == 1
