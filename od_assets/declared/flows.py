@@ -16,7 +16,6 @@ from od_core.errors import OdError, nearest_known
 from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.queries import Segments
-from od_core.privacy.neighbours import fault_share
 from od_core.records.segment_source import check_sources
 from od_core.records.segments import breakdowns
 
@@ -141,10 +140,6 @@ class DeclaredFlows(DeclaredSeries):
         if segments is not None:
             segments.check(mechanism, bands)
         return ReleaseSettings(
-            name=self.name,
-            project=project,
-            **self.timing(domain),
-            records=self.trips.files,
             columns=replace(columns, user=domain.unit.column, segments=sources),
             record_format=form,
             zones=self.geography.zone_list(),
@@ -162,11 +157,7 @@ class DeclaredFlows(DeclaredSeries):
             engine=self._engine(),
             segments=segments,
             tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
-            noise=self.noise,
-            revision=self.revision,
-            domain=domain,
-            fault_threshold=fault_share(self.trips.fault_threshold),
-            accepts_empty=self.trips.accept_empty,
+            **self.shared_settings(project, domain, self.trips),
         )
 
     @property

@@ -12,7 +12,6 @@ from od_core.group_sizes.grouping import AreasByDay, Grouping, ListedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import exact_fraction
-from od_core.privacy.neighbours import fault_share
 from od_core.records.format import ColumnName, RecordColumns, RecordFormat
 
 
@@ -83,22 +82,14 @@ class DeclaredGroupSizes(DeclaredSeries):
                 next_step="name the mechanism",
             )
         return GroupSizeSettings(
-            name=self.name,
-            project=project,
-            **self.timing(domain),
-            records=self.trips.files,
             columns=columns,
             record_format=form,
             zones=self.geography.zone_list(),
             budget=Budget(self.privacy.epsilon),
-            noise=self.noise,
-            revision=self.revision,
-            domain=domain,
-            fault_threshold=fault_share(self.trips.fault_threshold),
-            accepts_empty=self.trips.accept_empty,
             grouping=grouping,
             mechanism=None if self.mechanism is None else MECHANISMS.make(self.mechanism, **self.mechanism_options),
             top_code=self._top_code(),
+            **self.shared_settings(project, domain, self.trips),
         )
 
     def _top_code(self) -> int | TopCodeEstimate:

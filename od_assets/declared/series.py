@@ -16,7 +16,7 @@ from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named
 from od_core.privacy.domain import PrivacyDomain, charged_periods
-from od_core.privacy.neighbours import FAULT_THRESHOLD
+from od_core.privacy.neighbours import FAULT_THRESHOLD, fault_share
 from od_core.records.format import RecordFormat
 from od_core.records.formats import FORMATS, format_named
 from od_core.records.zone_lists import ZoneList
@@ -185,10 +185,21 @@ class DeclaredSeries(Section):
         """Return the periods, in the time zone of the data set. Raises OdError if periods or domain are invalid."""
         return self.periods.checked(read_domain(project or current_project(), self.domain).time_zone)
 
-    def timing(self, domain: PrivacyDomain) -> dict[str, Any]:
-        """Return the settings on periods and complete files, by field. Days begin in the domain's time zone."""
+    def shared_settings(self, project: Project, domain: PrivacyDomain, trips: Records) -> dict[str, Any]:
+        """Return the settings that all kinds of series declare in the same way, by field.
+
+        Days begin in the domain's time zone. Raises OdError for an invalid fault threshold.
+        """
         arrivals = self.arrivals
         return {
+            "name": self.name,
+            "project": project,
+            "domain": domain,
+            "noise": self.noise,
+            "revision": self.revision,
+            "records": trips.files,
+            "fault_threshold": fault_share(trips.fault_threshold),
+            "accepts_empty": trips.accept_empty,
             "periods": self.periods.checked(domain.time_zone),
             "settled_seconds": 0 if arrivals is None else arrivals.settled_seconds,
             "complete": None if arrivals is None else arrivals.complete,

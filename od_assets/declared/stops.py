@@ -10,7 +10,6 @@ from od_assets.project import Project, current_project
 from od_assets.series.stops_settings import StopsSettings
 from od_core import Budget
 from od_core.errors import OdError
-from od_core.privacy.neighbours import fault_share
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.place_list import PlaceColumns
 
@@ -69,10 +68,6 @@ class DeclaredStops(DeclaredSeries):
             raise OdError("OD-CONFIG", "a map needs four edges", next_step="name west, east, south and north")
         west, east, south, north = places.edges or [0.0] * 4
         return StopsSettings(
-            name=self.name,
-            project=project,
-            **self.timing(domain),
-            records=self.trips.files,
             columns=(
                 columns
                 if named is None
@@ -80,15 +75,11 @@ class DeclaredStops(DeclaredSeries):
             ),
             record_format=form,
             budget=Budget(self.privacy.epsilon),
-            noise=self.noise,
-            revision=self.revision,
-            domain=domain,
-            fault_threshold=fault_share(self.trips.fault_threshold),
-            accepts_empty=self.trips.accept_empty,
             place_list=places.file,
             places=PlaceColumns(places.code, places.longitude, places.latitude),
             side=places.side,
             edges=None if places.edges is None else (west, east, south, north),
             stages=("origin", "destination") if named is None else tuple(named),
             mechanism=MECHANISMS.make(self.mechanism, **self.mechanism_options),
+            **self.shared_settings(project, domain, self.trips),
         )

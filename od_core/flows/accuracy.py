@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from od_core.flows.confidence import half_width
 from od_core.flows.expected_error import (
@@ -20,6 +21,8 @@ from od_core.records.segments import Breakdown
 
 if TYPE_CHECKING:
     from od_core.flows.plan import ReleasePlan
+
+Variance = TypeVar("Variance", float, NDArray[np.float64])
 
 _UNMEASURED = 10**12
 """Variance of a root that was not measured, as a multiple of the largest variance of the noise."""
@@ -42,12 +45,22 @@ def total_errors(plan: ReleasePlan) -> list[float]:
 def segment_errors(plan: ReleasePlan, breakdown: Breakdown) -> list[float]:
     """Return the expected root-mean-square error of the trips of one category at each level, root first.
 
-    The variance of such an estimate is V / K^2 + W (1 - 1/K), where V is the variance of the total and W that of the
-    category from its own measurements; see :mod:`od_core.flows.estimation.segment_intervals`.
+    For the variance, see :func:`segment_variance`.
     """
     own = expected_errors(plan.tree, _segment_variances(plan, breakdown), refined=True)
-    totals = plan.expected_errors
-    return [_combined(v**2, w**2, breakdown) ** 0.5 for v, w in zip(totals, own, strict=True)]
+    pairs = zip(plan.expected_errors, own, strict=True)
+    return [segment_variance(v**2, w**2, len(breakdown.categories)) ** 0.5 for v, w in pairs]
+
+
+def segment_variance(total: Variance, own: Variance, categories: int) -> Variance:
+    """Return the variance of the trips of one category: V / K^2 + W (1 - 1/K), with K categories.
+
+    Args:
+        total: V, the variance of the estimate of the total.
+        own: W, the variance of the estimate of the category from its own measurements.
+        categories: K.
+    """
+    return total / categories**2 + own * (1 - 1 / categories)
 
 
 def total_half_widths(plan: ReleasePlan) -> list[float]:
@@ -67,7 +80,8 @@ def half_widths_of_segments(plan: ReleasePlan, breakdown: Breakdown) -> list[flo
     """Return an upper bound of the same distance for the trips of one category, for each level, root first."""
     variances = _segment_variances(plan, breakdown)
     own = largest_variances(plan.tree, variances) if plan.keeps_all else _measured_alone(plan, variances, None)
-    return _half_widths([_combined(v, w, breakdown) for v, w in zip(_largest_totals(plan), own, strict=True)])
+    pairs = zip(_largest_totals(plan), own, strict=True)
+    return _half_widths([segment_variance(v, w, len(breakdown.categories)) for v, w in pairs])
 
 
 def _largest_totals(plan: ReleasePlan) -> list[float]:
@@ -92,12 +106,6 @@ def _segment_variances(plan: ReleasePlan, breakdown: Breakdown) -> dict[int, Fra
     """Return the variance of the noise of each level that is measured by a breakdown, and of the root."""
     variances = {step.level: step.variance for step in plan.segment_steps(breakdown.name)}
     return {0: _UNMEASURED * max(variances.values())} | variances
-
-
-def _combined(total: float, own: float, breakdown: Breakdown) -> float:
-    """Return the variance of a category's trips from that of the total and that of its own measurements."""
-    categories = len(breakdown.categories)
-    return total / categories**2 + own * (1 - 1 / categories)
 
 
 def _half_widths(largest: Sequence[float]) -> list[float]:

@@ -31,7 +31,7 @@ from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import Plan, plan_defect
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, breakdowns, find
+from od_core.records.segments import Breakdown, breakdowns, count_unlisted, find
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -352,8 +352,7 @@ def _verdict(width: float) -> str:
 def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:
     """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
     areas = tree.origin.unknown is not None and tree.destination.unknown is not None
-    categories = segments is None or all(one.unknown is not None for one in segments.breakdowns)
-    return Neighbours(unit, acceptance, areas, categories)
+    return Neighbours(unit, acceptance, areas, segments is None or count_unlisted(segments.breakdowns))
 
 
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:

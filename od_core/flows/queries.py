@@ -20,7 +20,7 @@ from od_core.privacy.stability import laplace_scale, laplace_variance, stability
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown
 
-MOST_SHARE_DIGITS = 1_000
+MOST_SHARE_DENOMINATOR = 1_000
 """Largest denominator of a segment share, so that combinations of counts are exact in 64 bits."""
 
 
@@ -34,18 +34,18 @@ class Segments:
             rest.
 
     Raises:
-        OdError: The share is not between 0 and 1, or its denominator is above ``MOST_SHARE_DIGITS``.
+        OdError: The share is not between 0 and 1, or its denominator is above ``MOST_SHARE_DENOMINATOR``.
     """
 
     breakdowns: tuple[Breakdown, ...]
     share: Fraction
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1 or self.share.denominator > MOST_SHARE_DIGITS:
+        if not 0 < self.share < 1 or self.share.denominator > MOST_SHARE_DENOMINATOR:
             raise OdError(
                 "OD-SEGMENT-SHARE",
                 f"segment_share is {self.share}; it must be above 0 and below 1, with a denominator of at most"
-                f" {MOST_SHARE_DIGITS:,}",
+                f" {MOST_SHARE_DENOMINATOR:,}",
                 next_step="leave segment_share out, or write a fraction such as 1/2",
             )
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
-from od_core.flows.estimation.intervals import Intervals
+from od_core.flows.estimation.intervals import Intervals, every_pair
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.segment_intervals import SegmentIntervals
 from od_core.flows.estimation.segment_levels import combined_totals, run_segment_levels
-from od_core.flows.estimation.segment_refinement import refine_with_segments, segments_at
+from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import (
     Measurement,
     above_the_leaves,
@@ -42,7 +42,6 @@ from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.columns import MOST_LISTED
 from od_core.records.segments import Breakdown, find
 from od_core.records.trip_counts import TripCounts, count_trips
 
@@ -141,18 +140,14 @@ class Release(PlannedRelease):
         """Return the flows of :meth:`flows_at` in each category of a breakdown."""
         tree, breakdown = self.plan.tree, self._breakdown(segment)
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
-        width, categories = tree.destination.size(d_level), len(breakdown.categories)
-        cells, trips = segments_at(tree, self.leaves, self.segments[segment], o_level, d_level)
-        pairs = tree.origin.size(o_level) * width
-        if interval and pairs * categories <= MOST_LISTED:
-            listed = np.zeros((pairs, categories), dtype=np.int64)
-            listed[cells] = trips
-            cells, trips = np.arange(pairs), listed
-        origin, destination = (cells // width).astype(np.int32), (cells % width).astype(np.int32)
+        categories = len(breakdown.categories)
+        origin, destination, trips = tree.values_at(self.leaves, self.segments[segment], o_level, d_level)
+        if interval:
+            origin, destination, trips = every_pair(tree, o_level, d_level, origin, destination, trips)
         columns = {
             "origin": np.repeat(tree.origin.codes_of(o_level, origin), categories),
             "destination": np.repeat(tree.destination.codes_of(d_level, destination), categories),
-            segment: np.tile(np.array(breakdown.categories, dtype=object), len(cells)),
+            segment: np.tile(np.array(breakdown.categories, dtype=object), len(origin)),
             "trips": trips.ravel(),
         }
         if interval:
@@ -238,7 +233,7 @@ class Release(PlannedRelease):
 
     @cached_property
     def _segment_intervals(self) -> Callable[[str], SegmentIntervals]:
-        return cache(partial(SegmentIntervals, self.plan, int(self.leaves.trips.sum()), self.measured))
+        return cache(partial(SegmentIntervals, self.plan, self.intervals.fitted, self.measured))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.

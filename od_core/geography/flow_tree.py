@@ -330,17 +330,33 @@ class FlowTree:
             Origins, destinations and trips, sorted by origin and then destination; shape (pairs,) each. Pairs without
             trips are left out.
         """
-        origin = self.origin.ancestors(origin_level)[leaves.origin]
-        destination = self.destination.ancestors(destination_level)[leaves.destination]
+        origin, destination, trips = self.values_at(leaves, leaves.trips, origin_level, destination_level)
+        there = trips != 0
+        return origin[there], destination[there], trips[there]
+
+    def values_at(
+        self, leaves: Pairs, values: NDArray[np.int64], origin_level: int, destination_level: int
+    ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
+        """Return the sums of values of leaf nodes between the areas of an origin level and a destination level.
+
+        Args:
+            leaves: leaf nodes.
+            values: one value or one row of values for each; shape (leaves, ...).
+            origin_level, destination_level: numbers of the levels.
+
+        Returns:
+            Origins and destinations of the pairs that contain a leaf, sorted by origin and then destination, shape
+            (pairs,) each; and their sums, shape (pairs, ...).
+        """
         width = self.destination.size(destination_level)
-        pair = origin.astype(np.int64) * width + destination
+        pair = self.origin.ancestors(origin_level)[leaves.origin].astype(np.int64) * width
+        pair += self.destination.ancestors(destination_level)[leaves.destination]
         order = np.argsort(pair, kind="stable")
         pair = pair[order]
-        starts = np.flatnonzero(np.append(True, pair[1:] != pair[:-1])) if len(pair) else np.empty(0, dtype=np.int64)
-        trips = np.add.reduceat(leaves.trips[order], starts) if len(pair) else leaves.trips
-        there = trips != 0
-        pair = pair[starts][there]
-        return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[there]
+        starts = np.flatnonzero(np.diff(pair, prepend=-1))
+        sums = np.add.reduceat(values[order], starts) if len(pair) else values
+        pair = pair[starts]
+        return (pair // width).astype(np.int32), (pair % width).astype(np.int32), sums
 
     def ancestors_of(self, cells: Pairs, level: int) -> Pairs:
         """Return the nodes of a coarser level that contain the cells, each once. The cells must be in tree order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from od_core.errors import OdError
 from od_core.files.duckdb_session import quoted_name, quoted_text
@@ -99,10 +99,9 @@ class RecordQuery:
         """Return SQL for a zone code as text. Raises OdError if the column has the wrong type."""
         column, kind = self._named(name)
         code, form = quoted_name(column), self._file.form
-        if kind in _TEXT_TYPES or (form.has_numbered_zones and kind in (*_WHOLE_TYPES, _ALL_MISSING)):
-            return f"{code}::VARCHAR"
-        if form.has_numbered_zones and kind in _FLOAT_TYPES:
-            return _whole_as_text(code)
+        others = (*_WHOLE_TYPES, *_FLOAT_TYPES, _ALL_MISSING) if form.has_numbered_zones else ()
+        if (text := _as_text(code, kind, others)) is not None:
+            return text
         raise self._fault(
             "OD-TRIPS-NOT-TEXT",
             f"column {column!r} holds {kind}; zone codes must be text, because numbers lose leading zeros",
@@ -180,10 +179,9 @@ class RecordQuery:
     def _category(self, source: SegmentSource) -> str:
         """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
         kind, column = self._types[source.column], quoted_name(source.column)
-        if kind in (*_TEXT_TYPES, _ALL_MISSING) or (source.lookup and kind in _CATEGORY_TYPES):
-            return f"{column}::VARCHAR"
-        if source.lookup and kind in _FLOAT_TYPES:
-            return _whole_as_text(column)
+        others = (_ALL_MISSING, *((*_CATEGORY_TYPES, *_FLOAT_TYPES) if source.lookup else ()))
+        if (text := _as_text(column, kind, others)) is not None:
+            return text
         raise self._fault(
             "OD-TRIPS-NOT-TEXT",
             f"column {source.column!r} holds {kind}; the categories of breakdown {source.breakdown!r} must be text",
@@ -231,6 +229,13 @@ def as_count(column: str) -> str:
     """Return SQL for a count in a column of text or numbers: infinity above 2^53, and NULL if it is not a number."""
     exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
     return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
+
+
+def _as_text(column: str, kind: str, others: Collection[str]) -> str | None:
+    """Return SQL for a column as text if it is of text or of one of the ``others`` among the types, otherwise None."""
+    if kind in _FLOAT_TYPES and kind in others:
+        return _whole_as_text(column)
+    return f"{column}::VARCHAR" if kind in (*_TEXT_TYPES, *others) else None
 
 
 def _whole_as_text(column: str) -> str:

@@ -156,6 +156,11 @@ def breakdowns(
     )
 
 
+def count_unlisted(declared: Sequence[Breakdown]) -> bool:
+    """Return whether a record is counted although none of its categories is listed."""
+    return all(one.unknown is not None for one in declared)
+
+
 def find(declared: Sequence[Breakdown], name: str) -> Breakdown:
     """Return the breakdown with a name. Raises OdError if there is none."""
     refuse_unknown(

@@ -226,7 +226,33 @@ class FittedTree:
             whole, some = whole & (meant == zones), some & (meant > 0)
         return whole, some
 
-    def nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Counts:
+    def bounds_at(
+        self,
+        levels: tuple[int, int],
+        origin: Numbers,
+        destination: Numbers,
+        place: NDArray[np.int64],
+        lower: Counts,
+        upper: Counts,
+    ) -> tuple[Counts, Counts]:
+        """Return the bounds of some cells of a pair of levels; shape (cells,) each.
+
+        A cell below a dropped node has the lower bound 0 and the upper bound of its nearest measured ancestor.
+
+        Args:
+            levels: Origin level and destination level of the cells.
+            origin, destination: Area numbers of the cells; shape (cells,) each.
+            place: Position of each cell among those of :meth:`cells`; -1 for a cell below a dropped node.
+            lower, upper: Bounds of the cells of :meth:`cells`.
+        """
+        found = place >= 0
+        own_lower, own_upper = np.zeros((2, len(place)), dtype=np.int64)
+        own_lower[found], own_upper[found] = lower[place[found]], upper[place[found]]
+        if not found.all():
+            own_upper[~found] = self._nearest_bound(levels, origin[~found], destination[~found])
+        return own_lower, own_upper
+
+    def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Counts:
         """Return the upper bound of the nearest measured ancestor of each cell; shape (cells,).
 
         Args:

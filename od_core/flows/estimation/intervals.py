@@ -11,6 +11,7 @@ nearest measured ancestor. A sum that overlaps dropped nodes may contain any num
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, 
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.top_down import NoisyCounts
 from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers
 from od_core.publication.columns import MOST_LISTED
 
@@ -58,7 +60,7 @@ class Intervals:
 
     def __init__(self, plan: ReleasePlan, total: int, measured: Sequence[NoisyCounts]) -> None:
         refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
-        self._fitted = FittedTree(plan.tree, least_squares(plan, total, measured))
+        self.fitted = FittedTree(plan.tree, least_squares(plan, total, measured))
         self._tree = plan.tree
 
     def around(
@@ -78,12 +80,8 @@ class Intervals:
             Origin, destination (area numbers), trips, lower bound and upper bound; shape (listed cells,) each. The
             interval always contains the released trips.
         """
-        width = self._tree.destination.size(destination_level)
-        pairs = self._tree.origin.size(origin_level) * width
-        if pairs <= MOST_LISTED:
-            every, listed = np.arange(pairs), np.zeros(pairs, dtype=np.int64)
-            listed[origin.astype(np.int64) * width + destination] = trips
-            origin, destination, trips = (every // width).astype(np.int32), (every % width).astype(np.int32), listed
+        levels = origin_level, destination_level
+        origin, destination, trips = every_pair(self._tree, *levels, origin, destination, trips)
         lower, upper = self.of_cells(origin_level, destination_level, origin, destination)
         return origin, destination, trips, np.minimum(lower, trips), np.maximum(upper, trips)
 
@@ -97,7 +95,7 @@ class Intervals:
         cells = self.at(origin_level, destination_level)
         width = self._tree.destination.size(destination_level)
         released = find_pairs(origin, destination, cells.origin, cells.destination, width) >= 0
-        largest = self._fitted.largest_dropped(origin_level, destination_level)
+        largest = self.fitted.largest_dropped(origin_level, destination_level)
         return int(max(cells.upper[~released].max(initial=0), largest))
 
     def of_cells(
@@ -112,20 +110,15 @@ class Intervals:
         cells = self.at(origin_level, destination_level)
         width = self._tree.destination.size(destination_level)
         place = find_pairs(cells.origin, cells.destination, origin, destination, width)
-        found = place >= 0
-        lower, upper = np.zeros(len(place), dtype=np.int64), np.zeros(len(place), dtype=np.int64)
-        lower[found], upper[found] = cells.lower[place[found]], cells.upper[place[found]]
-        if not found.all():
-            below = origin[~found], destination[~found]
-            upper[~found] = self._fitted.nearest_bound((origin_level, destination_level), *below)
-        return lower, upper
+        levels = origin_level, destination_level
+        return self.fitted.bounds_at(levels, origin, destination, place, cells.lower, cells.upper)
 
     def at(self, origin_level: int, destination_level: int) -> Bounds:
         """Return the intervals of all cells of a pair of levels, which are given by their numbers.
 
         A cell below a node that the top-down pass dropped is left out.
         """
-        origin, destination, estimates = self._fitted.cells(origin_level, destination_level)
+        origin, destination, estimates = self.fitted.cells(origin_level, destination_level)
         return Bounds(origin, destination, *bounds_of(estimates))
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
@@ -134,8 +127,29 @@ class Intervals:
         Args:
             origins, destinations: Masks of the zones in each set; shape (zones,) each.
         """
-        lower, upper = bounds_of(self._fitted.sum_between(origins, destinations))
+        lower, upper = bounds_of(self.fitted.sum_between(origins, destinations))
         return int(lower[0]), int(upper[0])
+
+
+def every_pair(
+    tree: FlowTree, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Counts
+) -> tuple[Numbers, Numbers, Counts]:
+    """Return all public pairs of two levels with their trips if they are few, and otherwise the given cells.
+
+    Args:
+        tree: The flow tree.
+        origin_level, destination_level: Numbers of the levels.
+        origin, destination: Area numbers of cells; shape (cells,) each.
+        trips: Trips of the cells, one number or one for each category; shape (cells, ...). All public pairs are
+            returned if the result has at most ``MOST_LISTED`` numbers.
+    """
+    width = tree.destination.size(destination_level)
+    pairs = tree.origin.size(origin_level) * width
+    if pairs * math.prod(trips.shape[1:]) > MOST_LISTED:
+        return origin, destination, trips
+    every, listed = np.arange(pairs), np.zeros((pairs, *trips.shape[1:]), dtype=np.int64)
+    listed[origin.astype(np.int64) * width + destination] = trips
+    return (every // width).astype(np.int32), (every % width).astype(np.int32), listed
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:

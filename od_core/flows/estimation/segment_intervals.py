@@ -17,11 +17,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.accuracy import segment_variance
 from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, find_pairs
 from od_core.flows.estimation.intervals import bounds_of, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, Reals, least_squares
-from od_core.flows.estimation.segment_levels import combined_totals, segment_counts
+from od_core.flows.estimation.segment_levels import segment_counts
 from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.geography import Numbers
@@ -32,7 +33,7 @@ class SegmentIntervals:
 
     Args:
         plan: The plan of the release, which has the breakdown.
-        total: The sum of the released leaves. Used only if the total is an invariant.
+        totals: The fitted totals of the release.
         measured: The measurements of all steps.
         breakdown: Name of the breakdown.
 
@@ -40,13 +41,13 @@ class SegmentIntervals:
         OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
     """
 
-    def __init__(self, plan: ReleasePlan, total: int, measured: Sequence[Measurement], breakdown: str) -> None:
+    def __init__(self, plan: ReleasePlan, totals: FittedTree, measured: Sequence[Measurement], breakdown: str) -> None:
         refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
-        totals = least_squares(plan, total, combined_totals(plan, measured))
         fits = [least_squares(plan, None, counts) for counts in segment_counts(plan, measured, breakdown)]
         self._width = plan.tree.destination.size
-        self._totals = FittedTree(plan.tree, totals)
-        self._categories = [FittedTree(plan.tree, levels, selected=False) for levels in _with_bounds(totals, fits)]
+        self._totals = totals
+        bounded = _with_bounds(totals.levels, fits)
+        self._categories = [FittedTree(plan.tree, levels, selected=False) for levels in bounded]
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
@@ -63,13 +64,11 @@ class SegmentIntervals:
         origins, destinations, total = self._totals.cells(*levels)
         own = [category.cells(*levels)[2] for category in self._categories]
         place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
-        found = place >= 0
-        lower, upper = np.zeros((2, len(place), len(own)), dtype=np.int64)
-        for k, (category, estimates) in enumerate(zip(self._categories, _segments(total, own), strict=True)):
-            low, high = bounds_of(estimates)
-            lower[found, k], upper[found, k] = low[place[found]], high[place[found]]
-            if not found.all():
-                upper[~found, k] = category.nearest_bound(levels, origin[~found], destination[~found])
+        bounds = [
+            category.bounds_at(levels, origin, destination, place, *bounds_of(estimates))
+            for category, estimates in zip(self._categories, _segments(total, own), strict=True)
+        ]
+        lower, upper = (np.stack(ends, axis=1) for ends in zip(*bounds, strict=True))
         return lower, upper
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[Counts, Counts]:
@@ -107,7 +106,7 @@ def _combined(total: tuple[Reals, Reals], own: Sequence[tuple[Reals, Reals]]) ->
     """
     categories = len(own)
     excess = (total[0] - sum(estimate for estimate, _ in own)) / categories
-    variance = total[1] / categories**2 + own[0][1] * (1 - 1 / categories)
+    variance = segment_variance(total[1], own[0][1], categories)
     return [estimate + excess for estimate, _ in own], variance
 
 

@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.refinement import refuse_large
+from od_core.flows.estimation.refinement_kernels import LIMIT
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, estimate, measure
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import Measurements, NoisyArray
 from od_core.noise.sources import NoiseSource
-from od_core.records.segments import MOST_CATEGORIES, Breakdown
+from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
 from od_core.records.trip_counts import TripCounts
-
-_LIMIT = 1 << 61
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +118,9 @@ def measure_by_segment(
             f"the trips are not counted by breakdown {step.breakdown!r}",
             next_step="count them with the breakdowns of the plan",
         )
-    first = 0
-    for of_category in trips.by_segment[step.breakdown]:
-        yield from measure(plan, step, parents, of_category, noise, first)
-        first += 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
+    cells = 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
+    for k, of_category in enumerate(trips.by_segment[step.breakdown]):
+        yield from measure(plan, step, parents, of_category, noise, first=k * cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,10 +140,9 @@ def decoded(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[Measurem
     Raises:
         OdError: If the number of values is not a multiple of the number of categories, or a value is too large.
     """
-    breakdowns = {one.name: one for one in plan.breakdowns}
     return [
-        DecodedMeasurement(m.step, m.parents, m.noisy, by_category(m, breakdowns[m.step.breakdown]))
-        if isinstance(m.step, SegmentStep) and not isinstance(m, DecodedMeasurement)
+        DecodedMeasurement(m.step, m.parents, m.noisy, by_category(m, find(plan.breakdowns, m.step.breakdown)))
+        if isinstance(m.step, SegmentStep)
         else m
         for m in measured
     ]
@@ -169,7 +166,7 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> NDArray[np.in
             spent="the level stays charged",
         )
     values = measurement.noisy.values().reshape(categories, -1)
-    refuse_large(values, _LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
+    refuse_large(values, LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
     return values
 
 
@@ -180,12 +177,11 @@ def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str
         measured: The measurements of all steps.
         name: Name of the breakdown.
     """
-    own = [
-        m for m in decoded(plan, measured) if isinstance(m, DecodedMeasurement) and m.step in plan.segment_steps(name)
-    ]
+    breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
+    own = [(m, by_category(m, breakdown)) for m in measured if m.step in steps]
     return [
-        [NoisyCounts(m.step, m.parents, NoisyArray(values)) for m, values in zip(own, of_category, strict=True)]
-        for of_category in zip(*(m.values for m in own), strict=True)
+        [NoisyCounts(m.step, m.parents, NoisyArray(values[k])) for m, values in own]
+        for k in range(len(breakdown.categories))
     ]
 
 
@@ -203,24 +199,23 @@ def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[
     for total in plan.totals:
         own = [m for m in measured if m.step.level == total.level]
         if own and isinstance(total, CombinedTotals):
-            combined.append(_combined(total, decoded(plan, own)))
+            combined.append(_combined(plan, total, own))
     return combined
 
 
-def _combined(total: CombinedTotals, measured: Sequence[Measurement]) -> CombinedCounts:
+def _combined(plan: ReleasePlan, total: CombinedTotals, measured: Sequence[Measurement]) -> CombinedCounts:
     """Return the weighted mean of the totals of a level and the sums of their segments; see ``CombinedTotals``."""
     of_totals, *of_segments = measured
     divisor = sum(total.weights)
     multiples = _weighted(of_totals.noisy.values(), total.weights[0])
-    for m, weight in zip(of_segments, total.weights[1:], strict=True):
-        if isinstance(m, DecodedMeasurement):
-            multiples += _weighted(m.values.sum(axis=0), weight)
-    refuse_large(multiples, _LIMIT // 2)
+    for m, breakdown, weight in zip(of_segments, plan.breakdowns, total.weights[1:], strict=True):
+        multiples += _weighted(by_category(m, breakdown).sum(axis=0), weight)
+    refuse_large(multiples, LIMIT // 2)
     rounded = (2 * multiples + divisor) // (2 * divisor)
     return CombinedCounts(total, of_totals.parents, NoisyArray(rounded), multiples, divisor)
 
 
 def _weighted(values: NDArray[np.int64], weight: int) -> NDArray[np.int64]:
     """Return values times a weight. Raises OdError if they are too large."""
-    refuse_large(values, _LIMIT // max(1, 4 * weight))
+    refuse_large(values, LIMIT // max(1, 4 * weight))
     return values * weight

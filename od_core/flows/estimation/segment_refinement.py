@@ -42,7 +42,7 @@ from od_core.flows.estimation.segment_levels import combined_totals, decoded, se
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import project_to_margins
-from od_core.geography.flow_tree import Expansion, FlowTree, Nodes
+from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.parallel import in_order
 
 _Values = NDArray[np.int64]
@@ -203,25 +203,3 @@ def _leaves(
         return at_step(leaf.step, expansion.with_trips(projected)), segments
 
     return in_order(leaves, leaf.expanded(plan))
-
-
-def segments_at(
-    tree: FlowTree, leaves: Nodes, segments: _Values, origin_level: int, destination_level: int
-) -> tuple[_Values, _Values]:
-    """Sum the trips of leaves by category at a pair of levels.
-
-    Args:
-        leaves: The released leaves.
-        segments: Trips of each leaf by category; shape (leaves, categories).
-        origin_level, destination_level: Numbers of the levels.
-
-    Returns:
-        The cells with trips as origin times the number of destinations plus destination, ascending, shape (cells,); and
-        their trips by category, shape (cells, categories).
-    """
-    origin = tree.origin.ancestors(origin_level)[leaves.origin].astype(np.int64)
-    destination = tree.destination.ancestors(destination_level)[leaves.destination]
-    cell = origin * tree.destination.size(destination_level) + destination
-    order = np.argsort(cell, kind="stable")
-    cells, first = np.unique(cell[order], return_index=True)
-    return cells, np.add.reduceat(segments[order], first, axis=0) if len(cells) else segments

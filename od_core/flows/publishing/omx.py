@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.extras import require
 from od_core.flows.publishing.flow_tables import LevelPair
+from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import MOST_LISTED
 from od_core.records.segments import Breakdown
@@ -22,7 +23,7 @@ MOST_CELLS = MOST_LISTED
 
 SIDES = ("origin", "destination")
 
-Places = tuple[NDArray[np.intp], NDArray[np.intp]]
+Places = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Rows and columns of cells of a matrix; shape (cells,) each."""
 
 _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
@@ -112,10 +113,5 @@ def write_matrices(
 
 def _places(sides: tuple[tuple[str, ...], tuple[str, ...]], flows: pd.DataFrame) -> Places:
     """Return the row and the column of each flow in a matrix, given the codes of both sides."""
-    row, column = (_numbers(codes, flows[side]) for side, codes in zip(SIDES, sides, strict=True))
+    row, column = (positions(flows[side], codes) for side, codes in zip(SIDES, sides, strict=True))
     return row, column
-
-
-def _numbers(codes: tuple[str, ...], named: pd.Series) -> NDArray[np.intp]:
-    """Return the position in ``codes`` of each code in ``named``; shape (flows,)."""
-    return pd.Index(list(codes), dtype=object).get_indexer(pd.Index(named.astype(object)))

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import GaussianStep, SegmentStep
+from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
-from od_core.geography.geography import Geography, Numbers
 from od_core.ledger.measurements import NoisyVector
 from od_core.publication.read_back import changed
 from od_core.records.segments import find
@@ -60,18 +61,15 @@ def segments_of(plan: ReleasePlan, leaves: Nodes, segments: pd.DataFrame) -> dic
     """
     tree, found = plan.tree, {}
     width = len(tree.destination.zones)
-    keys = leaves.origin.astype(np.int64) * width + leaves.destination
-    order = np.argsort(keys)
     for breakdown in plan.breakdowns:
         rows = segments[segments["breakdown"] == breakdown.name]
         cells = _pairs(tree, tree.depth, rows)
-        key = cells.origin.astype(np.int64) * width + cells.destination
-        category = pd.Index(breakdown.categories, dtype=object).get_indexer(pd.Index(rows["category"].astype(object)))
-        place = np.searchsorted(keys[order], key)
-        if np.any(category < 0) or np.any(place == len(keys)) or np.any(keys[order][place] != key):
+        category = positions(rows["category"], breakdown.categories)
+        place = find_pairs(leaves.origin, leaves.destination, cells.origin, cells.destination, width)
+        if np.any(category < 0) or np.any(place < 0):
             raise changed("segments")
         trips = np.zeros((len(leaves), len(breakdown.categories)), dtype=np.int64)
-        np.add.at(trips, (order[place], category), rows["trips"].to_numpy(dtype=np.int64))
+        np.add.at(trips, (place, category), rows["trips"].to_numpy(dtype=np.int64))
         if np.any(trips.sum(axis=1) != leaves.trips):
             raise changed("segments")
         found[breakdown.name] = trips
@@ -135,13 +133,9 @@ def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
     o_level, d_level = tree.level_pair(level)
     pairs = Pairs(
         level,
-        _area_numbers(tree.origin, o_level, table["origin"]),
-        _area_numbers(tree.destination, d_level, table["destination"]),
+        positions(table["origin"], tree.origin.codes[o_level]),
+        positions(table["destination"], tree.destination.codes[d_level]),
     )
     if np.any(pairs.origin < 0) or np.any(pairs.destination < 0):
         raise changed("areas")
     return pairs
-
-
-def _area_numbers(geography: Geography, level: int, codes: pd.Series) -> Numbers:
-    return pd.Index(geography.codes[level], dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)

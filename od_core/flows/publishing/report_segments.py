@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.flows.release import Release
-from od_core.flows.step import SegmentStep
+from od_core.geography.codes import positions
 from od_core.geography.geography import Geography
 from od_core.publication.html.report_page import INK, MUTED, SHADES, between, number, paragraph, rounded, table
 from od_core.publication.markup import Markup, element, joined
@@ -118,8 +118,7 @@ def _matrix(flows: pd.DataFrame, breakdown: Breakdown, areas: tuple[str, ...], k
     """Return a column of flows by category and origin, 0 where no flow is listed; shape (categories, areas)."""
     matrix = np.zeros((len(breakdown.categories), len(areas)), dtype=np.int64)
     row, column = (
-        pd.Index(listed, dtype=object).get_indexer(pd.Index(flows[name].astype(object)))
-        for listed, name in ((breakdown.categories, breakdown.name), (areas, "origin"))
+        positions(flows[name], listed) for listed, name in ((breakdown.categories, breakdown.name), (areas, "origin"))
     )
     matrix[row, column] = flows[kind]
     return matrix
@@ -206,7 +205,7 @@ def _share_table(shares: _Shares, breakdown: Breakdown, level: str, interval: st
 def _errors(release: Release, breakdown: Breakdown) -> Markup:
     """Return a table with the noise and the expected error of a category at each level of the flow tree."""
     expected = release.plan.expected_segment_errors(breakdown.name)
-    own = [step for step in release.plan.steps if isinstance(step, SegmentStep) and step.breakdown == breakdown.name]
+    own = release.plan.segment_steps(breakdown.name)
     deviations = {step.level: rounded(float(step.variance) ** 0.5) for step in own}
     rows = [
         (number(level), origin, destination, deviations.get(level, "\u2013"), rounded(expected[level]))
