@@ -1,111 +1,63 @@
-"""Families of children by categories, for the tests of the projection onto both margins and of its rounding."""
+"""Families for the tests of all projections, and one call for many of them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import random
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
-from od_core.flows.projection.two_margins import _ascend, _estimate, project_to_margins
-
-BITS = 16
+Case = tuple[list[int], int]
+"""Noisy values of one parent's children, and their total."""
 
 
-class Family(NamedTuple):
-    estimates: NDArray[np.float64]
-    """C of every child and category; shape (children, categories)."""
-    weights: NDArray[np.int64]
-    truth: NDArray[np.int64]
-    """Any integers >= 0, whose margins are those of the family."""
-
-    @property
-    def fixed(self) -> NDArray[np.int64]:
-        return np.rint(self.estimates * 2**BITS).astype(np.int64)
-
-    @property
-    def left(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        return np.flatnonzero(self.truth.sum(axis=1)), np.flatnonzero(self.truth.sum(axis=0))
+def small_case(rng: random.Random) -> Case:
+    """One to five children; ties, empty totals, one-sided and spread-out values all come often."""
+    children = rng.randint(1, 5)
+    reach = rng.choice((0, 1, 2, 6, 15, 60))
+    low = rng.choice((-reach, -reach, 0, -reach // 3))
+    noisy = [rng.randint(low, max(low, reach)) for _ in range(children)]
+    total = rng.choice((0, rng.randint(0, 3), rng.randint(0, 9), max(0, sum(noisy)), 3 * reach))
+    return noisy, total
 
 
-def project(families: list[Family], bits: int = BITS) -> list[NDArray[np.int64]]:
-    """Project families with the same number of categories in one call."""
-    offsets = np.cumsum([0] + [len(family.truth) for family in families])
-    projected = project_to_margins(
-        np.concatenate([family.fixed for family in families]) >> (BITS - bits),
-        np.concatenate([family.weights for family in families]),
-        np.concatenate([family.truth.sum(axis=1) for family in families]),
-        np.array([family.truth.sum(axis=0) for family in families]),
-        offsets,
-        bits,
-    )
-    return np.split(projected, offsets[1:-1])
+def enumerable_cases(rng: random.Random, count: int) -> list[Case]:
+    """Small cases for brute force: there are at most 1,820 ways to share a total."""
+    cases: list[Case] = []
+    while len(cases) < count:
+        noisy, total = small_case(rng)
+        if total <= 12:
+            cases.append((noisy, total))
+    return cases
 
 
-def noisy_family(rng: np.random.Generator, children: int, categories: int, spread: float = 10.0) -> Family:
-    """Heavy-tailed trips, of which some rows, columns and cells are 0, under noise of one of four sizes."""
-    shape = (children, categories)
-    truth = np.ceil(rng.pareto(1.1, shape).clip(0, 1e4)) * (rng.random(shape) < (0.1, 0.5, 1.0)[rng.integers(3)])
-    truth *= rng.random(categories) < 0.9
-    noise = rng.normal(0.0, spread * (0.05, 0.3, 1.0)[rng.integers(3)], shape)
-    return Family(truth + noise, weights(rng, children), truth.astype(np.int64))
+def noisy_flows(rng: np.random.Generator, children: int) -> Case:
+    """Few or many children with trips, heavy-tailed, under noise; a total near theirs, or far below the noise."""
+    share = (0.02, 0.3, 1.0)[rng.integers(3)]  # Generator.choice takes longer than all the rest
+    trips = np.where(rng.random(children) < share, rng.pareto(1.1, children).clip(0, 1e5), 0.0)
+    noise = rng.normal(0.0, (0.7, 4.0, 20.0, 400.0)[rng.integers(4)], children)
+    total = int(trips.sum() + rng.integers(-4, 5) * (0, 1, 30)[rng.integers(3)])
+    return np.rint(np.ceil(trips) + noise).astype(np.int64).tolist(), max(0, total)
 
 
-def adversarial_family(rng: np.random.Generator, children: int, categories: int) -> Family:
-    """Cauchy noise; a single giant in the margins, and another in the estimates; or estimates that tell nothing."""
-    shape = (children, categories)
-    truth = (rng.random(shape) < (0.05, 0.4)[rng.integers(2)]).astype(np.int64)
-    kind = rng.integers(3)
-    if kind == 0:
-        truth *= rng.integers(1, 10**5, shape)
-        estimates = truth + 100 * rng.standard_cauchy(shape).clip(-1e5, 1e5)
-    elif kind == 1:
-        truth[rng.integers(children), rng.integers(categories)] = 10**6
-        estimates = rng.normal(0.0, 10.0, shape)
-        estimates[rng.integers(children), rng.integers(categories)] += 1e6
-    else:
-        truth *= rng.integers(1, 100, shape)
-        estimates = rng.normal(0.0, 1e5, shape)
-    return Family(estimates, weights(rng, children), truth)
+def cases_near(bound: int, rng: random.Random, count: int) -> list[Case]:
+    """Small cases blown up until sum |x| + c comes within 2^12 or so of the bound."""
+    cases: list[Case] = []
+    while len(cases) < count:
+        noisy, total = small_case(rng)
+        size = sum(map(abs, noisy)) + total
+        if size == 0:
+            continue
+        unit = (bound - 2**12) // size
+        noisy = [value * unit + rng.randint(-3, 3) for value in noisy]
+        cases.append((noisy, max(0, total * unit + rng.randint(-3, 3))))
+    return cases
 
 
-def weights(rng: np.random.Generator, children: int) -> NDArray[np.int64]:
-    """Equal, or between 1 and 2^20."""
-    return rng.integers(1, 2**20, children, endpoint=True) if rng.random() < 0.5 else np.full(children, 2**20)
-
-
-def conditional(family: Family) -> NDArray[np.float64]:
-    """E of the rows and columns left: the solution of the normal equations of sum (E - C)^2 / v under both margins."""
-    rows, columns = family.left
-    estimates, truth = (table[np.ix_(rows, columns)] for table in (family.estimates, family.truth))
-    margins = margin_matrix(*truth.shape).toarray()
-    gap = margins @ (truth - estimates).ravel()
-    variances = np.repeat(family.weights[rows] / 2**20, len(columns))
-    multipliers = np.linalg.lstsq(margins * variances @ margins.T, gap, rcond=None)[0]
-    return estimates + (variances * (margins.T @ multipliers)).reshape(estimates.shape)
-
-
-def margin_matrix(children: int, categories: int) -> sparse.csr_array:
-    """The sums of rows, then those of columns, of a table in C order."""
-    rows = sparse.kron(sparse.eye_array(children), np.ones((1, categories)))
-    columns = sparse.kron(np.ones((1, children)), sparse.eye_array(categories))
-    return sparse.csr_array(sparse.vstack([rows, columns]))
-
-
-def margins_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([table.sum(axis=1), table.sum(axis=0)])
-
-
-def ascended(family: Family) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-    """Y of the rows and columns left, transposed; their margins; and the number of sweeps."""
-    rows, columns = family.left
-    row_sums, column_sums = family.truth.sum(axis=1)[rows], family.truth.sum(axis=0)[columns]
-    values = _estimate(family.fixed, family.weights[rows], rows, columns, row_sums, column_sums, BITS)
-    sweeps = _ascend(values, row_sums, column_sums, BITS)
-    return values, row_sums, column_sums, sweeps
-
-
-def most_moves(categories: int) -> int:
-    """Fewer spreads than categories, and then single units for a sum of |d| of at most 4 a category."""
-    return categories - 1 + 2 * categories
+def project_all(project: Callable[..., Any], cases: list[Case]) -> list[list[int]]:
+    """All cases as the parents of one level, in one call."""
+    offsets = np.cumsum([0] + [len(noisy) for noisy, _ in cases])
+    noisy = np.concatenate([np.array(noisy, dtype=np.int64) for noisy, _ in cases])
+    projected = project(noisy, np.array([total for _, total in cases]), offsets)
+    return [part.tolist() for part in np.split(projected, offsets[1:-1])]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from od_core.flows.projection.margin_rounding import repair_columns, round_rows
 from od_core.flows.projection.two_margins import SWEEPS
-from tests.od_core.flows.projection.families import (
+from tests.od_core.flows.projection.margin_families import (
     BITS,
     adversarial_family,
     ascended,

@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 
 from od_core import OdError
 from od_core.flows.projection.two_margins import SWEEPS, _estimate, project_to_margins
-from tests.od_core.flows.projection.families import (
+from tests.od_core.flows.projection.margin_families import (
     BITS,
     Family,
     adversarial_family,
