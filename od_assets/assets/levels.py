@@ -204,7 +204,8 @@ def _refine(work: FlowWork) -> None:
         refined = refine(plan, root, work.measured())
     else:
         refined, segments = refine_with_segments(plan, root, work.measured())
-        staged.save_segments(refined[-1], segments)
+        for breakdown in plan.breakdowns:
+            staged.save_segments(breakdown, [(refined[-1], segments[breakdown.name])])
     for nodes in refined:
         staged.save_estimate(nodes.level, [nodes], refined=True)
 
@@ -268,11 +269,11 @@ def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
             for asset in (measurement_key, estimate_key):
                 yield _result(asset(settings, level), plan.digest, allowed(level=level, measured_cells=0))
             continue
-        step = plan.step(level)
-        metadata = step_metadata(plan, [step]) | allowed(measured_cells=len(measurements.read(step)))
-        yield _result(
-            measurement_key(settings, level), work.warehouse.ledger.measured_digest(work.key, level), metadata
-        )
+        steps = plan.steps_at(level)
+        cells = sum(len(measurements.read(step)) for step in steps)
+        digests = [work.warehouse.ledger.measured_digest(work.key, step.number) for step in steps]
+        metadata = step_metadata(plan, steps) | allowed(measured_cells=cells)
+        yield _result(measurement_key(settings, level), ".".join(digests), metadata)
         if level in settings.estimated_levels:
             path = staged.save_estimate(level, passed_pieces(band, parts, level))
             rows = pq.ParquetFile(path).metadata.num_rows

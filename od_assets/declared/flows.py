@@ -138,7 +138,7 @@ class DeclaredFlows(DeclaredSeries):
         check_sources(sources, () if segments is None else segments.breakdowns)
         mechanism, bands = self._mechanism(), self._bands
         if segments is not None:
-            segments.check(mechanism, bands)
+            segments.check(mechanism)
         return ReleaseSettings(
             columns=replace(columns, user=domain.unit.column, segments=sources),
             record_format=form,

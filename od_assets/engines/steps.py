@@ -10,7 +10,7 @@ from typing import Any
 
 from od_assets.resources.release_work import FlowWork
 from od_assets.series.engine import workers_of
-from od_core.flows.parts.release import Band, measure_band, refine_bands, refined_pieces
+from od_core.flows.parts.release import Band, measure_band, refine_bands, refined_pieces, segment_pieces
 from od_core.flows.parts.work import Work, Workers
 from od_core.noise.sources import noise_named
 from od_core.records.count_records import count_records
@@ -55,7 +55,7 @@ def measure(work: FlowWork, number: str) -> None:
         staged.save_attempt(Work.begun(plan, work.store, counts.folder, noise).facts())
     frontier = staged.estimate(plan.step_bands[band - 1][-1].level)
     measure_band(plan, band, frontier, attempt(work), _workers(work), measurements)
-    measurements.keep_parts_here([step.level for step in plan.step_bands[band]])
+    measurements.keep_parts_here([step.number for step in plan.step_bands[band]])
 
 
 def refine(work: FlowWork, _: str) -> None:
@@ -69,8 +69,11 @@ def refine(work: FlowWork, _: str) -> None:
     for nodes in refine_bands(plan, root, measured, frontiers[0], bands, parts, _workers(work)):
         staged.save_estimate(nodes.level, [nodes], refined=True)
     for band in bands:
-        for step in steps[band.number]:
-            staged.save_estimate(step.level, refined_pieces(band, parts, step.level), refined=True)
+        for level in dict.fromkeys(step.level for step in steps[band.number]):
+            staged.save_estimate(level, refined_pieces(band, parts, level), refined=True)
+    for breakdown in plan.breakdowns:
+        own = ((leaves, segments[breakdown.name]) for leaves, segments in segment_pieces(bands[-1], parts))
+        staged.save_segments(breakdown, own)
     parts.store.remove("attempts")
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from od_core.flows.estimation.segment_levels import by_category
-from od_core.flows.estimation.top_down import Measurement, NoisyCounts
+from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.plan import ReleasePlan
-from od_core.ledger.measurements import NoisyArray
 from od_core.privacy.accounting import float_above
 from od_core.records.segments import find
 
@@ -45,32 +43,31 @@ def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.R
 def measured_segments(plan: ReleasePlan, measurement: Measurement, breakdown: str) -> Iterator[pa.RecordBatch]:
     """Yield the cells of a measurement by category, as record batches with ``SEGMENT_MEASUREMENT_SCHEMA``.
 
-    The cells of the first category come first, in tree order, then those of the second, and so on.
+    The first cell comes first, in all categories, then the second cell, in tree order.
 
     Args:
         plan: The plan of the release.
         measurement: A measurement by the breakdown.
         breakdown: Name of the breakdown.
     """
-    step = measurement.step
-    declared = find(plan.breakdowns, breakdown)
-    for category, values in zip(declared.categories, by_category(measurement, declared), strict=True):
-        for batch in _cells(plan, NoisyCounts(step, measurement.parents, NoisyArray(values))):
-            level, *others = batch.columns
-            named = (pa.repeat(pa.scalar(text, pa.large_string()), len(batch)) for text in (breakdown, category))
-            yield pa.RecordBatch.from_arrays([level, *named, *others], schema=SEGMENT_MEASUREMENT_SCHEMA)
+    categories = pa.array(find(plan.breakdowns, breakdown).categories, pa.large_string())
+    for batch in _cells(plan, measurement, len(categories)):
+        level, *others = batch.columns
+        place = np.arange(len(batch)) % len(categories)
+        named = pa.repeat(pa.scalar(breakdown, pa.large_string()), len(batch)), categories.take(pa.array(place))
+        yield pa.RecordBatch.from_arrays([level, *named, *others], schema=SEGMENT_MEASUREMENT_SCHEMA)
 
 
-def _cells(plan: ReleasePlan, counts: NoisyCounts) -> Iterator[pa.RecordBatch]:
-    tree, level = plan.tree, counts.step.level
+def _cells(plan: ReleasePlan, measurement: Measurement, categories: int = 1) -> Iterator[pa.RecordBatch]:
+    tree, level = plan.tree, measurement.step.level
     o_level, d_level = tree.level_pair(level)
     origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
-    for cells, noisy in counts.pieces(plan):
+    for cells, noisy in measurement.pieces(plan, categories):
         columns = [
-            pa.array(np.full(len(cells), level, dtype=np.int64)),
-            origins.take(pa.array(cells.origin)),
-            destinations.take(pa.array(cells.destination)),
+            pa.array(np.full(len(noisy), level, dtype=np.int64)),
+            origins.take(pa.array(np.repeat(cells.origin, categories))),
+            destinations.take(pa.array(np.repeat(cells.destination, categories))),
             pa.array(noisy),
-            pa.array(np.full(len(cells), float_above(counts.step.variance))),
+            pa.array(np.full(len(noisy), float_above(measurement.step.variance))),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)

@@ -65,7 +65,7 @@ class ReleasePlan(Plan):
             if self.mechanism.measures != "every_level":
                 raise plan_defect("a mechanism that does not measure every level cannot have bands")
         if self.segments is not None:
-            self.segments.check(self.mechanism, self.bands)
+            self.segments.check(self.mechanism)
         levels = [step.level for step in self.totals]
         if levels != [level for level in self._shared_levels if level in levels]:
             raise plan_defect("the steps must be measured levels, top first")
@@ -192,7 +192,7 @@ class ReleasePlan(Plan):
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
-        """Steps of each band, top band first; all steps as one band if the plan has no bands. There are no segments."""
+        """Steps of each band, top band first; all steps as one band if the plan has no bands."""
         if self.bands is None:
             return [self.steps]
         return [self.steps[band] for band in self.bands.split([step.level for step in self.steps])]
@@ -329,7 +329,7 @@ def plan_release(
     if not isinstance(segments, Segments):
         segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
     if segments is not None:
-        segments.check(chosen, bands)
+        segments.check(chosen)
     if chosen.measures == "present_leaves":
         unit.refuse_weights("stability histograms")
         step = threshold_step(unit, budget, flow_tree.depth)

@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import FlowTree
@@ -84,20 +83,14 @@ class Segments:
             return None
         return cls(tuple(map(Breakdown.from_facts, facts["breakdowns"])), Fraction(facts["share"]))
 
-    def check(self, mechanism: Mechanism, bands: Bands | None) -> None:
-        """Raise OdError if a mechanism or bands cannot be combined with segments."""
+    def check(self, mechanism: Mechanism) -> None:
+        """Raise OdError if a mechanism cannot be combined with segments."""
         if mechanism.name != "inftda_refined" or mechanism.leaf_dial is not None:
             what = "leaves: empirical_bayes" if mechanism.leaf_dial is not None else f"mechanism {mechanism.name!r}"
             raise OdError(
                 "OD-SEGMENT-MECHANISM",
                 f"{what} cannot release segments",
                 next_step="use mechanism inftda_refined with leaves: chebyshev, or leave out segments",
-            )
-        if bands is not None:
-            raise OdError(
-                "OD-SEGMENT-MECHANISM",
-                "a release with bands, which is processed in parts, cannot have segments",
-                next_step="leave out bands or segments",
             )
 
 

@@ -18,7 +18,7 @@ from od_core.files.data_frame import TableOrFile
 from od_core.flows.estimation.intervals import Intervals, every_pair
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.segment_intervals import SegmentIntervals
-from od_core.flows.estimation.segment_levels import combined_totals, run_segment_levels
+from od_core.flows.estimation.segment_levels import combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import (
     Measurement,
@@ -26,7 +26,6 @@ from od_core.flows.estimation.top_down import (
     measure_present,
     present_leaves,
     published_root,
-    run_levels,
 )
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA, measured_cells
 from od_core.flows.mechanisms import Mechanism
@@ -363,14 +362,13 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
         return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
     alone = plan.mechanism.measures == "all_leaves"
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
+    measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
+    segments: dict[str, NDArray[np.int64]] = {}
     if plan.segments is not None:
-        of_segments = run_segment_levels(plan, root, trips, noise, measurements)
-        refined, segments = refine_with_segments(plan, root, of_segments)
-        return finish(plan, refined[-1], of_segments, noise=backend_name(noise), spent=plan.spent, segments=segments)
-    measured, nodes = run_levels(plan, plan.steps, root, trips, noise, measurements)
-    if plan.mechanism.refines:
+        (*_, nodes), segments = refine_with_segments(plan, root, measured)
+    elif plan.mechanism.refines:
         nodes = refine(plan, root, measured)[-1]
-    return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent)
+    return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent, segments=segments)
 
 
 def finish(

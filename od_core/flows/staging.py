@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -127,20 +126,23 @@ class StagedRelease(StagedFiles):
         table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
-    def save_segments(self, leaves: Nodes, segments: Mapping[str, NDArray[np.int64]]) -> list[Path]:
-        """Write the released trips by category to one Parquet file per breakdown, and return the paths.
+    def save_segments(self, breakdown: Breakdown, pieces: Iterable[tuple[Nodes, NDArray[np.int64]]]) -> Path:
+        """Write the released trips by category to a Parquet file, and return its path.
 
         Args:
-            leaves: the released leaves, in tree order.
-            segments: trips of the leaves in each category, by breakdown; shape (leaves, categories).
+            breakdown: the breakdown.
+            pieces: the released leaves in tree order, in consecutive pieces, and their trips in each category; shape
+                (leaves, categories).
         """
-        paths = []
-        for name, trips in segments.items():
-            columns = {"origin": leaves.origin, "destination": leaves.destination}
-            table = pa.table(columns | {str(k): trips[:, k] for k in range(trips.shape[1])})
-            paths.append(self.folder / f"{_segments_name(name)}.parquet")
-            write_durably(paths[-1], partial(pq.write_table, table))
-        return paths
+        categories = range(len(breakdown.categories))
+        schema = pa.schema([*list(_ESTIMATE)[:2], *((str(k), pa.int64()) for k in categories)])
+        batches = (
+            pa.record_batch([leaves.origin, leaves.destination, *(trips[:, k] for k in categories)], schema=schema)
+            for leaves, trips in pieces
+        )
+        path = self.folder / f"{_segments_name(breakdown.name)}.parquet"
+        write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
+        return path
 
     def segment_table(self, breakdown: str) -> pa.Table:
         """Return the released trips by category as a table: origin, destination (area numbers), and 0, 1, 2 ...

@@ -61,7 +61,7 @@ class GaussianStep(Step):
 class SegmentStep(GaussianStep):
     """The planned query of one level by a breakdown: the trips of each node in each category, as one vector.
 
-    The vector has all nodes of the level for the first category, in tree order, then all for the second, and so on.
+    The vector has the trips of the first node in each category, then those of the second node, in tree order.
 
     Attributes:
         breakdown: name of the breakdown.

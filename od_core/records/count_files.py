@@ -142,38 +142,43 @@ class CountFiles:
         """Return the trips of the nodes of a level, each stored under the rank of the node's first leaf pair.
 
         The result replaces the leaf counts at this level and above: :meth:`TripCounts.add_to` adds the same trips
-        there. Only one row group of the files and the nodes that have trips are in memory.
+        there. Only one row group of the files and the nodes that have trips are in memory. Trips by segment are those
+        of the nodes, too.
 
         Args:
             tree: the flow tree that the trips were counted in.
             level: a level of that tree.
             ranks: first rank, and last rank plus 1, of the leaf pairs of whole nodes of that level; all by default.
         """
-        firsts, counts = [], []
-        for rank, trips in self.pieces() if ranks is None else self._pieces_between(*ranks):
-            nodes = _nodes_above(_counts([(rank, trips)], len(rank)), tree, level)
-            firsts.append(tree.first_rank(nodes))
-            counts.append(nodes.trips)
-        if not firsts:
-            return _counts([], 0)
-        return TripCounts.from_ranks(
-            tree, np.concatenate(firsts), np.concatenate(counts)
-        )  # the leaf pairs of a node may be in two row groups
+        first, end = (0, self._end) if ranks is None else ranks
+        rows = [self._none]
+        for rank, trips, *code in self._whole_ranks_between(first, end):
+            pairs = _by_rank(rank, trips) if code else (rank, trips)
+            nodes = _nodes_above(_counts([pairs], len(rank)), tree, level)
+            at = tree.first_rank(nodes)
+            of_node = np.searchsorted(at, rank, side="right") - 1
+            rows.append(_by_rank_and_code(at[of_node], trips, code[0]) if code else (at, nodes.trips))
+        rank, trips, *code = _concatenated(rows)  # the leaf pairs of a node may be in two row groups
+        return TripCounts.from_ranks(tree, rank, trips, code[0] if code else None, self.breakdowns)
 
     def _pieces_between(self, first: int, end: int) -> Iterator[Ranked]:
         """Yield the ranks of a range and the trips of each, in consecutive arrays."""
+        for rank, trips, *code in self._whole_ranks_between(first, end):
+            yield _by_rank(rank, trips) if code else (rank, trips)
+
+    def _whole_ranks_between(self, first: int, end: int) -> Iterator[Ranked]:
+        """Yield the rows of a range of ranks in consecutive arrays, cut so that no rank is in two arrays."""
         rows = self._rows_between(first, end)
-        if not self.breakdowns:
-            yield from rows
-            return
-        for rank, trips, _ in _whole_ranks(rows):
-            starts = np.flatnonzero(np.diff(rank, prepend=-1))
-            yield rank[starts], np.add.reduceat(trips, starts)
+        return _whole_ranks(rows) if self.breakdowns else rows
+
+    @property
+    def _none(self) -> Ranked:
+        none = np.empty(0, dtype=np.int64)
+        return (none, none, none.astype(np.int32)) if self.breakdowns else (none, none)
 
     def _joined(self, rows: Iterable[Ranked]) -> TripCounts:
         """Return the counts of consecutive rows, which have segments."""
-        none = np.empty(0, dtype=np.int64)
-        rank, trips, code = _concatenated([(none, none, none), *rows])
+        rank, trips, code = _concatenated([self._none, *rows])
         return TripCounts.from_sorted_segments(rank, trips, code, self.breakdowns)
 
     def _rows_between(self, first: int, end: int) -> Iterator[Ranked]:
@@ -272,6 +277,20 @@ def _whole_ranks(pieces: Iterable[Ranked]) -> Iterator[Ranked]:
         waiting = tuple(column[last:] for column in rows)
     if waiting is not None:
         yield waiting
+
+
+def _by_rank(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> Ranked:
+    """Return ascending ranks without repetitions, and the sum of the trips of each; at least one rank."""
+    starts = np.flatnonzero(np.diff(rank, prepend=-1))
+    return rank[starts], np.add.reduceat(trips, starts)
+
+
+def _by_rank_and_code(rank: NDArray[np.int64], trips: NDArray[np.int64], code: NDArray[np.int64]) -> Ranked:
+    """Return the same for each rank and code."""
+    order = np.lexsort((code, rank))
+    rank, trips, code = rank[order], trips[order], code[order]
+    starts = np.flatnonzero((np.diff(rank, prepend=-1) != 0) | (np.diff(code, prepend=-1) != 0))
+    return rank[starts], np.add.reduceat(trips, starts), code[starts]
 
 
 def _concatenated(pieces: Sequence[Ranked]) -> Ranked:

@@ -65,15 +65,15 @@ def forget_that_a_category_may_be_unlisted(monkeypatch: pytest.MonkeyPatch) -> N
 
 def draw_a_breakdown_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the second query of a plan, which counts the root by segment, be drawn before the first."""
-    run = segment_levels.run_segment_levels
+    run = segment_levels.measure_levels
 
-    def hasty(plan, root, trips, noise, measurements):  # type: ignore[no-untyped-def]
+    def hasty(plan, steps, root, trips, noise, measurements):  # type: ignore[no-untyped-def]
         step = plan.steps[1]
         draw = segment_levels.measure_by_segment
         measurements.once(step, partial(draw, plan, step, None, trips, noise))
-        return run(plan, root, trips, noise, measurements)
+        return run(plan, steps, root, trips, noise, measurements)
 
-    monkeypatch.setattr(release, "run_segment_levels", hasty)
+    monkeypatch.setattr(release, "measure_levels", hasty)
 
 
 def select_nodes_by_one_category(monkeypatch: pytest.MonkeyPatch) -> None:

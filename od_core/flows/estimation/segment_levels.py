@@ -18,12 +18,20 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.estimation.refinement import refuse_large
 from od_core.flows.estimation.refinement_kernels import LIMIT
-from od_core.flows.estimation.top_down import Measurement, NoisyCounts, estimate, measure
+from od_core.flows.estimation.top_down import (
+    Measurement,
+    NoisyCounts,
+    draw_noise,
+    estimate,
+    measure,
+    run_levels,
+)
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
-from od_core.geography.flow_tree import Nodes
+from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements, NoisyArray
 from od_core.noise.sources import NoiseSource
+from od_core.parallel import in_order
 from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
 from od_core.records.trip_counts import TripCounts
 
@@ -46,33 +54,42 @@ class CombinedCounts(NoisyCounts):
         return self.multiples / float(self.divisor)
 
 
-def run_segment_levels(
-    plan: ReleasePlan, root: Nodes | None, trips: TripCounts, noise: NoiseSource, measurements: Measurements
-) -> list[Measurement]:
-    """Measure all levels by total and by segment, and select the nodes of each level by the combined totals.
+def measure_levels(
+    plan: ReleasePlan,
+    steps: Sequence[GaussianStep],
+    parents: Nodes | None,
+    trips: TripCounts,
+    noise: NoiseSource,
+    measurements: Measurements,
+    *,
+    shared: bool = False,
+) -> tuple[list[Measurement], Nodes | None]:
+    """Measure consecutive levels of the flow tree, by total and by segment, and estimate their totals.
+
+    The combined totals of a level select the nodes whose children are measured next. Without segments, this is
+    :func:`od_core.flows.estimation.top_down.run_levels`, which has the other arguments and the errors.
 
     Args:
-        root: The root with its exact trips if the total is an invariant; otherwise None.
-        trips: The true trips, also of each category.
+        steps: All steps of these levels, in the order of the plan.
+        trips: The true trips below ``parents``, also those of each category.
 
     Returns:
-        The measurements of all steps, in the order of the plan.
-
-    Raises:
-        OdError: As in :func:`od_core.flows.estimation.top_down.run_level`.
+        The measurements of the steps, and the estimated totals of the last level. They are None if the last level is
+        the leaves and the mechanism refines.
     """
+    if plan.segments is None:
+        return run_levels(plan, steps, parents, trips, noise, measurements, shared=shared)
     measured: list[Measurement] = []
-    nodes = root
-    for level in dict.fromkeys(step.level for step in plan.steps):
-        parents = None if level == 0 else nodes
+    nodes = parents
+    for level in dict.fromkeys(step.level for step in steps):
+        above = None if level == 0 else nodes
         own = []
         for step in plan.steps_at(level):
-            draw = partial(measure_step, plan, step, parents, trips, noise)
-            own.append(Measurement(step, parents, measurements.once(step, draw)))
+            draw = partial(measure_step, plan, step, above, trips, noise)
+            own.append(Measurement(step, above, measurements.once(step, draw)))
         measured += own
-        if level < plan.steps[-1].level:
-            nodes = next_parents(plan, own, nodes)
-    return measured
+        nodes = None if level == plan.steps[-1].level else next_parents(plan, own, nodes)
+    return measured, nodes
 
 
 def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
@@ -105,8 +122,11 @@ def measure_by_segment(
 ) -> Iterator[NDArray[np.int64]]:
     """Return the true counts of all children of ``parents`` in each category, plus noise.
 
-    The true trips are confidential. The result is public: the values of all children in the first category, in tree
-    order, then of all children in the second, and so on. Together, they are the one vector query of the step.
+    The true trips are confidential. The result is public: for each child, in tree order, its values in all categories.
+    Together, they are the one vector query of the step.
+
+    Returns:
+        An iterator of consecutive pieces.
 
     Raises:
         OdError: If the trips were not counted by the breakdown, or the noise source returns invalid or too large
@@ -118,9 +138,23 @@ def measure_by_segment(
             f"the trips are not counted by breakdown {step.breakdown!r}",
             next_step="count them with the breakdowns of the plan",
         )
-    cells = 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
-    for k, of_category in enumerate(trips.by_segment[step.breakdown]):
-        yield from measure(plan, step, parents, of_category, noise, first=k * cells)
+    own = trips.by_segment[step.breakdown]
+    if parents is None:
+        return iter([draw_noise(plan, step, noise, None, len(own)) + np.array([one.total for one in own])])
+    return in_order(partial(_measured_by_segment, plan, step, own, noise), plan.tree.expand(parents))
+
+
+def _measured_by_segment(
+    plan: ReleasePlan, step: SegmentStep, trips: Sequence[TripCounts], noise: NoiseSource, expansion: Expansion
+) -> NDArray[np.int64]:
+    """Return the noisy counts of one piece of a level; shape (children * categories,). The trips are confidential."""
+    noisy = draw_noise(plan, step, noise, expansion, len(trips))
+    for k, of_category in enumerate(trips):
+        counts = np.zeros(len(expansion), dtype=np.int64)
+        of_category.add_to(counts, plan.tree, expansion)
+        noisy[k :: len(trips)] += counts
+    noisy.flags.writeable = False  # the measurement is final from here on
+    return noisy
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +199,7 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> NDArray[np.in
             next_step="restore the measurement file from the archive",
             spent="the level stays charged",
         )
-    values = measurement.noisy.values().reshape(categories, -1)
+    values = np.ascontiguousarray(measurement.noisy.values().reshape(-1, categories).T)
     refuse_large(values, LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
     return values
 
@@ -183,6 +217,44 @@ def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str
         [NoisyCounts(m.step, m.parents, NoisyArray(values[k])) for m, values in own]
         for k in range(len(breakdown.categories))
     ]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the tables that a release is estimated from: the totals, or one category of a breakdown.
+
+    Attributes:
+        breakdown: Name of the breakdown; empty for the totals.
+        category: Position of the category; 0 for the totals.
+    """
+
+    breakdown: str = ""
+    category: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.breakdown}_{self.category}" if self.breakdown else "totals"
+
+
+TOTALS = Table()
+
+
+def tables_of(plan: ReleasePlan) -> list[Table]:
+    """Return the tables of a release, the totals first."""
+    categories = [Table(one.name, k) for one in plan.breakdowns for k in range(len(one.categories))]
+    return [TOTALS, *categories]
+
+
+def counts_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> dict[Table, list[NoisyCounts]]:
+    """Return what each table of a release is estimated from, top level first.
+
+    Args:
+        measured: The measurements of all steps of some levels.
+    """
+    counts = {TOTALS: combined_totals(plan, measured)}
+    for breakdown in plan.breakdowns:
+        of_categories = segment_counts(plan, measured, breakdown.name)
+        counts |= {Table(breakdown.name, k): own for k, own in enumerate(of_categories)}
+    return counts
 
 
 def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[NoisyCounts]:

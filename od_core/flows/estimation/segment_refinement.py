@@ -17,13 +17,13 @@ threads and any size of pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.estimation.refinement import (
+    ChildSums,
     RisenLevel,
     as_root,
     fraction_bits,
@@ -38,7 +38,7 @@ from od_core.flows.estimation.refinement import (
     with_trips,
 )
 from od_core.flows.estimation.refinement_kernels import LIMIT
-from od_core.flows.estimation.segment_levels import combined_totals, decoded, segment_counts
+from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, decoded
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import project_to_margins
@@ -47,20 +47,8 @@ from od_core.parallel import in_order
 
 _Values = NDArray[np.int64]
 
-
-@dataclass(frozen=True, eq=False)
-class _Breakdown:
-    """The estimates of a breakdown.
-
-    Attributes:
-        root: Way-up estimate of the root in each category, in fixed point; shape (categories,).
-        levels: For each level of the totals, the kept nodes in each category; shape (categories, levels).
-        leaves: Noisy values of the measured leaves, for each category; shape (leaves,) each.
-    """
-
-    root: _Values
-    levels: list[list[RisenLevel]]
-    leaves: list[_Values]
+Risen = tuple[Sequence[RisenLevel], ChildSums]
+"""The estimates of one category by :func:`od_core.flows.estimation.refinement.rise`."""
 
 
 def refine_with_segments(
@@ -78,52 +66,91 @@ def refine_with_segments(
     Raises:
         OdError: As in :func:`od_core.flows.estimation.refinement.refine`.
     """
-    measured = decoded(plan, measured)
-    totals = combined_totals(plan, measured)
-    counts = {one.name: segment_counts(plan, measured, one.name) for one in plan.breakdowns}
-    *inner, leaf = totals
+    counts = counts_of(plan, decoded(plan, measured))
+    *inner, leaf = counts[TOTALS]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
+        noisy = leaf_values(plan, counts)
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)], {
-            name: _top_segments(
-                plan, _fixed_point(plan, np.concatenate(_leaf_values(own))), leaves.trips[leaves.trips > 0]
-            )
-            for name, own in counts.items()
+            name: _top_segments(plan, _fixed_point(plan, np.concatenate(own)), leaves.trips[leaves.trips > 0])
+            for name, own in noisy.items()
         }
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
     trips = trips_by_level(plan, root, levels)
-    risen = {name: _rise(plan, own, levels) for name, own in counts.items()}
-    above = {name: _down_to_leaves(plan, one, levels, trips) for name, one in risen.items()}
-    pieces = list(_leaves(plan, leaf, sums.noisy, trips[-1], risen, above))
-    leaves = Nodes.joined(leaf.step.level, [nodes for nodes, _ in pieces])
-    return [*nodes_with_trips(root, levels, trips), leaves], {
-        name: np.concatenate([np.empty((0, len(counts[name])), dtype=np.int64), *(own[name] for _, own in pieces)])
-        for name in counts
+    risen = {table: _risen(plan, own) for table, own in counts.items() if table != TOTALS}
+    above = segments_from_root(plan, risen, levels, trips)
+    leaves, segments = leaves_with_segments(plan, counts, sums.noisy, trips[-1], above)
+    return [*nodes_with_trips(root, levels, trips), leaves], segments
+
+
+def _risen(plan: ReleasePlan, counts: Sequence[NoisyCounts]) -> Risen:
+    *inner, leaf = counts
+    return rise(plan, inner, nodes_above(leaf), leaf_sums(plan, leaf))
+
+
+def leaf_values(plan: ReleasePlan, counts: Mapping[Table, Sequence[NoisyCounts]]) -> dict[str, list[_Values]]:
+    """Return the noisy values of the last level by breakdown and category; shape (leaves,) each."""
+    return {
+        one.name: [counts[Table(one.name, k)][-1].noisy.values() for k in range(len(one.categories))]
+        for one in plan.breakdowns
     }
 
 
-def _rise(plan: ReleasePlan, counts: Sequence[Sequence[NoisyCounts]], levels: Sequence[RisenLevel]) -> _Breakdown:
-    """Combine the levels of each category of a breakdown from the bottom up.
+def segments_from_root(
+    plan: ReleasePlan, risen: Mapping[Table, Risen], levels: Sequence[RisenLevel], trips: Sequence[_Values]
+) -> dict[str, _Values]:
+    """Return the trips, in each category, of the kept nodes of the last of these levels.
 
     Args:
-        counts: The measurements of each category, top level first.
-        levels: The kept nodes of the totals above the leaves.
+        risen: The estimates of every category at these levels and, if the total is an invariant, at the root.
+        levels: The kept nodes of the totals at consecutive levels, from the root or the first measured level below it.
+        trips: Refined trips of the root, and of the nodes of each level.
+
+    Returns:
+        By breakdown; shape (nodes, categories).
     """
-    roots, risen = [], []
-    for own in counts:
-        *inner, leaf = own
-        of_category, sums = rise(plan, inner, nodes_above(leaf), leaf_sums(plan, leaf))
-        top = of_category[0] if of_category and of_category[0].runs is None else sums
-        roots.append(_fixed_point(plan, top.noisy) + top.difference)
-        risen.append(of_category[len(of_category) - len(levels) :])
-    root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
-    return _Breakdown(root, risen, _leaf_values(counts))
+    first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
+    above = {}
+    for breakdown in plan.breakdowns:
+        own = [risen[Table(breakdown.name, k)] for k in range(len(breakdown.categories))]
+        tops = [below[0] if below and below[0].runs is None else sums for below, sums in own]
+        roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
+        root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
+        of_levels = [below[len(below) - len(levels) :] for below, _ in own]
+        largest = [level.largest_variance for level in of_levels[0]]
+        above[breakdown.name] = descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first), largest)
+    return above
 
 
-def _leaf_values(counts: Sequence[Sequence[NoisyCounts]]) -> list[_Values]:
-    """Return the noisy values of the measured leaves, for each category; shape (leaves,) each."""
-    return [own[-1].noisy.values() for own in counts]
+def descend_segments(
+    plan: ReleasePlan,
+    risen: Sequence[Sequence[RisenLevel]],
+    trips: Sequence[_Values],
+    above: _Values,
+    largest: Sequence[float],
+) -> _Values:
+    """Return the trips, in each category of a breakdown, of the kept nodes of the last of consecutive levels.
+
+    Args:
+        risen: The estimates of the kept nodes of these levels, for each category.
+        trips: Refined trips of the nodes, for each level.
+        above: Trips, in each category, of the nodes above the first level, or of the root itself; shape (nodes,
+            categories).
+        largest: Largest variance of a category's estimate among all kept nodes of each level.
+
+    Returns:
+        Whole numbers of at least 0 that sum to the trips of each node; shape (nodes, categories).
+    """
+    own = above
+    for k, totals in enumerate(trips):
+        of_category = [levels[k] for levels in risen]
+        runs = of_category[0].runs
+        if runs is not None:
+            estimates = np.stack([_fixed_point(plan, one.noisy) + one.difference for one in of_category], axis=1)
+            weights = whole_weights(of_category[0].variance, largest[k])
+            own = project_to_margins(estimates, weights, totals, own, runs, fraction_bits(plan))
+    return own
 
 
 def _fixed_point(plan: ReleasePlan, noisy: _Values) -> _Values:
@@ -148,26 +175,29 @@ def _top_segments(plan: ReleasePlan, estimates: _Values, trips: _Values) -> _Val
     return plan.mechanism.project(rounded.ravel(), trips, offsets).reshape(-1, categories)
 
 
-def _down_to_leaves(
-    plan: ReleasePlan, breakdown: _Breakdown, levels: Sequence[RisenLevel], trips: Sequence[_Values]
-) -> _Values:
-    """Return the trips, in each category, of the kept nodes above the leaves; shape (nodes, categories).
+def leaves_with_segments(
+    plan: ReleasePlan,
+    counts: Mapping[Table, Sequence[NoisyCounts]],
+    sums: _Values,
+    totals: _Values,
+    above: Mapping[str, _Values],
+) -> tuple[Nodes, dict[str, _Values]]:
+    """Return the refined leaves in tree order, and their trips in the categories of each breakdown.
 
     Args:
-        levels: The kept nodes of each level of the totals above the leaves.
-        trips: Refined trips of the root, and of the nodes of each level.
+        counts: What every table is estimated from. The last level of each is the leaves.
+        sums, totals: As for :func:`od_core.flows.estimation.refinement.projected_leaves`.
+        above: Trips of the nodes above the leaves in each category, by breakdown; shape (nodes, categories).
+
+    Returns:
+        The leaves without those of 0 trips; and their trips by breakdown, shape (leaves, categories).
     """
-    bits = fraction_bits(plan)
-    first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
-    own = _top_segments(plan, breakdown.root, first)
-    for k, level in enumerate(levels):
-        if level.runs is None:
-            continue
-        of_category = [category[k] for category in breakdown.levels]
-        estimates = np.stack([_fixed_point(plan, one.noisy) + one.difference for one in of_category], axis=1)
-        weights = whole_weights(of_category[0].variance, of_category[0].largest_variance)
-        own = project_to_margins(estimates, weights, trips[k + 1], own, level.runs, bits)
-    return own
+    leaf, noisy = counts[TOTALS][-1], leaf_values(plan, counts)
+    pieces = list(_leaves(plan, leaf, sums, totals, noisy, above))
+    return Nodes.joined(leaf.step.level, [nodes for nodes, _ in pieces]), {
+        name: np.concatenate([np.empty((0, len(own)), dtype=np.int64), *(segments[name] for _, segments in pieces)])
+        for name, own in noisy.items()
+    }
 
 
 def _leaves(
@@ -175,28 +205,21 @@ def _leaves(
     leaf: NoisyCounts,
     sums: _Values,
     totals: _Values,
-    risen: dict[str, _Breakdown],
-    above: dict[str, _Values],
+    noisy: Mapping[str, Sequence[_Values]],
+    above: Mapping[str, _Values],
 ) -> Iterator[tuple[Nodes, dict[str, _Values]]]:
-    """Yield the refined leaves in tree order, in consecutive pieces, and their trips by breakdown and category.
-
-    Args:
-        leaf: The combined totals of the leaves.
-        sums, totals: As for :func:`od_core.flows.estimation.refinement.projected_leaves`.
-        risen: The estimates of each breakdown.
-        above: Trips of the nodes above the leaves in each category, by breakdown; shape (nodes, categories).
-    """
+    """Yield the leaves and segments of :func:`leaves_with_segments` in consecutive pieces."""
     bits = fraction_bits(plan)
 
     def leaves(piece: tuple[Expansion, _Values]) -> tuple[Nodes, dict[str, _Values]]:
-        expansion, noisy = piece
-        projected = projected_piece(plan, expansion, noisy, sums, totals)
+        expansion, counts = piece
+        projected = projected_piece(plan, expansion, counts, sums, totals)
         kept = np.flatnonzero(projected)
         offsets = np.searchsorted(kept, expansion.offsets)
         ones = np.ones(len(kept), dtype=np.int64)
         segments = {}
-        for name, one in risen.items():
-            estimates = _fixed_point(plan, np.stack([values[expansion.first + kept] for values in one.leaves], axis=1))
+        for name, own in noisy.items():
+            estimates = _fixed_point(plan, np.stack([values[expansion.first + kept] for values in own], axis=1))
             segments[name] = project_to_margins(
                 estimates, ones, projected[kept], above[name][expansion.parents], offsets, bits
             )

@@ -59,44 +59,47 @@ class NoisyCounts:
     def _stands_alone(self) -> bool:
         return self.parents is None or self.parents.level == self.step.level
 
-    def pieces(self, plan: ReleasePlan) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
-        """Yield the measured cells and their noisy values in tree order, in consecutive pieces."""
+    def pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
+        """Yield the measured cells and their noisy values in tree order, in consecutive pieces.
+
+        Each cell has ``categories`` consecutive values.
+        """
         if self._stands_alone:
             cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
             yield cells, self.noisy.values()
             return
-        for expansion, noisy in self.expanded(plan):
+        for expansion, noisy in self.expanded(plan, categories):
             children = expansion.children
             yield Pairs(self.step.level, children.origin, children.destination), noisy
 
-    def expanded(self, plan: ReleasePlan) -> Iterator[tuple[Expansion, NDArray[np.int64]]]:
+    def expanded(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Expansion, NDArray[np.int64]]]:
         """Return an iterator of consecutive pieces: the expansion of some parents, and their children's noisy values.
 
-        There are no pieces if the root was measured.
+        Each child has ``categories`` consecutive values. There are no pieces if the root was measured.
 
         Raises:
-            OdError: If the number of noisy values differs from the number of children.
+            OdError: If the number of noisy values does not match the number of children.
         """
         if self.parents is None:
             return iter(())
         expansions = list(plan.tree.expand(self.parents))
-        if sum(map(len, expansions)) != len(self.noisy):
+        sizes = [len(expansion) * categories for expansion in expansions]
+        if sum(sizes) != len(self.noisy):
             raise OdError(
                 "OD-MEASUREMENT-LENGTH",
-                f"the measurement of level {self.step.level} has {len(self.noisy)} values, but must have one for"
-                " each child of the nodes above",
+                f"the measurement of level {self.step.level} has {len(self.noisy)} values, but must have {sum(sizes)}",
                 next_step="restore the measurement file from the archive",
                 spent="the level stays charged",
             )
-        return zip(expansions, self.noisy.pieces(map(len, expansions)), strict=True)
+        return zip(expansions, self.noisy.pieces(sizes), strict=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement(NoisyCounts):
     """The noisy counts that were drawn for one step. They are public, and are never drawn again.
 
-    The vector of a step by segment has the cells of the first category, then those of the second, and so on. For all
-    attributes, see :class:`NoisyCounts`.
+    The vector of a step by segment has one value for each category of the first cell, then those of the second, and so
+    on. For all attributes, see :class:`NoisyCounts`.
 
     Attributes:
         step: The step that was planned and charged.
@@ -212,12 +215,10 @@ def measure(
     parents: Nodes | None,
     trips: TripCounts,
     noise: NoiseSource,
-    first: int = 0,
 ) -> Iterator[NDArray[np.int64]]:
     """Return the true counts of all children of ``parents``, plus noise.
 
-    The true trips are confidential. The result is public. ``first`` is the position of the first child in the vector of
-    the step, which is not 0 for a category that follows others.
+    The true trips are confidential. The result is public.
 
     Returns:
         An iterator of the level's noisy counts in tree order, in consecutive pieces. Together, they are the one vector
@@ -227,8 +228,8 @@ def measure(
         OdError: If the noise source returns invalid or too large values.
     """
     if parents is None:
-        return iter([_drawn(noise, step, first, 1) + trips.total])
-    return in_order(partial(_measured, plan, step, trips, noise, first=first), plan.tree.expand(parents))
+        return iter([draw_noise(plan, step, noise) + trips.total])
+    return in_order(partial(_measured, plan, step, trips, noise), plan.tree.expand(parents))
 
 
 def estimate(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
@@ -261,20 +262,10 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
 
 
 def _measured(
-    plan: ReleasePlan,
-    step: GaussianStep,
-    trips: TripCounts,
-    noise: NoiseSource,
-    expansion: Expansion,
-    *,
-    first: int = 0,
+    plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, expansion: Expansion
 ) -> NDArray[np.int64]:
     """Return the noisy counts of one piece of a level; shape (children,). The true trips are confidential."""
-    if isinstance(noise, NodeNoiseSource):
-        drawn = noise.draw_nodes(step.variance, step.number, plan.tree.first_rank(expansion.children))
-        noisy = checked_noise(noise, drawn, len(expansion))
-    else:
-        noisy = _drawn(noise, step, first + expansion.first, len(expansion))
+    noisy = draw_noise(plan, step, noise, expansion)
     trips.add_to(noisy, plan.tree, expansion)
     noisy.flags.writeable = False  # the measurement is final from here on
     return noisy
@@ -306,9 +297,25 @@ def at_step(step: TotalStep, nodes: Nodes) -> Nodes:
     return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
 
 
-def _drawn(noise: NoiseSource, step: GaussianStep, first: int, size: int) -> NDArray[np.int64]:
-    """Draw and check the noise of one piece of a level, and return it; shape (size,)."""
-    return checked_noise(noise, noise.draw(step.variance, step.number, first, size), size)
+def draw_noise(
+    plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion | None = None, categories: int = 1
+) -> NDArray[np.int64]:
+    """Draw and check the noise of one piece of a level; shape (children * categories,).
+
+    Args:
+        expansion: The piece; None for the root.
+        categories: Number of values for each child. They are consecutive.
+
+    Raises:
+        OdError: If the noise source returns invalid values.
+    """
+    first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
+    if expansion is not None and isinstance(noise, NodeNoiseSource):
+        ranks = plan.tree.first_rank(expansion.children)[:, np.newaxis] * categories + np.arange(categories)
+        drawn = noise.draw_nodes(step.variance, step.number, ranks.ravel())
+    else:
+        drawn = noise.draw(step.variance, step.number, first, size)
+    return checked_noise(noise, drawn, size)
 
 
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[NDArray[np.int64]]:

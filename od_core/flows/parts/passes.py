@@ -9,10 +9,13 @@ Tasks read and write files of these kinds, one per part:
 - ``frontier``: the released nodes of the level above the band that belong to the part.
 - ``passed``: the nodes of the part's levels after the top-down pass.
 - ``leaf_sums``, ``rows``, ``histogram``: the sums, row sums and histogram of the part's leaves.
-- ``below``: sums over the bands below, for the last level of the part.
-- ``risen``: the bottom-up estimates of the part's nodes, and ``sums``: their sums for the nodes of ``frontier``.
-- ``totals``: the refined trips of the nodes of ``frontier``, and ``refined``: those of the part's own nodes.
-- ``leaves``: the part's released leaves.
+- ``below_<table>``: sums over the bands below, for the last level of the part. The tables are those of
+  :func:`od_core.flows.estimation.segment_levels.tables_of`: the totals and each category.
+- ``risen_<table>``: the bottom-up estimates of the part's nodes, and ``sums_<table>``: their sums for the nodes of
+  ``frontier``.
+- ``totals``: the refined trips of the nodes of ``frontier``, and ``refined``: those of the part's own nodes. Both also
+  have the trips in the categories of each breakdown.
+- ``leaves``: the part's released leaves, and ``segments``: their trips in the categories of each breakdown.
 
 All parts of a band read the same ``common`` (largest variances, and the row sums of all leaves) and ``posterior``.
 """
@@ -20,18 +23,21 @@ All parts of a band read the same ``common`` (largest variances, and the row sum
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.estimation.count_distribution import Posterior
 from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves, row_areas
 from od_core.flows.estimation.refinement import ChildSums, RisenLevel, descend, leaf_sums, projected_leaves, rise
-from od_core.flows.estimation.top_down import Measurement, run_levels
+from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, decoded, measure_levels
+from od_core.flows.estimation.segment_refinement import descend_segments, leaves_with_segments
+from od_core.flows.estimation.top_down import Measurement, NoisyCounts
 from od_core.flows.parts.work import Arrays, Part, Work
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs
@@ -52,23 +58,28 @@ def measure_part(work: Work, part: Part) -> None:
     counts, ranks = CountFiles(work.store, work.counts), plan.tree.rank_range(frontier)
     steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
     trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
-    kept = PartMeasurements(work.store, number, {int(level): count for level, count in part["rounds"].items()})
-    measured, last = run_levels(plan, steps, frontier, trips, work.noise, kept, shared=True)
-    below = [m.parents for m in measured[1:] if isinstance(m.parents, Nodes)]
+    kept = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
+    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, kept, shared=True)
+    del trips
+    by_table = counts_of(plan, decoded(plan, measured))
+    below = [m.parents for m in by_table[TOTALS][1:] if isinstance(m.parents, Nodes)]
     work.save_nodes("passed", band, number, below if last is None else [*below, last])
     if last is None:
-        leaf = measured[-1]
-        sums = leaf_sums(plan, leaf)
-        work.save("leaf_sums", band, number, {"noisy": sums.noisy})
-        _rise(work, part, measured[:-1], below[-1] if below else frontier, sums)
+        for table, (*inner, leaf) in by_table.items():
+            sums = leaf_sums(plan, leaf)
+            _rise(work, part, table, inner, below[-1] if below else frontier, sums)
+            if table == TOTALS:
+                work.save("leaf_sums", band, number, {"noisy": sums.noisy})
         if plan.mechanism.leaf_dial is not None:
-            work.save("rows", band, number, packed_rows(leaf_rows(plan, leaf)))
+            work.save("rows", band, number, packed_rows(leaf_rows(plan, by_table[TOTALS][-1])))
 
 
 def rise_part(work: Work, part: Part) -> None:
     """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
     kept = work.load_nodes("passed", part["band"], part["part"])[-1]
-    _rise(work, part, _measured(work, part), kept, sums_from(work.load("below", part["band"], part["part"])))
+    for table, counts in _measured(work, part).items():
+        sums = sums_from(work.load(f"below_{table}", part["band"], part["part"]))
+        _rise(work, part, table, counts, kept, sums)
 
 
 def descend_part(work: Work, part: Part) -> None:
@@ -77,23 +88,34 @@ def descend_part(work: Work, part: Part) -> None:
     In the last band, also store the refined leaves or, if they are estimated by empirical Bayes, their histogram.
     """
     plan, band, number = work.plan, part["band"], part["part"]
-    trips = work.load("totals", band, number)["trips"]
-    common, risen = work.load("common", band, 0), work.load("risen", band, number)
-    refined: Arrays = {}
-    for nodes in work.load_nodes("passed", band, number):
-        level = RisenLevel(nodes, *(risen[f"{name}_{nodes.level}"] for name in _RISEN))
-        trips = descend(plan, level, trips, float(common[f"largest_{nodes.level}"][0]))
-        refined[f"trips_{nodes.level}"] = trips
-    work.save("refined", band, number, refined | {"last": trips})
+    totals, common = work.load("totals", band, number), work.load("common", band, 0)
+    levels = _risen(work, part, TOTALS)
+    passed = [totals["trips"]]
+    for level in levels:
+        passed.append(descend(plan, level, passed[-1], float(common[f"totals_{level.nodes.level}"][0])))
+    trips = passed[-1]
+    refined = {f"trips_{level.nodes.level}": own for level, own in zip(levels, passed[1:], strict=True)}
+    above = {}
+    for name, segments in segments_from(plan, totals).items():
+        risen = [_risen(work, part, Table(name, k)) for k in range(segments.shape[1])]
+        largest = [float(common[f"{Table(name)}_{level.nodes.level}"][0]) for level in levels]
+        above[name] = descend_segments(plan, risen, passed[1:], segments, largest)
+    work.save("refined", band, number, refined | {"trips": trips} | packed_segments(above))
     if band < len(plan.step_bands) - 1:
         return
-    leaf = _measured(work, part)[-1]
+    counts = _measured(work, part)
+    leaf = counts[TOTALS][-1]
     if plan.mechanism.leaf_dial is not None:
-        counts = leaf_histogram(plan, leaf, trips, rows_from(plan, common))
-        work.save("histogram", band, number, {"counts": counts.ravel()})
-    else:
-        noisy = work.load("leaf_sums", band, number)["noisy"]
+        histogram = leaf_histogram(plan, leaf, trips, rows_from(plan, common))
+        work.save("histogram", band, number, {"counts": histogram.ravel()})
+        return
+    noisy = work.load("leaf_sums", band, number)["noisy"]
+    if plan.segments is None:
         work.save_nodes("leaves", band, number, [_joined(leaf, projected_leaves(plan, leaf, noisy, trips))])
+    else:
+        leaves, of_leaves = leaves_with_segments(plan, counts, noisy, trips, above)
+        work.save_nodes("leaves", band, number, [leaves])
+        work.save("segments", band, number, packed_segments(of_leaves))
 
 
 def leaves_part(work: Work, part: Part) -> None:
@@ -105,10 +127,10 @@ def leaves_part(work: Work, part: Part) -> None:
         OdError: If the plan does not estimate leaves by empirical Bayes.
     """
     plan, band, number = work.plan, part["band"], part["part"]
-    dial, common, leaf = plan.mechanism.leaf_dial, work.load("common", band, 0), _measured(work, part)[-1]
+    dial, common, leaf = plan.mechanism.leaf_dial, work.load("common", band, 0), _measured(work, part)[TOTALS][-1]
     if dial is None:
         raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
-    known, trips = posterior_from(work.load("posterior", band, 0)), work.load("refined", band, number)["last"]
+    known, trips = posterior_from(work.load("posterior", band, 0)), work.load("refined", band, number)["trips"]
     leaves = posterior_leaves(plan, leaf, trips, dial, rows_from(plan, common), known)
     work.save_nodes("leaves", band, number, [_joined(leaf, leaves)])
 
@@ -116,35 +138,47 @@ def leaves_part(work: Work, part: Part) -> None:
 _RISEN = ("runs", "noisy", "difference", "variance")
 
 
-def _measured(work: Work, part: Part) -> list[Measurement]:
-    """Return the stored measurements of a part, top level first."""
-    band, number = part["band"], part["part"]
-    above = [*work.load_nodes("frontier", band, number), *work.load_nodes("passed", band, number)]
+def _measured(work: Work, part: Part) -> dict[Table, list[NoisyCounts]]:
+    """Return what each table is estimated from, of the stored measurements of a part, top level first."""
+    plan, band, number = work.plan, part["band"], part["part"]
+    steps = plan.step_bands[band]
+    nodes = [*work.load_nodes("frontier", band, number), *work.load_nodes("passed", band, number)]
+    above = dict(zip(dict.fromkeys(step.level for step in steps), nodes, strict=False))
+    measured = [
+        Measurement(step, above[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
+        for step in steps
+    ]
+    return counts_of(plan, decoded(plan, measured))
+
+
+def _risen(work: Work, part: Part, table: Table) -> list[RisenLevel]:
+    """Return the estimates of a table that :func:`_rise` stored, top level first."""
+    risen = work.load(f"risen_{table}", part["band"], part["part"])
     return [
-        Measurement(step, nodes, NoisyVector(partial(work.store.read, part_file(step.level, number))))
-        for step, nodes in zip(work.plan.step_bands[band], above, strict=False)
+        RisenLevel(nodes, *(risen[f"{name}_{nodes.level}"] for name in _RISEN))
+        for nodes in work.load_nodes("passed", part["band"], part["part"])
     ]
 
 
-def _rise(work: Work, part: Part, measured: list[Measurement], kept: Pairs, sums: ChildSums) -> None:
-    """Combine the levels of a part from the bottom up, and store the files ``risen`` and ``sums``.
+def _rise(work: Work, part: Part, table: Table, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
+    """Combine the levels of a part from the bottom up, and store the files ``risen`` and ``sums`` of a table.
 
     Args:
-        work, part: The attempt and the part.
-        measured: The measurements of the levels, without the leaves, top level first.
+        work, part, table: The attempt, the part and the table.
+        counts: What the table is estimated from at these levels, without the leaves, top level first.
         kept: The nodes of the last of these levels that the top-down pass did not drop.
         sums: Sums over the measured children of ``kept``.
     """
-    levels, above = rise(work.plan, measured, kept, sums)
+    levels, above = rise(work.plan, counts, kept, sums)
     risen: Arrays = {}
     for level in levels:
         risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN}
-    work.save("risen", part["band"], part["part"], risen)
+    work.save(f"risen_{table}", part["band"], part["part"], risen)
     largest = {f"largest_{level.nodes.level}": np.array([level.largest_variance]) for level in levels}
-    work.save("sums", part["band"], part["part"], largest | packed_sums(above))
+    work.save(f"sums_{table}", part["band"], part["part"], largest | packed_sums(above))
 
 
-def _joined(leaf: Measurement, pieces: Iterator[Nodes]) -> Nodes:
+def _joined(leaf: NoisyCounts, pieces: Iterator[Nodes]) -> Nodes:
     return Nodes.joined(leaf.step.level, pieces)
 
 
@@ -156,6 +190,16 @@ def packed_sums(sums: ChildSums) -> Arrays:
 def sums_from(arrays: Arrays) -> ChildSums:
     """Return the sums that :func:`packed_sums` packed."""
     return ChildSums(arrays["noisy"], arrays["difference"], arrays["variance"])
+
+
+def packed_segments(segments: Mapping[str, NDArray[np.int64]]) -> Arrays:
+    """Return trips by breakdown, shape (nodes, categories) each, as arrays for a file of the store."""
+    return {f"segments_{name}": trips.ravel() for name, trips in segments.items()}
+
+
+def segments_from(plan: ReleasePlan, arrays: Arrays) -> dict[str, NDArray[np.int64]]:
+    """Return the trips by breakdown that :func:`packed_segments` packed; empty without breakdowns."""
+    return {one.name: arrays[f"segments_{one.name}"].reshape(-1, len(one.categories)) for one in plan.breakdowns}
 
 
 def packed_rows(rows: Rows) -> Arrays:
@@ -201,17 +245,17 @@ _CLAIMS = "claims/"
 
 @dataclass(frozen=True)
 class PartMeasurements:
-    """The measurements of the levels of one part. Each level is claimed before it is drawn, and stored once.
+    """The measurements of the steps of one part. Each step is claimed before it is drawn, and stored once.
 
     A claim is a file that is created exclusively and is durable before the first random bit is drawn. A part can be
-    claimed once per round that the level was charged for. Only values that were read back from the store are used. Two
+    claimed once per round that the step was charged for. Only values that were read back from the store are used. Two
     processes may draw the same part if one of them was presumed dead. The values of the process that stores second are
     then discarded (``docs/explanation/parts.md``).
 
     Attributes:
         store: Store of the claims and the measurements.
         part: Number of the part in its band.
-        rounds: For each level, the number of rounds that it was charged for; 0 if all parts of it are measured.
+        rounds: By number of the step, the rounds that it was charged for; 0 if all parts of it are measured.
     """
 
     store: Store
@@ -225,38 +269,38 @@ class PartMeasurements:
             OdError: If the part was already claimed in every round but is not stored, or if the level is recorded as
                 measured but the file of the part is missing.
         """
-        name = part_file(step.level, self.part)
+        name = part_file(step.number, self.part)
         if not self.store.has(name):
-            if self.rounds[step.level] == 0:
+            if self.rounds[step.number] == 0:
                 raise OdError(
                     "OD-MEASUREMENT-ABSENT",
                     f"level {step.level} of part {self.part} was measured, but its measurement is missing",
                     next_step="restore the measurements of the parts from a backup",
                     spent=STAYS_CHARGED,
                 )
-            self._claim(step.level)
+            self._claim(step)
             sink = pa.BufferOutputStream()
             write_noisy(sink, draw())
             self.store.create_if_absent(name, sink.getvalue())
         return NoisyVector(partial(self.store.read, name))
 
-    def _claim(self, level: int) -> None:
+    def _claim(self, step: Step) -> None:
         mine = str(os.getpid()).encode()
-        for number in range(1, self.rounds[level] + 1):
-            if self.store.create_if_absent(f"{_CLAIMS}{level}.{self.part:05d}.{number}", mine):
+        for number in range(1, self.rounds[step.number] + 1):
+            if self.store.create_if_absent(f"{_CLAIMS}{step.number}.{self.part:05d}.{number}", mine):
                 return
         raise OdError(
             "OD-LOST-DRAW",
-            f"level {level} of part {self.part} was being drawn when its process ended, or is still being drawn",
+            f"level {step.level} of part {self.part} was being drawn when its process ended, or is still being drawn",
             next_step="run the release again, which requests another round from the ledger",
             spent="the level stays charged",
         )
 
 
-def claimed_rounds(store: Store, level: int) -> dict[int, int]:
-    """Return the last round in which each claimed part of a level was claimed, by number of the part."""
+def claimed_rounds(store: Store, step: int) -> dict[int, int]:
+    """Return the last round in which each claimed part of a step was claimed, by number of the part."""
     rounds: dict[int, int] = {}
-    for name in store.list(f"{_CLAIMS}{level}."):
+    for name in store.list(f"{_CLAIMS}{step}."):
         _, part, number = name.removeprefix(_CLAIMS).split(".")
         rounds[int(part)] = max(rounds.get(int(part), 0), int(number))
     return rounds

@@ -7,7 +7,7 @@ the top down. For these bands, the driver reads noisy values and estimates only,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,17 +15,28 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import OCTAVES, Rows, leaf_posterior, row_areas
-from od_core.flows.estimation.refinement import ChildSums, refined_levels, rise, with_trips
-from od_core.flows.estimation.top_down import Measurement, published_root, run_levels
+from od_core.flows.estimation.refinement import ChildSums, nodes_with_trips, rise, trips_by_level, with_trips
+from od_core.flows.estimation.segment_levels import (
+    TOTALS,
+    Table,
+    counts_of,
+    decoded,
+    measure_levels,
+    tables_of,
+)
+from od_core.flows.estimation.segment_refinement import segments_from_root
+from od_core.flows.estimation.top_down import Measurement, published_root
 from od_core.flows.parts.passes import (
     descend_part,
     leaves_part,
     measure_part,
     packed_posterior,
     packed_rows,
+    packed_segments,
     packed_sums,
     rise_part,
     rows_from,
+    segments_from,
     sums_from,
 )
 from od_core.flows.parts.rounds import granted_rounds, record_measured
@@ -91,6 +102,10 @@ class PartedRelease:
             if level in (step.level for step in self.work.plan.step_bands[band.number]):
                 yield from (refined_pieces if refines else passed_pieces)(band, self.work, level)
 
+    def segment_pieces(self) -> Iterator[tuple[Nodes, dict[str, NDArray[np.int64]]]]:
+        """Yield the released leaves in consecutive pieces, and their trips by breakdown; see :func:`segment_pieces`."""
+        return segment_pieces(self.bands[-1], self.work)
+
 
 def run_in_parts(
     plan: ReleasePlan, counts: CountFiles, noise: NoiseSource, measurements: DurableMeasurements, workers: Workers
@@ -112,7 +127,7 @@ def run_in_parts(
     steps = plan.step_bands[0]
     coarse = first_band_counts(plan, counts)
     root = published_root(plan, counts.total)
-    measured, frontier = run_levels(plan, steps, root, coarse, noise, measurements)
+    measured, frontier = measure_levels(plan, steps, root, coarse, noise, measurements)
     if frontier is None or len(plan.step_bands) == 1:
         raise OdError("OD-BANDS", "nothing is measured below the last cut", next_step="release without bands")
     work = Work.begun(plan, measurements.store, counts.folder, noise)
@@ -190,15 +205,19 @@ def refine_bands(
         OdError: If a part failed, or as in :func:`od_core.flows.estimation.refinement.refine`.
     """
     sums, largest = _rise(bands, work, workers)
-    levels, _ = rise(plan, measured, frontier, sums)
-    refined, trips = refined_levels(plan, root, levels)
+    by_table = counts_of(plan, decoded(plan, measured))
+    risen = {table: rise(plan, counts, frontier, sums[table]) for table, counts in by_table.items()}
+    levels, _ = risen[TOTALS]
+    passed = trips_by_level(plan, root, levels)
+    trips, segments = passed[-1], segments_from_root(plan, risen, levels, passed)
     rows = _rows(plan, bands[-1], work)
     for band in bands:
         for part, nodes in enumerate(band.parts):
-            work.save("totals", band.number, part, {"trips": trips[nodes]})
+            own = {name: of_breakdown[nodes] for name, of_breakdown in segments.items()}
+            work.save("totals", band.number, part, {"trips": trips[nodes]} | packed_segments(own))
         work.save("common", band.number, 0, largest | (rows if band is bands[-1] else {}))
         on_all(workers, descend_part, work, band.tasks)
-        trips = _joined([work.load("refined", band.number, part)["last"] for part in range(len(band.parts))])
+        trips, segments = _refined(plan, band, work)
     if plan.mechanism.leaf_dial is not None and bands[-1].parts:
         last = bands[-1]
         counts = np.sum(
@@ -206,7 +225,19 @@ def refine_bands(
         )
         work.save("posterior", last.number, 0, packed_posterior(leaf_posterior(plan, counts.reshape(OCTAVES, -1))))
         on_all(workers, leaves_part, work, last.tasks)
-    return refined
+    return nodes_with_trips(root, levels, passed)
+
+
+def _refined(plan: ReleasePlan, band: Band, work: Work) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+    """Return the refined trips of the nodes above the next band, and those in the categories of each breakdown."""
+    if band.number == len(plan.step_bands) - 1:
+        return _joined([]), {}
+    parts = [work.load("refined", band.number, part) for part in range(len(band.parts))]
+    segments = [segments_from(plan, arrays) for arrays in parts]
+    none = {one.name: np.empty((0, len(one.categories)), dtype=np.int64) for one in plan.breakdowns}
+    return _joined([arrays["trips"] for arrays in parts]), {
+        name: np.concatenate([empty, *(own[name] for own in segments)]) for name, empty in none.items()
+    }
 
 
 def passed_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
@@ -227,35 +258,55 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
                 yield with_trips(nodes, refined[f"trips_{level}"])
 
 
-def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSums, Arrays]:
+def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, dict[str, NDArray[np.int64]]]]:
+    """Yield the released leaves in tree order, one piece per part, and their trips in the categories of each breakdown.
+
+    The trips by breakdown have the shape (leaves, categories).
+
+    Args:
+        band: The last band, which is refined.
+        work: The attempt in whose folder it is stored.
+    """
+    for part in range(len(band.parts)):
+        (leaves,) = work.load_nodes("leaves", band.number, part)
+        yield leaves, segments_from(work.plan, work.load("segments", band.number, part))
+
+
+def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[dict[Table, ChildSums], Arrays]:
     """Combine the measured levels from the bottom up, through all bands below the first.
 
     Returns:
-        The sums over the first level of these bands for each node above it; and, by the name ``largest_<level>``, the
-        largest variance of the nodes of each of their levels.
+        For each table, the sums over the first level of these bands for each node above it; and, by the name
+        ``<table>_<level>``, the largest variance of the table's nodes of each of their levels.
     """
-    largest: dict[str, float] = {}
-    none = np.empty(0, dtype=np.int64)
-    sums = ChildSums(none, none, np.empty(0))
+    largest: Arrays = {}
+    sums: dict[Table, ChildSums] = {}
     for band in reversed(bands):
         if band is not bands[-1]:
-            first = 0
-            for part in range(len(band.parts)):
-                end = first + len(work.load_nodes("passed", band.number, part)[-1])
-                below = ChildSums(sums.noisy[first:end], sums.difference[first:end], sums.variance[first:end])
-                work.save("below", band.number, part, packed_sums(below))
-                first = end
+            _save_below(band, work, sums)
             on_all(workers, rise_part, work, band.tasks)
-        said = [work.load("sums", band.number, part) for part in range(len(band.parts))]
-        for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
-            largest[name] = max(float(arrays[name][0]) for arrays in said)
-        parts = [sums_from(arrays) for arrays in said]
-        sums = ChildSums(
-            _joined([part.noisy for part in parts]),
-            _joined([part.difference for part in parts]),
-            np.concatenate([np.empty(0), *(part.variance for part in parts)]),
-        )
-    return sums, {name: np.array([variance]) for name, variance in largest.items()}
+        for table in tables_of(work.plan):
+            said = [work.load(f"sums_{table}", band.number, part) for part in range(len(band.parts))]
+            for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
+                largest[name.replace("largest", str(table))] = max(arrays[name] for arrays in said)
+            parts = [sums_from(arrays) for arrays in said]
+            sums[table] = ChildSums(
+                _joined([part.noisy for part in parts]),
+                _joined([part.difference for part in parts]),
+                np.concatenate([np.empty(0), *(part.variance for part in parts)]),
+            )
+    return sums, largest
+
+
+def _save_below(band: Band, work: Work, sums: Mapping[Table, ChildSums]) -> None:
+    """Store, for each part of a band, the sums over the band below for the part's last level."""
+    first = 0
+    for part in range(len(band.parts)):
+        end = first + len(work.load_nodes("passed", band.number, part)[-1])
+        for table, own in sums.items():
+            below = ChildSums(own.noisy[first:end], own.difference[first:end], own.variance[first:end])
+            work.save(f"below_{table}", band.number, part, packed_sums(below))
+        first = end
 
 
 def _rows(plan: ReleasePlan, band: Band, work: Work) -> Arrays:

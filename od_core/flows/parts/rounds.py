@@ -1,8 +1,8 @@
-"""Record in the ledger the rounds in which the levels of a band may be drawn, and the levels that are measured.
+"""Record in the ledger the rounds in which the steps of a band may be drawn, and the steps that are measured.
 
-A round is one draw of any parts of a level, each at most once. Parts of a level are disjoint, so a round is one vector
-query with the sensitivity of the level. A level is charged its rho once per round, however many of its parts were lost
-(``docs/explanation/parts.md``).
+A step measures a level by total or by segment. A round is one draw of any parts of a step, each at most once. Parts are
+disjoint, so a round is one vector query with the sensitivity of the step. A step is charged its rho once per round,
+however many of its parts were lost (``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MARK = "claims/begun"
 def granted_rounds(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
 ) -> dict[int, int]:
-    """Return the number of rounds that each level of a band is charged for, by level; 0 for a measured level.
+    """Return how many rounds each step of a band is charged for, by number of the step; 0 for a measured step.
 
-    Call this function before any task of the band starts. For each level that was never drawn, it starts the first
-    round, which the reservation has charged. For each level with a part that was claimed in the newest round but is not
-    stored, it starts and charges another round. A measured level gets no further round.
+    Call this function before any task of the band starts. For each step that was never drawn, it starts the first
+    round, which the reservation has charged. For each step with a part that was claimed in the newest round but is not
+    stored, it starts and charges another round. A measured step gets no further round.
 
     Args:
         ledger: The ledger, which has the reservation of the release.
@@ -41,26 +41,27 @@ def granted_rounds(
             part; if the release was begun in another store; or if the store does not create files exclusively.
     """
     rounds = {}
-    states = {step.level: ledger.level_state(key, step.level) for step in steps}
+    states = {step.number: ledger.level_state(key, step.number) for step in steps}
     _mark_or_find(store, key, begun=any(state is not None and state.kind != RESERVED for state in states.values()))
-    for level, state in states.items():
-        claimed, kept = claimed_rounds(store, level), {*part_files(store, level)}
+    for step in steps:
+        number, state = step.number, states[step.number]
+        claimed, kept = claimed_rounds(store, number), {*part_files(store, number)}
         if (state is None or state.kind == RESERVED) and (claimed or kept):
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
-                f"level {level} of {key} has measurements of parts that the ledger does not record",
+                f"level {step.level} of {key} has measurements of parts that the ledger does not record",
                 next_step="restore the newest ledger; an older one does not record all that was spent",
                 spent=STAYS_CHARGED,
             )
         if state is None or state.kind == RESERVED:
-            rounds[level] = ledger.start_draw(key, level, noise)
+            rounds[number] = ledger.start_draw(key, number, noise)
             continue
         if state.kind == MEASURED:
-            rounds[level] = 0
+            rounds[number] = 0
             continue
-        missing = {part_file(level, part) for part, last in claimed.items() if last >= state.draw} - kept
+        missing = {part_file(number, part) for part, last in claimed.items() if last >= state.draw} - kept
         is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
-        rounds[level] = ledger.start_draw(key, level, noise) if any(is_lost) else state.draw
+        rounds[number] = ledger.start_draw(key, number, noise) if any(is_lost) else state.draw
     return rounds
 
 
@@ -88,10 +89,10 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
         )
 
 
-def _refuse_late_list(store: Store, level: int, parts: int) -> None:
-    """Raise OdError if the store has a part of a level that it does not list yet, which the digest would not cover."""
-    listed = {*part_files(store, level)}
-    unlisted = (name for part in range(parts) if (name := part_file(level, part)) not in listed)
+def _refuse_late_list(store: Store, step: int, parts: int) -> None:
+    """Raise OdError if the store has a part of a step that it does not list yet, which the digest would not cover."""
+    listed = {*part_files(store, step)}
+    unlisted = (name for part in range(parts) if (name := part_file(step, part)) not in listed)
     late = [name for name in unlisted if store.has(name)]
     if late:
         raise OdError(
@@ -105,20 +106,20 @@ def _refuse_late_list(store: Store, level: int, parts: int) -> None:
 def record_measured(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, rounds: Mapping[int, int], parts: int
 ) -> None:
-    """Record in the ledger that each level of a band is measured, with a digest of its stored parts.
+    """Record in the ledger that each step of a band is measured, with a digest of its stored parts.
 
-    For a level that is already recorded as measured, check the digest instead. ``rounds`` is the result of
+    For a step that is already recorded as measured, check the digest instead. ``rounds`` is the result of
     :func:`granted_rounds`, and ``parts`` is the number of parts of the band.
 
     Raises:
-        OdError: If the stored parts of a measured level differ from those recorded, or if the store does not list all
+        OdError: If the stored parts of a measured step differ from those recorded, or if the store does not list all
             files that it has.
     """
     for step in steps:
-        _refuse_late_list(store, step.level, parts)
-        state, digest = ledger.level_state(key, step.level), kept_digest(store, step.level)
+        _refuse_late_list(store, step.number, parts)
+        state, digest = ledger.level_state(key, step.number), kept_digest(store, step.number)
         if state is None or state.kind != MEASURED:
-            ledger.finish_draw(key, step.level, rounds[step.level], digest)
+            ledger.finish_draw(key, step.number, rounds[step.number], digest)
         elif state.digest != digest:
             raise OdError(
                 "OD-MEASUREMENT-CHANGED",

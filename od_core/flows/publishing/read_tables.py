@@ -101,13 +101,13 @@ def measurements_of(plan: ReleasePlan, tables: PublishedTables, levels: list[dic
 
 
 def _of_segments(plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of a step, and those of its first category. The other categories must have the same cells."""
+    """Return the rows of a step, and the first row of each cell. Each cell must have a row for each category."""
     categories = find(plan.breakdowns, step.breakdown).categories
     rows = table[(table["level"] == step.level) & (table["breakdown"] == step.breakdown)]
-    first = rows.head(len(rows) // len(categories))
+    first = rows[:: len(categories)]
     expected = {
-        "category": np.repeat(np.array(categories, dtype=object), len(first)),
-        **{side: np.tile(first[side].to_numpy(dtype=object), len(categories)) for side in ("origin", "destination")},
+        "category": np.tile(np.array(categories, dtype=object), len(first)),
+        **{side: np.repeat(first[side].to_numpy(dtype=object), len(categories)) for side in ("origin", "destination")},
     }
     if any(not np.array_equal(rows[name].to_numpy(dtype=object), values) for name, values in expected.items()):
         raise changed("measurements")

@@ -102,7 +102,7 @@ class SegmentCase:
             name = getattr(m.step, "breakdown", None)
             columns = 1 if name is None else len(self.segments[name])
             nodes = self.cells(m.step)
-            values = m.noisy.values().reshape(columns, len(nodes)).T.astype(float)
+            values = m.noisy.values().reshape(len(nodes), columns).astype(float)
             yield m.step.level, name, float(m.step.variance), values, nodes
 
     @cached_property

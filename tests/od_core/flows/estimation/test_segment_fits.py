@@ -240,12 +240,12 @@ def test_one_tree_is_measured_selected_by_the_combined_totals(random: Random):
 @settings(max_examples=10)
 @given(random=RANDOMS)
 def test_each_query_is_one_vector_of_true_counts_and_noise(mechanism, random: Random):
-    """All nodes in the first category, then in the second: each cell has noise of its own position."""
+    """The first node in all categories, then the second: each cell has noise of its own position."""
     noise = SeededNoise(random.randrange(2**32))
     case = segment_case(random, mechanism, noise=noise)
     for m in case.release.measured:
         name, nodes = getattr(m.step, "breakdown", None), case.cells(m.step)
         categories = [None] if name is None else case.segments[name]
-        true = [case.true(node, category and name, category) for category in categories for node in nodes]
+        true = [case.true(node, category and name, category) for node in nodes for category in categories]
         drawn = noise.draw(m.step.variance, m.step.number, 0, len(true))
         assert (m.noisy.values() - drawn).tolist() == true

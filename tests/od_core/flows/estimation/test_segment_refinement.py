@@ -144,16 +144,15 @@ def test_totals_that_are_measured_alone_are_todays_byte_for_byte(mechanism, rand
 class SameSums:
     """Test double: noise of which the first category has that of the total, and the others none."""
 
-    def __init__(self, noise: ListedNoise, depth: int) -> None:
-        self.noise, self.depth = noise, depth
-        self.cells: dict[int, int] = {0: 1}
+    def __init__(self, noise: ListedNoise, depth: int, categories: list[int]) -> None:
+        self.noise, self.depth, self.categories = noise, depth, [1, *categories]
 
-    def draw(self, variance, level, first, size):
-        if level <= self.depth:
-            self.cells[level] = first + size
-        at = level % (self.depth + 1)
-        drawn = self.noise.draw(variance, at, first, size)
-        return np.where(first + np.arange(size) < self.cells[at], drawn, 0)
+    def draw(self, variance, number, first, size):
+        query, level = divmod(number, self.depth + 1)
+        categories = self.categories[query]
+        drawn = np.zeros((size // categories, categories), dtype=np.int64)
+        drawn[:, 0] = self.noise.draw(variance, level, first // categories, len(drawn))
+        return drawn.ravel()
 
 
 @MECHANISMS
@@ -172,7 +171,7 @@ def test_sums_of_segments_that_say_the_same_change_no_total(mechanism, random: R
         destinations,
         segments,
         truth,
-        noise=SameSums(noise, depth),
+        noise=SameSums(noise, depth, [3, 2]),
         mechanism=mechanism,
         unit=unit,
         budget={"rho": 1},

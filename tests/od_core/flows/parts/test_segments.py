@@ -1,0 +1,207 @@
+"""A release by segment gives the same numbers in parts as in one pass."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, PrivacyUnit, ReleasePlan
+from od_core.errors import OdError
+from od_core.evaluation.synthetic import SyntheticFlows
+from od_core.flows.bands import Bands
+from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.top_down import published_root
+from od_core.flows.mechanisms import InfTDARefined
+from od_core.flows.parts.release import PartedRelease
+from od_core.geography.flow_tree import Nodes, Pairs
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.object_store import LocalStore
+from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
+from od_core.records.trip_counts import TripCounts
+from tests.od_core.flows.parts.passes import (
+    KEY,
+    NOISE,
+    assert_measured_alike,
+    begun,
+    in_parts,
+    plan_of,
+    small_italy,
+    whole,
+)
+from tests.od_core.ledger.ledger_rows import charged, reservations, states
+
+FLOWS = small_italy()
+MODES = {"mode": ["car", "bus", "walk"]}
+BOTH = {**MODES, "hour": ["am", "pm"]}
+DROPPING = InfTDARefined(keep_all_cap=0)
+CASES = {
+    "two bands": (((4,), 3_000), MODES, {}),
+    "parts of one node": (((4,), 1), MODES, {}),
+    "three bands": (((2, 5), 9_000), BOTH, {}),
+    "every level a band": (((1, 2, 3, 4, 5), 9_000), MODES, {}),
+    "all nodes kept": (((3, 4, 5), 7_000), BOTH, {"mechanism": InfTDARefined()}),
+    "a noisy total": (((2, 5), 9_000), BOTH, {"unit": PrivacyUnit("trip", "unbounded")}),
+    "origins first": (((4,), 3_000), MODES, {"tree": "origin"}),
+    "another share": (((1, 4), 3_000), BOTH, {"segment_share": "0.9"}),
+}
+
+
+def counts_by_segment(folder: Path, plan: ReleasePlan, flows: SyntheticFlows) -> CountFiles:
+    """Divide the trips of each pair among the categories, and store the counts in files."""
+    random = np.random.default_rng(7)
+    codes = int(np.prod([len(one.categories) for one in plan.breakdowns]))
+    rank = plan.tree.first_rank(Pairs(plan.tree.depth, flows.origin, flows.destination))
+    trips = random.multinomial(flows.trips, random.dirichlet(np.full(codes, 0.5), len(rank)))
+    order = np.argsort(rank)
+    rows = np.repeat(rank[order], codes), trips[order].ravel(), np.tile(np.arange(codes, dtype=np.int32), len(rank))
+    present = rows[1] > 0
+    store, kept = LocalStore(folder / "store"), [column[present] for column in rows]
+    written, first = [], 0
+    for number, end in enumerate(np.searchsorted(kept[0], [*np.unique(kept[0])[40::300], 1 << 62]).tolist()):
+        piece = tuple(column[first:end] for column in kept)
+        written += write_count_files(store, f"trip_counts/one/{number}-", [piece] if end > first else [])
+        first = end
+    return finish_count_files(store, "trip_counts/one", written, plan.breakdowns)
+
+
+def assert_alike(folder: Path, plan: ReleasePlan, one_pass: ReleasePlan, flows: SyntheticFlows) -> PartedRelease:
+    """Release in parts and in one pass, and compare every level, every category and every measured vector."""
+    counts = counts_by_segment(folder, plan, flows)
+    trips = counts.whole()
+    expected = whole(one_pass, trips)
+    parted = in_parts(folder, plan, trips)
+    nodes, segments = refine_with_segments(one_pass, published_root(one_pass, trips.total), expected.measured)
+    for level in nodes:
+        assert_same(Nodes.joined(level.level, parted.pieces(level.level)), level)
+    pieces = list(parted.segment_pieces())
+    assert_same(Nodes.joined(plan.tree.depth, [leaves for leaves, _ in pieces]), nodes[-1])
+    for name, own in segments.items():
+        found = [np.empty((0, own.shape[1]), dtype=np.int64), *(of_part[name] for _, of_part in pieces)]
+        np.testing.assert_array_equal(np.concatenate(found), own)
+    assert_measured_alike(begun(folder, plan, counts), expected)
+    ledger = Ledger(folder / "ledger.sqlite")
+    assert set(states(ledger.path, str(KEY)).values()) == {"MEASURED"}
+    assert charged(ledger.path) == plan.spent.rho
+    return parted
+
+
+def assert_same(found: Nodes, expected: Nodes) -> None:
+    for name in ("origin", "destination", "trips"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_noise_gives_the_same_release(folder, case):
+    cuts, segments, changes = CASES[case]
+    asked = {"mechanism": DROPPING, "segments": segments, **changes}
+    parted = assert_alike(folder, plan_of(FLOWS, Bands(*cuts), **asked), plan_of(FLOWS, **asked), FLOWS)
+    assert len(parted.bands[-1].parts) > 1
+
+
+SHAPES = {
+    "a level that is not divided": ([("a", "a", "x"), ("a", "a", "y"), ("b", "b", "z"), ("c", "c", "w")], (3,)),
+    "one zone beside many": ([("a", "b", f"{zone}") for zone in range(9)] + [("c", "d", "only")], (2, 4)),
+    "cut just above the leaves": ([(f"{zone % 2}", f"{zone % 4}", f"{zone}") for zone in range(16)], (5,)),
+}
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("trips", [0, 1, 700])
+def test_trees_of_odd_shapes(folder, shape, neighbours, trips):
+    zones, cuts = SHAPES[shape]
+    names = ["one", "two", "three"]
+    geography = Geography.from_frame(pd.DataFrame(sorted(zones), columns=names, dtype="str"), names)
+    random = np.random.default_rng(trips)
+    pairs = random.permutation(len(zones) ** 2)[: min(trips, 9)]
+    flows = SyntheticFlows(
+        "odd", geography, *(side.astype(np.int32) for side in np.divmod(pairs, len(zones))), np.full(len(pairs), 77)
+    )
+    asked = {"unit": PrivacyUnit("trip", neighbours), "budget": Budget(epsilon="4", delta="1e-6"), "segments": BOTH}
+    assert_alike(folder, plan_of(flows, Bands(cuts, 60), **asked), plan_of(flows, **asked), flows)
+
+
+class NoNoise:
+    """Test double: no noise, so that the release is the truth."""
+
+    def draw(self, variance, level, first, size):
+        return np.zeros(size, dtype=np.int64)
+
+
+def test_without_noise_each_category_has_its_true_trips(folder):
+    plan = plan_of(FLOWS, Bands((2, 4), 3_000), mechanism=DROPPING, segments=BOTH)
+    trips = counts_by_segment(folder, plan, FLOWS).whole()
+    parted = in_parts(folder, plan, trips, noise=NoNoise())
+    pieces = list(parted.segment_pieces())
+    leaves = Nodes.joined(plan.tree.depth, [nodes for nodes, _ in pieces])
+    rank = plan.tree.first_rank(leaves)
+    np.testing.assert_array_equal(rank, trips.rank)
+    for breakdown in plan.breakdowns:
+        found = np.concatenate([own[breakdown.name] for _, own in pieces])
+        for k, of_category in enumerate(trips.by_segment[breakdown.name]):
+            has = found[:, k] > 0
+            np.testing.assert_array_equal(rank[has], of_category.rank)
+            np.testing.assert_array_equal(found[has, k], np.diff(of_category.before))
+
+
+def test_counts_at_a_level_have_the_trips_of_each_category(folder):
+    plan = plan_of(FLOWS, Bands((4,), 3_000), segments=BOTH)
+    tree, counts = plan.tree, counts_by_segment(folder, plan, FLOWS)
+    trips = counts.whole()
+    half = trips.rank[len(trips.rank) // 2 :]
+    for level in range(tree.depth + 1):
+        nodes = tree.ancestors_of(tree.pairs_at(half[:1]), level)
+        ranks = tree.rank_range(Nodes(level, nodes.origin, nodes.destination, np.ones(1, dtype=np.int64)))
+        for first, end in ((0, tree.cells(tree.depth)), ranks):
+            found = counts.at_level(tree, level, (first, end))
+            assert_summed(tree, level, found, trips, (first, end))
+            for name, own in trips.by_segment.items():
+                for one, expected in zip(found.by_segment[name], own, strict=True):
+                    assert_summed(tree, level, one, expected, (first, end))
+
+
+def assert_summed(tree, level: int, found: TripCounts, leaves: TripCounts, ranks: tuple[int, int]) -> None:
+    expected: dict[int, int] = {}
+    for rank, own in zip(leaves.rank.tolist(), np.diff(leaves.before).tolist(), strict=True):
+        if ranks[0] <= rank < ranks[1]:
+            (node,) = tree.first_rank(tree.ancestors_of(tree.pairs_at(np.array([rank])), level)).tolist()
+            expected[node] = expected.get(node, 0) + own
+    assert dict(zip(found.rank.tolist(), np.diff(found.before).tolist(), strict=True)) == expected
+
+
+class Dying:
+    """Test double: noise that fails in the draw of one step of one part, after the claim."""
+
+    def __init__(self, number: int, ranks: tuple[int, int]) -> None:
+        self.number, self.ranks = number, ranks
+
+    def draw(self, variance, number, first, size):
+        return NOISE.draw(variance, number, first, size)
+
+    def draw_nodes(self, variance, number, positions):
+        if number == self.number and self.ranks[0] <= positions[0] // 3 < self.ranks[1]:
+            raise MemoryError
+        return NOISE.draw_nodes(variance, number, positions)
+
+
+def test_a_lost_part_costs_its_query_once_more_and_the_others_stay(folder, tmp_path):
+    plan = plan_of(FLOWS, Bands((4,), 3_000), mechanism=DROPPING, segments=MODES)
+    counts_by_segment(tmp_path, plan, FLOWS)
+    trips = counts_by_segment(folder, plan, FLOWS).whole()
+    expected = in_parts(tmp_path, plan, trips)
+    (frontier,) = expected.work.load_nodes("frontier", 1, 3)
+    step = plan.segment_steps("mode")[-2]
+    with pytest.raises(OdError, match=r"OD-PARTS-FAILED: 1 of .* parts failed: OD-PART-FAILED part 3"):
+        in_parts(folder, plan, trips, noise=Dying(step.number, plan.tree.rank_range(frontier)))
+    parted = in_parts(folder, plan, trips)
+    assert [(row["level"], Fraction(row["rho"])) for row in reservations(folder / "ledger.sqlite", draw=2)] == [
+        (step.number, step.rho)
+    ]
+    for (_, one), (_, other) in zip(parted.segment_pieces(), expected.segment_pieces(), strict=True):
+        np.testing.assert_array_equal(one["mode"], other["mode"])
+
+
