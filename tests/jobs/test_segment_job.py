@@ -127,6 +127,35 @@ def test_a_second_run_reads_back_and_publishes_the_same_bytes(released: Project)
     assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
+@pytest.mark.parametrize("cuts", [(1, 3), (2,)])
+def test_a_month_in_parts_is_published_and_replayed(project: Project, cuts: tuple[int, ...]) -> None:
+    """Every query is drawn in parts, once; the release sums up, is verified, and stays as it is."""
+    project.write_records(records_by_mode())
+    in_parts = by_segment(project, bands={"cuts": list(cuts), "part_trips": 300})
+    result = project.run(in_parts)
+    assert result.success, failure_text(result)
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    release, ledger = open_release(project.var / "releases" / str(KEY)), ledger_of(project)
+    assert [ledger.draws(KEY, step.number) for step in release.plan.steps] == [1] * 14
+    confidential = project.var / "confidential" / str(KEY)
+    below = {step.number for step in release.plan.steps if step.level > cuts[0]}
+    assert {int(path.name.split("_")[2].split(".")[0]) for path in (confidential / "parts").iterdir()} == below
+    assert not (confidential / "attempts").exists()
+    for name in ("mode", "day_type"):
+        own = release.flows_at("zone", "zone", segment=name)
+        sums = own.groupby(["origin", "destination"], as_index=False)["trips"].sum()
+        pd.testing.assert_frame_equal(sums, release.flows)
+    assert int(release.flows["trips"].sum()) == len(records_by_mode())
+    cell = release.trips_between("all", ["all"], "all", ["all"], segment="mode", category="bus")
+    assert cell.lower <= cell.trips <= cell.upper
+
+    files, spent = public_bytes(project.var), ledger.balance("trips", "2001-01").spent
+    assert project.run(in_parts).success
+    assert public_bytes(project.var) == files
+    assert ledger.balance("trips", "2001-01").spent == spent == release.plan.spent.rho
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+
+
 def recorded(**mode: Any) -> dict[str, Any]:
     return {"segments": {**SEGMENTS, "mode": {**SEGMENTS["mode"], **mode}}}
 

@@ -274,7 +274,6 @@ WRONG = [
                 "leaves: empirical_bayes cannot release segments",
                 "OD-SEGMENT-MECHANISM",
             ),
-            ("  bands: {cuts: [2]}", "processed in parts, cannot have segments", "OD-SEGMENT-MECHANISM"),
         )
     ),
     defs(
