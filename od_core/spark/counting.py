@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -28,7 +28,14 @@ from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.contribution_bound import check_user_column, secret_table
 from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
-from od_core.records.count_query import Tally, lost_zeros, ranked_records, trips_by_rank, zone_tables
+from od_core.records.count_query import (
+    Tally,
+    category_tables,
+    lost_zeros,
+    ranked_records,
+    trips_by_rank,
+    zone_tables,
+)
 from od_core.records.faults import (
     MAX_COUNT,
     MISSING,
@@ -40,6 +47,8 @@ from od_core.records.faults import (
 )
 from od_core.records.format import RecordColumns, RecordFormat
 from od_core.records.formats.table import TABLE
+from od_core.records.segment_source import check_sources
+from od_core.records.segments import Breakdown
 from od_core.records.weights import check_weight_column
 from od_core.spark.load_query import SparkQuery
 
@@ -65,6 +74,7 @@ def count_in_spark(
     fault_threshold: Fraction = FAULT_THRESHOLD,
     record_format: RecordFormat = TABLE,
     time_zone: str | None = None,
+    breakdowns: Sequence[Breakdown] = (),
 ) -> CountFiles:
     """Count the records of a period by leaf pair in Spark, and write the counts to files in tree order.
 
@@ -78,7 +88,9 @@ def count_in_spark(
         source: path of a Parquet file or folder, or name of a table. A text that contains a slash is a path.
         columns: names of the columns. Zone codes must have type STRING. The date must have type DATE, TIMESTAMP_NTZ,
             STRING in the form of ISO 8601, or, if ``time_zone`` is given, TIMESTAMP. Counts must be whole numbers, and
-            weights must be numbers. User ids must have type STRING or be whole numbers.
+            weights must be numbers. User ids must have type STRING or be whole numbers. Categories must have type
+            STRING or, with a lookup, be whole numbers or Booleans; numbers that are divided into bands must not be
+            texts.
         period: text of a :class:`od_core.periods.Period`. If the unit is a user, it also affects which trips of a user
             are counted.
         tree: the public flow tree.
@@ -88,18 +100,13 @@ def count_in_spark(
         record_format: format of the records, of which only ``categories``, ``nowhere`` (codes that name no place),
             ``outside_period``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
+        breakdowns: breakdowns by which trips are also counted, each with a source in ``columns``.
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
-            cannot be read; Spark failed; or ``columns`` has sources of segments, by which Spark does not count. No
-            message contains a value of a record.
+            cannot be read; or Spark failed. No message contains a value of a record.
     """
-    if columns.segments:
-        raise OdError(
-            "OD-ENGINE-SEGMENTS",
-            "Spark does not count trips by segment",
-            next_step="leave out the breakdowns, or leave out the engine and count the records with DuckDB",
-        )
+    check_sources(columns.segments, breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
     check_weight_column(unit, names)
     if unit.kind != "trip":
@@ -113,9 +120,11 @@ def count_in_spark(
             records = query.records(Period(period), tree.origin, tree.destination)
             if is_flows:
                 _check_counts(records)
-            with _Relations(session, records, tree, secret) as relations:
-                ranked = relations.sql(ranked_records(tree, unit, is_flows=is_flows)).repartitionByRange("rank")
-                by_rank = trips_by_rank(relations.named("ranked", ranked), unit, is_flows=is_flows)
+            public = zone_tables(tree) | category_tables(breakdowns)
+            with _Relations(session, records, public, secret) as relations:
+                asked = ranked_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns)
+                ranked = relations.named("ranked", relations.sql(asked).repartitionByRange("rank"))
+                by_rank = trips_by_rank(ranked, unit, is_flows=is_flows, by_segment=bool(breakdowns))
                 counts = session.sql(by_rank).sortWithinPartitions("rank")
                 outcomes = counts.mapInArrow(_WriteCounts(store, folder), "outcome STRING").collect()
                 files, tally = _written(store, folder, [row.outcome for row in outcomes])
@@ -124,7 +133,7 @@ def count_in_spark(
                     return bool(relations.sql(lost_zeros(tree)).collect()[0].lost)
 
                 refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
-        return finish_count_files(store, folder, files)
+        return finish_count_files(store, folder, files, breakdowns)
     except BaseException:
         store.remove(folder)
         raise
@@ -136,11 +145,13 @@ class _Relations:
     No other query uses the names of the views. The views are dropped at the end of the context.
     """
 
-    def __init__(self, session: SparkSession, records: DataFrame, tree: FlowTree, secret: pa.Table | None) -> None:
+    def __init__(
+        self, session: SparkSession, records: DataFrame, public: Mapping[str, pa.Table], secret: pa.Table | None
+    ) -> None:
         self._session, self._prefix = session, f"od_{secrets.token_hex(8)}"
         self._relations = {"records": records}
-        for name, zones in zone_tables(tree).items():
-            self._relations[name] = session.createDataFrame(zones)
+        for name, table in public.items():
+            self._relations[name] = session.createDataFrame(table)
         if secret is not None:
             self._relations["secret"] = session.createDataFrame(secret)
         self._views: list[str] = []

@@ -7,6 +7,7 @@ fault. Query plans contain only names of columns and the content of the release'
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from od_core.errors import OdError, base_name, nearest_only
@@ -15,17 +16,23 @@ from od_core.periods import Period
 from od_core.records.contribution_bound import IS_USER_ID, no_user_ids
 from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in, shown
 from od_core.records.row_meaning import refuse_unclear, unnamed_columns
+from od_core.records.segment_source import DAY_TYPES, DAYS, SegmentSource
 from od_core.records.weights import no_weights
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
+_NUMBERS = (*_WHOLE, "float", "double")
 _TEXT = "string"
 """Spark's type name of text that is compared byte by byte. Type names of text with a collation are longer."""
 
 _LOCAL_TIME = r"\A\d{4}-\d{2}-\d{2}([ T](([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?|24:00(:00(\.0+)?)?))?\z"
 """Pattern of a date or a time without a zone, as in :mod:`od_core.records.load_query`."""
+
+_CLOCK = r"\A([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?\z"
+_TIME = r"\A\d{4}-\d{2}-\d{2}[ T]([01]\d|2[0-3]):"
+"""Patterns of a time alone, and of a date with a time of day."""
 
 _EPOCH = datetime.date(1970, 1, 1)
 _MICROSECONDS = 86_400_000_000
@@ -60,8 +67,8 @@ class SparkQuery:
     def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
         """Return a data frame of the records, with the columns origin, destination and in_period (a Boolean).
 
-        It also has the columns trips, weight and person if the columns of the query name them. ``person`` is the user
-        id as text, or NULL if the id is not valid.
+        It also has the columns trips, weight and person if the columns of the query name them, and the category of each
+        breakdown. ``person`` is the user id as text, or NULL if the id is not valid.
 
         Args:
             period: period of the records.
@@ -86,6 +93,7 @@ class SparkQuery:
             fields.append(self._weight(columns.weight).alias("weight"))
         if columns.user is not None:
             fields.append(self._person(columns.user).alias("person"))
+        fields += [self._segment(source).alias(source.loaded) for source in columns.segments]
         frame = self._frame
         for column, values in form.categories:
             frame = frame.where(self._is_category(column, values))
@@ -125,21 +133,34 @@ class SparkQuery:
 
         column, found, kind = self._column(name)
         if kind == "timestamp" and self._time_zone is not None:
-            # Local times are compared as if they were UTC, so that the time zone of the session has no effect.
-            local = F.unix_micros(F.from_utc_timestamp(column, self._time_zone))
+            local = self._local(column)
             first, end = ((day - _EPOCH).days * _MICROSECONDS for day in (period.first, period.end))
             return (local >= F.lit(first)) & (local < F.lit(end))
-        if kind == _TEXT:
-            day = F.when(column.rlike(_LOCAL_TIME), F.substring(column, 1, 10).try_cast("date"))
-        elif kind in ("date", "timestamp_ntz"):
-            day = column.try_cast("date")
-        else:
-            next_step = (
-                "declare the time_zone in which days begin, or give local times" if kind == "timestamp" else _CORRECT
-            )
-            message = f"column {found!r} holds {base_name(kind)}, not dates or local times without a zone"
-            raise _fault("OD-TRIPS-DATE", message, next_step)
+        day = self._day(column, found, kind)
         return (day >= F.lit(period.first)) & (day < F.lit(period.end))
+
+    def _local(self, column: Column) -> Column:
+        """Return the local time of a TIMESTAMP in microseconds since 1970, for the declared time zone.
+
+        Local times are treated as if they were UTC, so that the time zone of the session has no effect.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return F.unix_micros(F.from_utc_timestamp(column, str(self._time_zone)))
+
+    def _day(self, column: Column, found: str, kind: str) -> Column:
+        """Return the day of a date or of a local time, or NULL. Raises OdError if the column has another type."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if kind == _TEXT:
+            return F.when(column.rlike(_LOCAL_TIME), F.substring(column, 1, 10).try_cast("date"))
+        if kind in ("date", "timestamp_ntz"):
+            return column.try_cast("date")
+        next_step = (
+            "declare the time_zone in which days begin, or give local times" if kind == "timestamp" else _CORRECT
+        )
+        message = f"column {found!r} holds {base_name(kind)}, not dates or local times without a zone"
+        raise _fault("OD-TRIPS-DATE", message, next_step)
 
     def _whole(self, name: ColumnName) -> Column:
         column, found, kind = self._column(name)
@@ -149,7 +170,7 @@ class SparkQuery:
 
     def _weight(self, name: str) -> Column:
         column, found, kind = self._column(name)
-        if kind not in (*_WHOLE, "float", "double") and not kind.startswith("decimal("):
+        if kind not in _NUMBERS and not kind.startswith("decimal("):
             raise no_weights(f"column {found!r} holds {base_name(kind)}")
         return column.try_cast("double")
 
@@ -162,6 +183,68 @@ class SparkQuery:
         text = column.try_cast("string")
         return F.when(text.rlike(IS_USER_ID), text)
 
+    def _segment(self, source: SegmentSource) -> Column:
+        """Return the category of a record as text, or NULL. Raises OdError if the column has the wrong type."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if source.derive == "number":
+            return self._band(source)
+        if source.derive == "hour":
+            text = F.lpad(self._hour(source.column).cast("string"), 2, "0")
+        elif source.derive == "text":
+            text = self._category(source)
+        else:
+            names = DAYS if source.derive == "day_of_week" else DAY_TYPES
+            text = _when(self._weekday(source.column), list(enumerate(names)))
+        return _when(text, source.lookup) if source.lookup else text
+
+    def _category(self, source: SegmentSource) -> Column:
+        """Return the text of a column or, if it is looked up, also a whole number or a Boolean as text."""
+        column, found, kind = self._column(source.column)
+        if kind not in (_TEXT, *(("boolean", *_WHOLE) if source.lookup else ())):
+            message = f"column {found!r} holds {base_name(kind)}; the categories of breakdown {source.breakdown!r} must"
+            meant = "be text, whole numbers or Booleans" if source.lookup else "be text without a collation"
+            raise _fault("OD-TRIPS-NOT-TEXT", f"{message} {meant}")
+        return column.try_cast("string")
+
+    def _hour(self, name: str) -> Column:
+        """Return the hour of a local time as a whole number, or NULL."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        column, found, kind = self._column(name)
+        if kind == "date":
+            raise _fault("OD-TRIPS-DATE", f"column {found!r} holds date, which has no hour")
+        if kind == "timestamp" and self._time_zone is not None:
+            return _whole_part(F.pmod(self._local(column), F.lit(_MICROSECONDS)), _MICROSECONDS // 24)
+        if kind == "timestamp_ntz":
+            return F.hour(column)
+        day = self._day(column, found, kind)
+        of_time = F.when(column.rlike(_TIME) & day.isNotNull(), F.substring(column, 12, 2))
+        return F.coalesce(of_time, F.when(column.rlike(_CLOCK), F.substring(column, 1, 2))).try_cast("int")
+
+    def _weekday(self, name: str) -> Column:
+        """Return the day of the week of a date or local time, 0 for Monday, or NULL."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        column, found, kind = self._column(name)
+        if kind == "timestamp" and self._time_zone is not None:
+            return F.pmod(_whole_part(self._local(column), _MICROSECONDS) + F.lit(_EPOCH.weekday()), F.lit(7))
+        return F.weekday(self._day(column, found, kind))
+
+    def _band(self, source: SegmentSource) -> Column:
+        """Return the band of a number, or NULL if it is not finite."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        column, found, kind = self._column(source.column)
+        if kind not in _NUMBERS and not kind.startswith("decimal("):
+            raise _fault("OD-TRIPS-CATEGORY", f"column {found!r} holds {base_name(kind)}, not numbers")
+        number = column.try_cast("double")
+        *lower, last = source.bands
+        band = F.lit(last)
+        for limit, name in reversed(list(zip(source.breaks, lower, strict=True))):
+            band = F.when(number < F.lit(limit), F.lit(name)).otherwise(band)
+        return F.when(F.abs(number) < F.lit(float("inf")), band)  # NaN is greater than infinity
+
     def _is_category(self, name: str, values: tuple[str, ...]) -> Column:
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -169,6 +252,20 @@ class SparkQuery:
         if kind not in (_TEXT, "boolean", *_WHOLE):
             raise _fault("OD-TRIPS-CATEGORY", f"column {found!r} holds {base_name(kind)}, not categories")
         return F.coalesce(column.try_cast("string"), F.lit("")).isin(list(values))
+
+
+def _when(value: Column, cases: Sequence[tuple[str | int, str]]) -> Column:
+    """Return the text of the case that a value equals, or NULL if there is none."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.coalesce(*(F.when(value == F.lit(case), F.lit(text)) for case, text in cases))
+
+
+def _whole_part(value: Column, divisor: int) -> Column:
+    """Return a whole number divided by a divisor, rounded down. The division is exact, because it has no remainder."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return ((value - F.pmod(value, F.lit(divisor))) / F.lit(divisor)).cast("bigint")
 
 
 def _fault(code: str, message: str, next_step: str = _CORRECT) -> OdError:

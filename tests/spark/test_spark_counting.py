@@ -11,6 +11,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,13 @@ from od_core.records import count_files
 from od_core.records import count_query as rank_query
 from od_core.records.contribution_bound import secret_table
 from od_core.records.count_files import CountFiles
+from od_core.records.count_query import zone_tables
 from od_core.records.count_records import trip_counts_of
 from od_core.records.format import RecordColumns
 from od_core.records.formats.table import TABLE
 from od_core.records.load import load_records
+from od_core.records.segment_source import SegmentSource
+from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts
 from od_core.spark.counting import _Relations, count_in_spark
 
@@ -149,12 +153,16 @@ def counted(count: Any) -> Any:
         shown = CANARY in "".join(traceback.format_exception(error))
         return error.code, error.message.partition("column")[2], error.confidential_detail, shown
     whole = counts.whole() if isinstance(counts, CountFiles) else counts
-    return whole.rank.tolist(), whole.before.tolist()
+    segments = [(one.rank.tolist(), one.before.tolist()) for own in whole.by_segment.values() for one in own]
+    return whole.rank.tolist(), whole.before.tolist(), *segments
 
 
 def both(session: Any, folder: Path, table: pa.Table, way: str, tree: FlowTree, **given: Any) -> tuple[Any, Any]:
     """What Spark and what DuckDB find in one Parquet file."""
     columns, unit = WAYS[way]
+    segments: dict[SegmentSource, Breakdown] = given.pop("segments", {})
+    columns = replace(columns, segments=tuple(segments))
+    given["breakdowns"] = tuple(segments.values())
     source = folder / f"records-{len(list(folder.glob('records-*')))}.parquet"
     pq.write_table(table, source)
     form, zone = given.pop("form", PLAIN), given.pop("time_zone", None)
@@ -196,6 +204,23 @@ def test_no_records_are_counted_as_none(session, tmp_path, way):
     assert by_spark == by_duckdb == ([], [0])
 
 
+MODES = SegmentSource("mode", "mode"), Breakdown("mode", ("car", "bus", "é"), unknown="bus")
+BY_KIND = SegmentSource("kind", "kind", lookup=(("1", "one"), ("2", "two"))), Breakdown("kind", ("two", "one"))
+
+
+@pytest.mark.parametrize("name", ["destination", "origin, unknown zones"])
+@pytest.mark.parametrize("way", WAYS)
+def test_counts_by_segment_are_those_of_duckdb(session, tmp_path, monkeypatch, way, name):
+    """By two breakdowns: one with a category of what is not listed, and one whose faults are dropped."""
+    monkeypatch.setattr(count_files, "PAIRS", 7)
+    modes = np.resize(np.array(["car", "bus", "car", "Car", "é", None, " car"], dtype=object), 400)
+    table = some_records(900 + list(WAYS).index(way), mode=pa.array(modes, pa.string()))
+    by_spark, by_duckdb = both(session, tmp_path, table, way, TREES[name], segments=dict([MODES, BY_KIND]))
+    assert by_spark == by_duckdb
+    assert all(of_category[0] for of_category in by_spark[2:])
+    assert len(by_spark[2:]) == 5
+
+
 OSLO = "Europe/Oslo"
 TIMES = [
     *("2001-05-31", "2001-06-01", "2001-06-30T23:59", "2001-06-30 24:00:00", "2001-06-30T24:00:01"),
@@ -214,6 +239,60 @@ DAYS = {
     "local times": (pa.array([*MOMENTS, None], pa.timestamp("us")), None),
     "instants": (pa.array([*MOMENTS, None], pa.timestamp("us", "UTC")), OSLO),
 }
+
+
+CLOCKS = ["00:00", "07:59:59.999", "23:59", "24:00", "7:30", "12", "12:60", " 12:00", "12:00\n"]
+HOURS = tuple(f"{hour:02d}" for hour in range(24))
+NUMBERS = [-1.0, 0.0, -0.0, 0.1, 4.999, 5.0, 1e300, float("inf"), -float("inf"), float("nan"), None]
+WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+def derived(derive: str, *categories: str, **options: Any) -> dict[SegmentSource, Breakdown]:
+    return {SegmentSource("by", "value", derive, **options): Breakdown("by", (*categories, "else"), unknown="else")}
+
+
+DERIVED = {
+    "hours of text": (pa.array([*TIMES, *CLOCKS]), None, derived("hour", *HOURS)),
+    "hours of local times": (DAYS["local times"][0], None, derived("hour", *HOURS)),
+    "hours of instants": (DAYS["instants"][0], OSLO, derived("hour", *HOURS)),
+    "instants without a zone": (DAYS["instants"][0], None, derived("hour", *HOURS)),
+    "hours of dates": (pa.array([datetime.date(2001, 6, 1)]), None, derived("hour", *HOURS)),
+    "days of text": (pa.array(TIMES), None, derived("day_of_week", *WEEK)),
+    "days of local times": (DAYS["local times"][0], None, derived("day_type", "weekday", "saturday", "sunday")),
+    "days of instants": (DAYS["instants"][0], OSLO, derived("day_of_week", *WEEK)),
+    "days before 1970": (pa.array([datetime.date(1969, 12, day) for day in range(20, 32)]), None,
+                         derived("day_of_week", *WEEK)),
+    "nights": (DAYS["instants"][0], OSLO, derived("hour", "night", lookup=tuple((f"0{k}", "night") for k in range(6)))),
+    "numbers looked up": (pa.array([1, 2, 3, -1, None]), None, derived("text", "a", lookup=(("1", "a"), ("-1", "a")))),
+    "Booleans": (pa.array([True, False, None]), None, derived("text", "yes", lookup=(("true", "yes"),))),
+    "bands": (pa.array(NUMBERS), None,
+              derived("number", "low", "middle", breaks=(0, 5), bands=("low", "middle", "else"))),
+    "bands of whole numbers": (pa.array([-1, 0, 4, 5, 6, None]), None,
+                               derived("number", "low", breaks=(5,), bands=("low", "else"))),
+    "numbers without a lookup": (pa.array([1, 2]), None, derived("text", "1")),
+    "lists": (pa.array([["a"], ["b"]]), None, derived("number", "low", breaks=(5,), bands=("low", "else"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DERIVED)
+def test_derived_categories_are_those_of_duckdb(session, tmp_path, case):
+    """One count a record, so that each is known by it; whatever the session's own time zone."""
+    value, zone, segments = DERIVED[case]
+    trips = 2 ** np.arange(len(value), dtype=np.int64)
+    day = [datetime.date(2001, 6, 1)] * len(value)
+    table = pa.table({"home": ["01"] * len(value), "work": ["A"] * len(value), "day": day, "number": trips})
+    table = table.append_column("value", value)
+    by_spark, by_duckdb = both(
+        session, tmp_path, table, "counts", TREES["destination"], time_zone=zone, segments=segments
+    )
+    if isinstance(by_duckdb[0], str):
+        assert by_spark[0] == by_duckdb[0]
+        assert not by_spark[-1]
+    else:
+        assert by_spark == by_duckdb
+        used = [of_category[1][-1] for of_category in by_spark[2:]]
+        assert sum(used) == 2 ** len(value) - 1
+        assert np.count_nonzero(used) > 1
 
 
 @pytest.mark.parametrize("kind", DAYS)
@@ -342,7 +421,7 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
         pa.table({"origin": [CANARY], "destination": ["A"], "in_period": [True], "person": [f"{CANARY}-person"]})
     )
     unit = WAYS["users"][1]
-    with _Relations(session, records, tree, secret_table(KEY, period)) as relations:
+    with _Relations(session, records, zone_tables(tree), secret_table(KEY, period)) as relations:
         ranked = relations.sql(rank_query.ranked_records(tree, unit, is_flows=False)).repartitionByRange("rank")
         text = rank_query.trips_by_rank(relations.named("ranked", ranked), unit, is_flows=False)
         counts = session.sql(text).sortWithinPartitions("rank")

@@ -61,10 +61,10 @@ def test_settings_that_repeat_tasks_are_refused(tmp_path: Path, address: str, se
     assert not any(tmp_path.iterdir())
 
 
-def test_segments_are_refused_before_the_session_is_used(tmp_path: Path):
+def test_segments_without_a_list_are_refused_before_the_session_is_used(tmp_path: Path):
     """Else the records would be counted without them."""
     zones = Geography.from_frame(pd.DataFrame({"zone": ["01", "02"]}), ["zone"])
     columns = RecordColumns(segments=(SegmentSource("mode", "mode"),))
     tree, store = FlowTree(zones, zones), LocalStore(tmp_path)
-    with pytest.raises(OdError, match=r"OD-ENGINE-SEGMENTS.*Spark does not count trips by segment"):
+    with pytest.raises(OdError, match=r"OD-SEGMENT-SOURCE.*it is no breakdown of the release"):
         count_in_spark(None, "trips", columns, "2001-06", tree, store, "counts")  # type: ignore[arg-type]

@@ -203,5 +203,3 @@ def test_a_lost_part_costs_its_query_once_more_and_the_others_stay(folder, tmp_p
     ]
     for (_, one), (_, other) in zip(parted.segment_pieces(), expected.segment_pieces(), strict=True):
         np.testing.assert_array_equal(one["mode"], other["mode"])
-
-
