@@ -13,7 +13,16 @@ from od_core import open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
-from tests.od_assets.conftest import Project, failure_text, make_project, project, public_bytes, records
+from tests.od_assets.conftest import (
+    SEGMENTS,
+    Project,
+    failure_text,
+    make_project,
+    project,
+    public_bytes,
+    records,
+    records_by_mode,
+)
 
 __all__ = ["make_project", "project"]
 
@@ -66,22 +75,29 @@ SUBMIT = [
 
 
 def test_steps_that_are_submitted_publish_the_same_way(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is a process of spark-submit; what it prints is kept from the run, and thrown away where it ends well."""
+    """Each is a process of spark-submit; what it prints is kept from the run, and thrown away where it ends well.
+
+    The release is by segment, which all steps have to know.
+    """
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    write_lake(project, records())
-    submitted = SPARK | {"spark": {"submit": SUBMIT}}
+    write_lake(project, records_by_mode())
+    submitted = SPARK | {"spark": {"submit": SUBMIT}, "segments": SEGMENTS}
     run = project.run(project.component(**submitted))
     assert run.success, failure_text(run)
     release = open_release(project.var / "releases" / str(KEY))
     assert int(release.flows["trips"].sum()) == len(records())
+    for name in SEGMENTS:
+        own = release.flows_at("zone", "zone", segment=name)
+        sums = own.groupby(["origin", "destination"], as_index=False)["trips"].sum()
+        pd.testing.assert_frame_equal(sums, release.flows)
     assert Ledger(project.var / "ledger.sqlite").spent(KEY, release.plan) == release.plan.spent
     assert not list((project.var / "confidential" / "spark").iterdir())
 
-    write_lake(project, records().assign(origin=7))
+    write_lake(project, records_by_mode().assign(origin=7))
     refused = project.run(project.component(**submitted))
     assert "OD-TRIPS-NOT-TEXT" in failure_text(refused)
-    nothing = project.run(project.component(**SPARK | {"spark": {"submit": ["false"]}}))
+    nothing = project.run(project.component(**submitted | {"spark": {"submit": ["false"]}}))
     assert "OD-SPARK-SUBMIT" in failure_text(nothing)
 
 
