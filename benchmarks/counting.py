@@ -54,11 +54,14 @@ def make_zones(sizes: tuple[int, ...], folder: Path) -> None:
     pd.DataFrame({level: codes[level] for level in LEVELS}).to_parquet(folder / "zones.parquet")
 
 
-def make_records(records: int, folder: Path) -> None:
+def make_records(records: int, folder: Path, *, times: bool = False) -> None:
     """Write one row per trip, in random order. Pairs have heavy-tailed sizes, and seven in ten join near zones.
 
-    Of 100 million records, some 55 million pairs are distinct.
+    Of 100 million records, some 55 million pairs are distinct. With ``times``, the date is a time of day.
     """
+    date = f"DATE '{PERIOD}-01' + (hash(i, 5) % 30)::INTEGER"
+    if times:
+        date = f"{date} + to_seconds((hash(i, 6) % 86400)::INTEGER)"
     with duckdb.connect(config={"temp_directory": str(folder / "spill")}) as connection:
         zones = connection.sql(f"SELECT count(*) FROM '{folder}/zones.parquet'").fetchall()[0][0]  # noqa: S608
         connection.sql(f"""
@@ -74,8 +77,7 @@ def make_records(records: int, folder: Path) -> None:
                         ELSE (hash(pair, 4) % {zones})::BIGINT END AS destination
                 FROM located
             )
-            SELECT DATE '{PERIOD}-01' + (hash(i, 5) % 30)::INTEGER AS date, origins.section AS origin,
-                destinations.section AS destination
+            SELECT {date} AS date, origins.section AS origin, destinations.section AS destination
             FROM ends JOIN codes AS origins ON ends.origin = origins.number
             JOIN codes AS destinations ON ends.destination = destinations.number
         """).write_parquet(str(folder / "trips.parquet"), compression="zstd")  # noqa: S608  # numbers, and our folder
