@@ -131,7 +131,8 @@ class ReleasePlan(Plan):
     @property
     def keeps_all(self) -> bool:
         """True if nodes that are estimated as 0 are kept. If False, they are dropped with all nodes below them."""
-        return self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
+        tables = 1 + sum(len(one.categories) for one in self.breakdowns)
+        return tables * self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
 
     @cached_property
     def expected_errors(self) -> list[float]:

@@ -312,6 +312,16 @@ def test_all_nodes_are_kept_up_to_so_many_leaf_pairs(cap):
     )
 
 
+@pytest.mark.parametrize(("cap", "keeps_all"), [(9 * 6, True), (9 * 6 - 1, False)])
+def test_a_leaf_pair_counts_once_for_its_total_and_once_for_each_category(cap, keeps_all):
+    segments = {"mode": ["car", "bus", "walk"], "hour": ["am", "pm"]}
+    mechanism, budget = InfTDARefined(keep_all_cap=cap), Budget(rho=1, delta=1e-8)
+    plan = plan_release(
+        SMALL, unit=UNITS[0], budget=budget, mechanism=mechanism, acceptance=NO_FAULTS, segments=segments
+    )
+    assert plan.keeps_all is keeps_all
+
+
 @pytest.mark.parametrize("cap", [-1, 1.0, "five", True, None, Fraction(3)])
 def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
     with pytest.raises(OdError, match=r"OD-MECHANISM-OPTION.*keep_all_cap"):
