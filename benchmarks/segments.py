@@ -13,6 +13,8 @@ The data us_flights are in the repository. Taxis by hour and travel to education
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +29,7 @@ from od_core.evaluation.metrics import Truth
 from od_core.evaluation.segment_metrics import SegmentTruth
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, run_plan
+from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
@@ -150,6 +153,40 @@ def per_segment(data: Data, counts: TripCounts, plan: ReleasePlan) -> tuple[Node
     return Nodes(plan.tree.depth, pairs.origin, pairs.destination, segments.sum(axis=1)), segments
 
 
+_HARDLY = Fraction(1, 1_000)
+"""Part of their share that segments above the leaves keep in :class:`LeafSegments`, at 1,000 times the variance."""
+
+
+class LeafSegments(ReleasePlan):
+    """A plan whose segments above the leaves give their share to the totals. Only the leaves tell segments apart."""
+
+    @classmethod
+    def of(cls, plan: ReleasePlan) -> LeafSegments:
+        """Return the plan with the budget of another plan."""
+        steps = _to_totals(plan.steps, plan.tree.depth)
+        return cls(plan.tree, plan.unit, plan.budget, plan.mechanism, steps, None, plan.acceptance, plan.segments)
+
+    def _planned(self) -> tuple[GaussianStep, ...]:
+        return _to_totals(super()._planned(), self.tree.depth)
+
+
+def _to_totals(steps: Sequence[GaussianStep], depth: int) -> tuple[GaussianStep, ...]:
+    """Move the charge of segments above the leaves to the totals of their level or, at an exact root, of the next."""
+    taken, moved = {step.level: Fraction(0) for step in steps}, []
+    has_totals = {step.level for step in steps if not step.by_segment}
+    for step in steps:
+        if step.by_segment and step.level < depth:
+            taken[step.level if step.level in has_totals else step.level + 1] += step.rho * (1 - _HARDLY)
+    for step in steps:
+        rho = step.rho
+        if step.by_segment and step.level < depth:
+            rho *= _HARDLY
+        elif not step.by_segment:
+            rho += taken[step.level]
+        moved.append(replace(step, rho=rho, variance=Fraction(step.sensitivity_squared) / (2 * rho)))
+    return tuple(moved)
+
+
 def _run(plan: ReleasePlan, counts: TripCounts) -> Release:
     return run_plan(plan, counts, noise_named("table"), MemoryMeasurements())
 
@@ -173,6 +210,7 @@ def measure(data: Data, epsilon: Fraction, runs: int) -> dict[str, Any]:
         )
         for share in SHARES
     }
+    designs["leaves only"] = LeafSegments.of(designs["1/2 for totals"])
     counts = count_trips(data.trips, whole.tree, breakdowns=[data.breakdown], one_row_a_trip=True)
     errors = Errors(data, counts, whole)
     for _ in steps(range(runs), "Releasing"):
