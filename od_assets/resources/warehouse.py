@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +52,20 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     @cached_property
     def works(self) -> dict[ReleaseKey, Any]:
         """Work objects of this run by key; see :meth:`od_assets.resources.release_work.ReleaseWork.of`."""
+        return {}
+
+    def once(self, key: tuple[str, ...], count: Callable[[], int]) -> int:
+        """Return the number of violations that a function counts, which is called once in a run for the same key.
+
+        A check runs after its asset and again before publication. Its result is the same as long as its input is, whose
+        digest must be in the key.
+        """
+        if key not in self._counts:
+            self._counts[key] = count()
+        return self._counts[key]
+
+    @cached_property
+    def _counts(self) -> dict[tuple[str, ...], int]:
         return {}
 
     def refuse_other_ledger(self, data_set: str) -> None:

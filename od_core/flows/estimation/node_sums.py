@@ -100,10 +100,7 @@ class NodeSums:
         Returns:
             This object.
         """
-        steps = np.zeros(self.values.shape[1] + 1, dtype=np.int64)
-        steps[self.offsets[divided]] += 1
-        steps[self.offsets[divided + 1]] -= 1
-        self.values[:, np.cumsum(steps[:-1]) > 0] += theirs.values
+        _add_below(self.offsets, divided, theirs.values, self.values)
         return self
 
     def carried(self, level: FittedLevel, area: Positions) -> NodeSums:
@@ -141,6 +138,17 @@ class NodeSums:
         The shape of each array is (sums,).
         """
         return self.values[_MOST_UNSEEN], self.values[_UNSEEN], self.values[_DOUBT]
+
+
+@kernel
+def _add_below(offsets, divided, theirs, values):  # type: ignore[no-untyped-def]  # compiled
+    """Add consecutive columns of ``theirs`` to the columns ``offsets[node]:offsets[node + 1]`` of each divided node."""
+    for row in range(len(values)):
+        first = 0
+        for node in divided:
+            for cell in range(offsets[node], offsets[node + 1]):
+                values[row, cell] += theirs[row, first]
+                first += 1
 
 
 @kernel
