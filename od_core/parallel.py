@@ -96,6 +96,11 @@ def on_one_thread() -> Iterator[None]:
         _THIS_THREAD.alone = before
 
 
+def memory() -> int:
+    """Return the memory of the machine in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def threads() -> int:
     """Return the number of threads to use: ``OD_THREADS`` if it is set, else the number of available processors."""
     if getattr(_THIS_THREAD, "alone", False):

@@ -20,7 +20,7 @@ from od_assets.series.asset_keys import estimate_key, measurement_key, refined_k
 from od_assets.series.settings import ReleaseSettings
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.segment_levels import combined_totals, measure_step
+from od_core.flows.estimation.segment_levels import combined_totals, measure_step, refuse_beyond_memory
 from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import estimate_pieces
 from od_core.flows.parts.release import Band, passed_pieces
@@ -97,6 +97,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
                 return _not_measured(plan, level)
             noise, trips = noise_named(settings.noise), work.first_band_counts
             parents = staged.nodes_above(plan, steps[0])
+            refuse_beyond_memory(plan, level, parents)
             cells = 0
             for step in steps:
                 draw = partial(measure_step, plan, step, parents, trips, noise)

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.estimation.refinement import refuse_large
 from od_core.flows.estimation.refinement_kernels import LIMIT
 from od_core.flows.estimation.top_down import (
@@ -31,7 +31,7 @@ from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements, NoisyArray
 from od_core.noise.sources import NoiseSource
-from od_core.parallel import in_order
+from od_core.parallel import in_order, memory
 from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
 from od_core.records.trip_counts import TripCounts
 
@@ -83,6 +83,7 @@ def measure_levels(
     nodes = parents
     for level in dict.fromkeys(step.level for step in steps):
         above = None if level == 0 else nodes
+        refuse_beyond_memory(plan, level, above)
         own = []
         for step in plan.steps_at(level):
             draw = partial(measure_step, plan, step, above, trips, noise)
@@ -90,6 +91,34 @@ def measure_levels(
         measured += own
         nodes = None if level == plan.steps[-1].level else next_parents(plan, own, nodes)
     return measured, nodes
+
+
+_BYTES = 24
+"""Bytes of memory that a release in one pass needs for each measured value, from the draws to the segments of leaves.
+
+Measured: 21 to 24, for 4 to 32 categories and 20 to 260 million values."""
+
+
+def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -> None:
+    """Raise OdError if the values of a level, by total and by segment, need more memory than the machine has.
+
+    Their number follows from public estimates. The error is raised before the level is drawn, because a process that
+    runs out of memory loses its draw. A release in parts needs the memory of a few parts only, and is not refused.
+
+    Args:
+        parents: The estimated nodes whose children are measured; None if the level is the root.
+    """
+    if plan.segments is None or plan.bands is not None or parents is None:
+        return
+    values = len(tables_of(plan)) * sum(map(len, plan.tree.expand(parents)))
+    if values * _BYTES > memory():
+        raise OdError(
+            "OD-PARTS-NEEDED",
+            f"level {level} has {values:,} values in {len(tables_of(plan))} tables, which need about"
+            f" {values * _BYTES / 1e9:,.0f} GB of memory; this machine has {memory() / 1e9:,.0f} GB",
+            next_step="run the release on a larger machine, or release a revision with bands or fewer categories",
+            spent=STAYS_CHARGED,
+        )
 
 
 def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
