@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from od_core import Bands, Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Neighbours
@@ -284,7 +284,6 @@ REFUSED = {
     "a share without segments": {"segments": None, "segment_share": "1/2"},
     "unknown without segments": {"segments": None, "segment_unknown": {"mode": "car"}},
     "leaves by empirical Bayes": {"mechanism": InfTDARefined(leaves="empirical_bayes")},
-    "bands": {"bands": Bands((1,))},
     "four breakdowns": {"segments": {name: ["x", "y"] for name in ("k1", "k2", "k3", "k4")}},
     "names that differ in case": {"segments": {"mode": ["x", "y"], "Mode": ["x", "y"]}},
     **{f"mechanism {name}": {"mechanism": name} for name in MECHANISMS if name != "inftda_refined"},
