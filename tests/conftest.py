@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from od_core import Geography
 from tests.checkouts_own import refuse_what_was_touched
 from tests.postgres import engine, postgres  # noqa: F401  # fixtures
-from tests.slow_folders import is_unwanted, markers
+from tests.slow_folders import group, is_unwanted, markers, turn
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -54,9 +54,16 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give a test the markers of its folder, before ``-m`` asks for them."""
+    """Give a test the markers of its folder, before ``-m`` asks for them, and a slow one its group of tests."""
     for name in sorted(markers(item.path)):
         item.add_marker(name)
+    if "slow" in markers(item.path) and (together := group(item.path)):
+        item.add_marker(pytest.mark.xdist_group(together))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests that all workers would wait for at the end."""
+    items.sort(key=lambda item: turn(item.path))
 
 
 @pytest.fixture(autouse=True)
