@@ -1,20 +1,14 @@
-"""Processes that run a module of this folder, forked from one that has imported what they need.
-
-The import takes three quarters of the time of most of them. The process that they are forked from imports, and nothing
-else: it has no thread, no ledger and no noise.
-"""
+"""Processes that run a module of this folder."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([__name__, "tests.faults.publisher", "tests.faults.full_disk"])
+from tests.forked import SERVER
 
 
 def _run(module: str, arguments: list[str], environment: dict[str, str], said: list[Path]) -> None:
@@ -28,11 +22,11 @@ def _run(module: str, arguments: list[str], environment: dict[str, str], said: l
 
 
 class Forked:
-    """A process of this kind, with the methods of :class:`subprocess.Popen` that tests use."""
+    """A forked process, with the methods of :class:`subprocess.Popen` that tests use."""
 
     def __init__(self, module: str, arguments: list[str], folder: Path) -> None:
         self._said = [folder / "output", folder / "errors"]
-        self._process = _SERVER.Process(target=_run, args=(module, arguments, dict(os.environ), self._said))
+        self._process = SERVER.Process(target=_run, args=(module, arguments, dict(os.environ), self._said))
         self._process.start()
         self.pid, self.kill = self._process.pid, self._process.kill
 
