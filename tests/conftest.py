@@ -100,7 +100,11 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     import duckdb
 
     from od_core.files.duckdb_session import THREADS, spill_folder
-    from od_core.records import count_records, load
+    from od_core.group_sizes import grouping
+    from od_core.records import count_records, load, open_file, row_meaning, table_file
+    from od_core.stops import place_list
+
+    reading = (count_records, grouping, load, open_file, place_list, row_meaning, table_file)
 
     with duckdb.connect(config={"threads": THREADS}) as database:
 
@@ -111,12 +115,13 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
                 with closing(database.cursor()) as connection:
                     yield connection
             finally:
+                database.execute("DETACH DATABASE IF EXISTS source")  # all connections see what one has attached
                 shutil.rmtree(spill_folder(folder))
 
         @contextmanager
         def patched() -> Iterator[None]:
             with pytest.MonkeyPatch.context() as patch:
-                for module in (count_records, load):
+                for module in reading:
                     patch.setattr(module, "scratch_database", scratch)
                 yield
 
