@@ -8,6 +8,7 @@ ONE_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))# workers: thes
 
 FREE = $$(df --output=avail /dev/shm 2>/dev/null | tail -1)
 MEMORY := $(shell test "$(FREE)" -gt 8000000 2>/dev/null && echo --tmpdir=/dev/shm)# 8 GB: tests sync thousands of files, 2 GB in all
+IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder
 
 .PHONY: install release ui test test-slow lint docs comparison compatibility
 
@@ -42,12 +43,10 @@ ui: .venv/installed-release
 	$(BIN)/od-release ui
 
 test: install
-	folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder \
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" od_core tests
+	$(IN_FOLDER) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" od_core tests
 
 test-slow: .venv/installed-spark
-	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist worksteal -m "slow and not by_file" tests
-	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadfile -m by_file tests
+	$(IN_FOLDER) $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope-reorder -m slow tests
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

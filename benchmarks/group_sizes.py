@@ -93,14 +93,14 @@ CONTENDERS = (
 def flights(month: str, *, small: bool) -> KnownGroups:
     """Return the departures of a month; if ``small``, with a small top code."""
     data = departures(FLIGHTS, month)
-    return replace(data, top_code=20) if small else data
+    return replace(data, top_code=5) if small else data
 
 
 CASES: dict[str, Callable[[bool], KnownGroups]] = {
     "flights 2001-01": lambda small: flights("2001-01", small=small),
     "flights 2001-06": lambda small: flights("2001-06", small=small),
     "households": lambda small: households(SEED, states=3, counties=2, top_code=100) if small else households(SEED),
-    "census": lambda small: census(SEED, counties=60, groups=2_000) if small else census(SEED, groups=200_000),
+    "census": lambda small: census(SEED, counties=60, groups=500) if small else census(SEED, groups=200_000),
     "taxis": lambda small: taxis(SEED, zones=20, groups=500, top_code=500) if small else taxis(SEED),
 }
 

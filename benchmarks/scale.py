@@ -53,7 +53,8 @@ def measured(
     case: str, epsilon: str, noise: str, *, mechanism: str = "inftda", repeats: int, small: bool
 ) -> dict[str, Any]:
     """Measure one case in this process: medians of several repeats, after one that does not count."""
-    rehearse()  # kernels are loaded or compiled once per process
+    if not small:
+        rehearse()  # kernels are loaded or compiled once per process
     flows = CASES[case](small)
     budget = Budget(epsilon=epsilon, delta="1e-8", conversion="tight")
     plan = plan_release(

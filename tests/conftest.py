@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from od_core import Geography
 from tests.checkouts_own import refuse_what_was_touched
 from tests.postgres import engine, postgres  # noqa: F401  # fixtures
-from tests.slow_folders import is_unwanted, markers
+from tests.slow_folders import group, is_unwanted, markers, turn
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -54,9 +54,16 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give a test the markers of its folder, before ``-m`` asks for them."""
+    """Give a test the markers of its folder, before ``-m`` asks for them, and a slow one its group of tests."""
     for name in sorted(markers(item.path)):
         item.add_marker(name)
+    if "slow" in markers(item.path) and (together := group(item.path)):
+        item.add_marker(pytest.mark.xdist_group(together))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests that all workers would wait for at the end."""
+    items.sort(key=lambda item: turn(item.path))
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +100,11 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     import duckdb
 
     from od_core.files.duckdb_session import THREADS, spill_folder
-    from od_core.records import count_records, load
+    from od_core.group_sizes import grouping
+    from od_core.records import count_records, load, open_file, row_meaning, table_file
+    from od_core.stops import place_list
+
+    reading = (count_records, grouping, load, open_file, place_list, row_meaning, table_file)
 
     with duckdb.connect(config={"threads": THREADS}) as database:
 
@@ -104,12 +115,13 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
                 with closing(database.cursor()) as connection:
                     yield connection
             finally:
+                database.execute("DETACH DATABASE IF EXISTS source")  # all connections see what one has attached
                 shutil.rmtree(spill_folder(folder))
 
         @contextmanager
         def patched() -> Iterator[None]:
             with pytest.MonkeyPatch.context() as patch:
-                for module in (count_records, load):
+                for module in reading:
                     patch.setattr(module, "scratch_database", scratch)
                 yield
 

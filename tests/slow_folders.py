@@ -8,14 +8,9 @@ from _pytest.mark.expression import Expression  # of -m; pytest offers it nowher
 
 TESTS = Path(__file__).parent
 
-ANY_ORDER = ("statistical", "leaks", "jobs", "benchmarks")
-BY_FILE = ("faults", "browser", "spark")
-"""The tests of one file of these share sessions and servers, so one worker runs them (``--dist loadfile``)."""
+FOLDERS = ("benchmarks", "browser", "faults", "jobs", "leaks", "spark", "statistical")
 
-MARKERS: dict[str, frozenset[str]] = {
-    **{name: frozenset({"slow", name}) for name in ANY_ORDER},
-    **{name: frozenset({"slow", "by_file", name}) for name in BY_FILE},
-}
+MARKERS: dict[str, frozenset[str]] = {name: frozenset({"slow", name}) for name in FOLDERS}
 """By folder, the markers of every test in it. Tests of the other folders have none of them."""
 
 KNOWN = frozenset().union(*MARKERS.values())
@@ -40,3 +35,32 @@ def is_unwanted(path: Path, expression: str) -> bool:
     except SyntaxError:
         return False
     return wanted.idents() <= KNOWN and not wanted.evaluate(lambda name, /, **_: name in markers(path))
+
+
+# Which tests one worker runs (``--dist loadgroup``): by default those of a file, which may share what takes long.
+
+RELEASES = ("statistical/test_flights_grid.py", "statistical/test_independence.py", "statistical/test_residuals.py")
+"""Files that share the real releases of ``statistical/conftest.py``."""
+
+FIRST = ("jobs/test_foreign_project.py", *RELEASES, "spark/", "browser/", "faults/")
+"""Begun before all others, so that nothing is waited for at the end: long ones, and those that mostly wait."""
+
+SPREAD = (
+    *("benchmarks/test_small_sizes.py", "faults/test_killed.py", "faults/test_soak.py", "jobs/test_examples.py"),
+    *("jobs/test_group_size_job.py", "jobs/test_release_job.py", "leaks/", "statistical/test_group_size_choice.py"),
+    *("statistical/test_group_size_mechanisms.py", "statistical/test_one_run_audit.py"),
+    *("statistical/test_random_trees.py", "statistical/test_stops_audit.py"),
+)
+"""Long files whose tests share nothing, so that any worker may run any of them."""
+
+
+def group(path: Path) -> str | None:
+    """Return the name of the tests that one worker runs; None for a test that is a group of its own."""
+    place = path.relative_to(TESTS).as_posix()
+    return None if place.startswith(SPREAD) else "releases" if place in RELEASES else place
+
+
+def turn(path: Path) -> int:
+    """Return the place of a file in the order in which files are begun."""
+    place = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
+    return next((turn for turn, first in enumerate(FIRST) if place.startswith(first)), len(FIRST))

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from tests.slow_folders import ANY_ORDER, BY_FILE, KNOWN, TESTS, is_unwanted, markers
+from tests.slow_folders import FIRST, FOLDERS, KNOWN, SPREAD, TESTS, group, is_unwanted, markers, turn
 
 FAST = {"od_core", "od_assets"}
 
@@ -14,7 +14,7 @@ FAST = {"od_core", "od_assets"}
 def test_every_folder_is_slow_or_fast():
     """A new folder of slow tests would else be run by make test, or by nothing."""
     folders = {path.name for path in TESTS.iterdir() if path.is_dir() and any(path.rglob("test_*.py"))}
-    assert folders == {*ANY_ORDER, *BY_FILE} | FAST
+    assert folders == {*FOLDERS} | FAST
 
 
 def test_every_marker_is_registered():
@@ -23,7 +23,7 @@ def test_every_marker_is_registered():
 
 
 def test_a_test_has_the_markers_of_its_folder():
-    assert markers(TESTS / "spark" / "test_cluster.py") == {"slow", "by_file", "spark"}
+    assert markers(TESTS / "spark" / "test_cluster.py") == {"slow", "spark"}
     assert markers(TESTS / "jobs" / "test_replay.py") == {"slow", "jobs"}
     for path in ("od_core/spark/test_spark_refusals.py", "test_docs.py", ".", "../od_core/periods.py"):
         assert markers(TESTS / path) == set()
@@ -32,19 +32,29 @@ def test_a_test_has_the_markers_of_its_folder():
 @pytest.mark.parametrize(
     ("expression", "wanted"),
     [
-        ("", {*ANY_ORDER, *BY_FILE} | FAST),
+        ("", {*FOLDERS} | FAST),
         ("not slow", FAST),
-        ("slow and not by_file", {*ANY_ORDER}),
-        ("by_file", {*BY_FILE}),
+        ("slow", {*FOLDERS}),
+        ("slow and not jobs", {*FOLDERS} - {"jobs"}),
         ("spark or jobs", {"spark", "jobs"}),
-        ("slow and skipif", {*ANY_ORDER, *BY_FILE} | FAST),
-        ("slow and (", {*ANY_ORDER, *BY_FILE} | FAST),
+        ("slow and skipif", {*FOLDERS} | FAST),
+        ("slow and (", {*FOLDERS} | FAST),
     ],
 )
 def test_what_is_kept_out_of_the_collection(expression, wanted):
-    assert {name for name in {*ANY_ORDER, *BY_FILE} | FAST if not is_unwanted(TESTS / name, expression)} == wanted
+    assert {name for name in {*FOLDERS} | FAST if not is_unwanted(TESTS / name, expression)} == wanted
     assert not is_unwanted(TESTS, expression)
 
 
 def test_the_markers_of_this_test_are_those_of_its_folder(request):
     assert {mark.name for mark in request.node.iter_markers()} & KNOWN == markers(request.path)
+
+
+def test_tests_that_share_what_takes_long_to_make_are_run_by_one_worker(request):
+    """Those of a file, but for the files that are listed; each name of a list is one of a file or folder."""
+    assert group(TESTS / "spark" / "test_cluster.py") == "spark/test_cluster.py"
+    assert group(TESTS / "benchmarks" / "test_small_sizes.py") is None
+    releases = {group(TESTS / "statistical" / f"test_{name}.py") for name in ("residuals", "independence")}
+    assert releases == {"releases"}
+    assert turn(TESTS / FIRST[0]) < turn(TESTS / "faults" / "test_soak.py") < turn(request.path)
+    assert all((TESTS / name).exists() for name in (*FIRST, *SPREAD))

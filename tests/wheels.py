@@ -108,6 +108,7 @@ class Environment:
         venv.create(folder, with_pip=False)
         [self.packages] = (folder / "lib").glob("python*/site-packages")
         self.folder, self.python = folder, folder / "bin" / "python"
+        self._kernels = installed.with_name(f"{installed.name}_kernels")  # compiled once for all environments
         [metadata] = installed.glob("*.dist-info")
         own = Requirement(f"{OWN}[{','.join(extras)}]")
         names = required(_own_requirements(Distribution.at(metadata), own.extras))
@@ -118,7 +119,7 @@ class Environment:
     def run(self, *command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run Python in the environment, and in a folder."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OD_", "PYTHONPATH"))}
-        kept |= {"VIRTUAL_ENV": str(self.folder), "PYTHONNOUSERSITE": "1"}
+        kept |= {"VIRTUAL_ENV": str(self.folder), "PYTHONNOUSERSITE": "1", "NUMBA_CACHE_DIR": str(self._kernels)}
         kept["PATH"] = f"{self.python.parent}{os.pathsep}{kept['PATH']}"
         return subprocess.run(
             [self.python, *command], cwd=folder, env=kept | variables, capture_output=True, text=True, check=False

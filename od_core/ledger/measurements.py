@@ -248,11 +248,11 @@ class NoisyVector:
             yield piece
 
     def _groups(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the values of each row group, in order."""
+        """Yield the values of each row group, in order. One column gives other threads nothing to do."""
         for source in self._sources:
             with _opened(source) as file:
                 for group in range(file.num_row_groups):
-                    yield file.read_row_group(group)["noisy"].combine_chunks().to_numpy()
+                    yield file.read_row_group(group, use_threads=False)["noisy"].combine_chunks().to_numpy()
 
 
 class NoisyArray(NoisyVector):

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.faults.forked import Forked
 
 
 @pytest.fixture
-def started() -> Callable[..., subprocess.Popen[str]]:
-    """Start a module of this folder with the code that the tests run on; ended with the test at the latest."""
-    processes: list[subprocess.Popen[str]] = []
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Forked]]:
+    """Start a module of this folder in a process of its own; ended with the test at the latest."""
+    processes: list[Forked] = []
 
-    def start(module: str, *arguments: object) -> subprocess.Popen[str]:
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.faults.{module}", *map(str, arguments)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-        return process
+    def start(module: str, *arguments: object) -> Forked:
+        processes.append(Forked(module, list(map(str, arguments)), tmp_path_factory.mktemp(module)))
+        return processes[-1]
 
     yield start
     for process in processes:

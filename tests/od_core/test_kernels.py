@@ -58,6 +58,7 @@ def test_other_sources_are_another_folder(cache, monkeypatch):
 def test_a_kernel_is_compiled_once_by_the_threads_that_call_it_first(cache, monkeypatch):
     started = threading.Barrier(4)
     compilations = []
+    monkeypatch.setattr(compiled, "cache_folder", lambda: cache)  # in that of the environment they may be from before
     njit = compiled._njit
     monkeypatch.setattr(compiled, "_njit", lambda function: compilations.append(function) or njit(function))
 

@@ -68,12 +68,19 @@ def make_release(flights, airports, airport_geography):
 
 @pytest.fixture(scope="session")
 def releases_with(make_release, flights):
-    """By backend: 36 releases, about 850,000 noisy values."""
+    """By backend: 36 releases, about 850,000 noisy values; of OpenDP, which takes a minute for so many, 24.
+
+    Even so, each month, each budget and each tree stands with all of the other two.
+    """
 
     @cache
     def made(backend: str) -> list[FlightRelease]:
-        asked = itertools.product(flights, BUDGETS, TREES)
-        return [make_release(month, epsilon, order, backend) for month, epsilon, order in asked]
+        asked = itertools.product(enumerate(flights), enumerate(BUDGETS), enumerate(TREES))
+        return [
+            make_release(month, epsilon, order, backend)
+            for (i, month), (j, epsilon), (k, order) in asked
+            if backend != "opendp" or (i + j + k) % 3 > 0
+        ]
 
     return made
 

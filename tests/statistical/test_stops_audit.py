@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -64,22 +65,54 @@ def chance_to_miss(chances: Chances, bound: float, runs: int) -> float:
     return ALPHA if least_epsilon((int(most), int(fewest)), runs) > bound else 1.0
 
 
+class Backend:
+    """The noise of a real backend, which is asked for much of a scale at a time, since trees ask for little."""
+
+    def __init__(self) -> None:
+        self.source = noise_named("table")
+        self.drawn: dict[Fraction, NDArray[np.int64]] = {}
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        drawn = self.drawn.get(scale, np.empty(0, dtype=np.int64))
+        if len(drawn) < size:
+            drawn = self.source.draw_laplace(scale, 10_000 + size)
+        self.drawn[scale] = drawn[size:]  # nothing is used twice
+        return drawn[:size]
+
+
+class Missed(Exception):  # noqa: N818  # it is no error
+    """The event cannot happen any more, whatever the rest of the tree is."""
+
+
+Seen = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""Counts that were measured, true and noisy."""
+
+
 @dataclass(frozen=True, eq=False)
 class Watched(Path):
-    """A path that shows the auditor every count, noisy and true; the noise is that of a real backend."""
+    """A path that shows the auditor every count, noisy and true, until he knows that his event will not happen."""
 
-    seen: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+    may_happen: Callable[[Seen], bool] = lambda _: True
+    seen: Seen = field(default_factory=list)
 
     def measured(self, counts, epsilon):
         noisy, path = super().measured(counts, epsilon)
-        self.seen.append((counts, noisy))
+        self.show(counts, noisy)
         return noisy, path
+
+    def show(self, counts: NDArray[np.int64], noisy: NDArray[np.int64]) -> None:
+        self.seen.append((counts, noisy))
+        if not self.may_happen(self.seen):
+            raise Missed
 
 
 def shown(event: Callable[[bool, Watched], bool], runs: int, path: type[Watched] = Watched) -> float:
     """The lower bound of epsilon from so many fresh trees of each input."""
-    source = noise_named("table")
-    happened = [sum(event(more, path(source, 1, CLAIM)) for _ in range(runs)) for more in (False, True)]
+    source, happened = Backend(), [0, 0]
+    for more in (False, True):
+        for _ in range(runs):
+            with suppress(Missed):
+                happened[more] += event(more, path(source, 1, CLAIM))
     return least_epsilon((happened[0], happened[1]), runs)
 
 
@@ -90,9 +123,11 @@ ONE_CELL = Grid((1, 1, 1))
 
 
 def entropy_event(more: bool, path: Watched) -> bool:
+    """All counts are above what they are without the trip."""
+    path = replace(path, may_happen=lambda seen: seen[-1][1][0] > TRIPS)
     drawn = DAFEntropy().draw(np.zeros((TRIPS + more, 3), dtype=np.int32), ONE_CELL, path)
     assert len(drawn.boxes) == 1
-    return all(noisy[0] > TRIPS for _, noisy in path.seen)
+    return True
 
 
 def entropy_chances(root: Fraction, depths: list[Fraction]) -> Chances:
@@ -122,7 +157,7 @@ def test_a_root_count_that_takes_more_than_it_is_charged_is_caught():
         def measured(self, counts, epsilon):
             if self.spent == 0:
                 noisy = counts + self.source.draw_laplace(1 / self.left, len(counts))
-                self.seen.append((counts, noisy))
+                self.show(counts, noisy)
                 return noisy, self.charged(epsilon)
             return super().measured(counts, epsilon)
 
@@ -222,11 +257,17 @@ MOST_FOR_TWO_PARTS = 116
 
 
 def homogeneity_event(more: bool, path: Watched) -> bool:
+    """The cut is the favoured one, and the total and all counts of the trip's nodes are above those without it."""
+
+    def may_happen(seen: Seen) -> bool:
+        (_, root), *below = seen
+        return TOTAL < root[0] <= MOST_FOR_TWO_PARTS and all(
+            noisy[0] > BELOW for counts, noisy in below[-1:] if counts[0] == BELOW + more
+        )
+
+    path = replace(path, may_happen=may_happen)
     drawn = DAFHomogeneity("nearest", candidates=2).draw(line_trips(more), LINE, path)
-    (_, root), *below = path.seen
-    if not TOTAL < root[0] <= MOST_FOR_TWO_PARTS or FAVOURED not in drawn.boxes.lower[:, 0]:
-        return False
-    return all(noisy[0] > BELOW for counts, noisy in below if counts[0] == BELOW + more)
+    return FAVOURED in drawn.boxes.lower[:, 0]
 
 
 def homogeneity_chances(choice_scale: Fraction, left: Fraction) -> Chances:

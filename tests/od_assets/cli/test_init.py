@@ -24,6 +24,8 @@ from od_core.errors import OdError
 from tests.od_assets.canary import ZONE
 from tests.od_assets.conftest import ZONES, Project, records
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 FLAGS = {
     "records": "{period}.csv",
     "date": "date",

@@ -23,6 +23,8 @@ from tests.od_assets.cli.test_init import FLAGS
 from tests.od_assets.conftest import Project, projects_in, records, states
 from tests.privileges import without_rights_of_root
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 OF_USERS = {"unit": "user_period", "column": "rider", "max_trips": "3"}
 
 

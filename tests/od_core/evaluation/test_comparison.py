@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
+from od_core.evaluation import comparison
 from od_core.evaluation.comparison import CONTENDERS, Contender, Run, compare, planned_runs, released
 from od_core.evaluation.comparison_table import METRICS, refusals, table
 from od_core.evaluation.known_flows import KnownFlows, published_data_sets, synthetic
@@ -21,6 +22,7 @@ from od_core.evaluation.metrics import theorem_4
 from od_core.evaluation.synthetic import binary, random_tree
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.privacy.neighbours import NO_FAULTS
+from tests.forked import SERVER
 
 SMALL = {
     "small binary": partial(synthetic, "small binary", partial(binary, 5, levels=4, filled=Fraction(1, 10), trips=900)),
@@ -28,6 +30,14 @@ SMALL = {
 }
 TWO = (CONTENDERS[0], CONTENDERS[5])
 ERRORS = [f"{metric}_{name}" for metric in METRICS for name in ("median", "min", "max")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers():
+    """Workers are forked from a process that has imported the library, which takes most of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "get_context", lambda _: SERVER)
+        yield
 
 
 @pytest.fixture(scope="module")

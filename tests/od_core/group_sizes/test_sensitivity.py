@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -15,7 +16,7 @@ from od_core.group_sizes.release import true_values
 from tests.od_core.group_sizes.doubles import Measuring
 
 GEOGRAPHY = Geography.from_frame(pd.DataFrame({"r": ["A", "A", "B"], "a": ["a1", "a2", "b1"]}), levels=["r", "a"])
-AREAS = ["a1", "a1", "a2", "b1"]
+AREAS = pd.Series(["a1", "a1", "a2", "b1"], dtype="str")
 TOP_CODE = 3
 LARGEST = 4
 """Above the top code: members beyond it change nothing."""
@@ -23,18 +24,22 @@ LARGEST = 4
 UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")
 
 
+@cache
+def counted(sizes: tuple[int, ...]) -> GroupSizes:
+    """Groups of these sizes, which all queries share."""
+    return GroupSizes.from_frame(pd.DataFrame({"group": range(len(AREAS)), "area": AREAS, "size": sizes}), GEOGRAPHY)
+
+
 def queries(sizes: tuple[int, ...], query: Query) -> list[np.ndarray]:
     """The query at both levels."""
-    groups = pd.DataFrame({"group": range(len(AREAS)), "area": pd.Series(AREAS, dtype="str"), "size": sizes})
-    counted = GroupSizes.from_frame(groups, GEOGRAPHY)
-    plan = plan_of(query, UNBOUNDED, counted)
-    return [np.concatenate(list(true_values(plan.frame, query, level, counted))) for level in plan.frame.levels]
+    plan = plan_of(query, UNBOUNDED, counted(sizes))
+    return [np.concatenate(list(true_values(plan.frame, query, level, counted(sizes)))) for level in plan.frame.levels]
 
 
-def plan_of(query: Query, unit: PrivacyUnit, counted: GroupSizes):
+def plan_of(query: Query, unit: PrivacyUnit, groups: GroupSizes):
     return plan_group_sizes(
         GEOGRAPHY,
-        counted.per_area(GEOGRAPHY),
+        groups.per_area(GEOGRAPHY),
         unit=unit,
         budget=Budget(epsilon=1),
         mechanism=Measuring(query),
@@ -68,10 +73,8 @@ def max_change(values, neighbours) -> list[int]:
 @pytest.mark.parametrize("query", SENSITIVITY)
 @pytest.mark.parametrize(("unit", "factor"), [(UNBOUNDED, 1), (BOUNDED, 2)])
 def test_the_plan_scales_its_noise_by_them(query, unit, factor):
-    counted = GroupSizes.from_frame(
-        pd.DataFrame({"group": [1], "area": pd.Series(["a1"], dtype="str"), "size": [0]}), GEOGRAPHY
-    )
-    plan = plan_of(query, unit, counted)
+    groups = GroupSizes.from_frame(pd.DataFrame({"group": [1], "area": AREAS[:1], "size": [0]}), GEOGRAPHY)
+    plan = plan_of(query, unit, groups)
     assert [step.level for step in plan.steps] == [1, 2]
     assert {step.sensitivity for step in plan.steps} == {factor * SENSITIVITY[query]}
     assert {step.scale for step in plan.steps} == {2 * factor * SENSITIVITY[query]}

@@ -1,4 +1,4 @@
-"""What runs in a process of its own; started afresh, so that nothing is shared but the files."""
+"""What runs in a process of its own, which shares nothing but the files."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import sqlite3
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -20,6 +19,7 @@ from od_core.ledger import sqlite_chain
 from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from tests.forked import SERVER
 from tests.od_core.ledger.ledger_rows import (
     assert_chain,
     charged,
@@ -195,9 +195,8 @@ def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
 @pytest.mark.usefixtures("engine")
 def test_of_two_processes_one_wins(tmp_path, ledger):
     """A cap for one: exactly one wins. A cap for five of twenty: five, and the sum is the cap to the last digit."""
-    context = multiprocessing.get_context("spawn")
     ledger.declare(domain("0.1", "room for one"))
-    with context.Manager() as manager, ProcessPoolExecutor(2, mp_context=context) as pool:
+    with SERVER.Manager() as manager, ProcessPoolExecutor(2, mp_context=SERVER) as pool:
         for cap, wins in (("0.1", 1), ("0.6", 5)):
             start = manager.Barrier(2)
             tries = [range(1, 11), range(11, 21)] if wins > 1 else [range(31, 32), range(32, 33)]

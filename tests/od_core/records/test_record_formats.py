@@ -21,6 +21,8 @@ from od_core.records.load import load_records
 from od_core.records.trip_counts import place_trips
 from tests.od_core.records.published import PUBLISHED, Published
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 CANARY = "QX-CANARY-7731"
 FLOWS = [(0, 1, 3), (0, 1, 40), (1, 1, 2), (2, 0, 1), (1, 0, 5)]
 """Numbers of zones, and trips; one pair stands twice."""

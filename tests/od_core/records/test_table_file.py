@@ -19,6 +19,8 @@ from od_core.stops.geometry.grid import Grid
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.doubles import ListedLaplace, no_noise
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 CANARY = "QX-CANARY-7731"
 GEOGRAPHY = Geography.from_frame(
     pd.DataFrame({"region": ["n", "n", "s"], "zone": ["01", "02", "03"]}), ["region", "zone"]
