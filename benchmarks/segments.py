@@ -153,7 +153,7 @@ def per_segment(data: Data, counts: TripCounts, plan: ReleasePlan) -> tuple[Node
     return Nodes(plan.tree.depth, pairs.origin, pairs.destination, segments.sum(axis=1)), segments
 
 
-_HARDLY = Fraction(1, 1_000)
+_SMALL_PART = Fraction(1, 1_000)
 """Part of their share that segments above the leaves keep in :class:`LeafSegments`, at 1,000 times the variance."""
 
 
@@ -176,11 +176,11 @@ def _to_totals(steps: Sequence[GaussianStep], depth: int) -> tuple[GaussianStep,
     has_totals = {step.level for step in steps if not step.by_segment}
     for step in steps:
         if step.by_segment and step.level < depth:
-            taken[step.level if step.level in has_totals else step.level + 1] += step.rho * (1 - _HARDLY)
+            taken[step.level if step.level in has_totals else step.level + 1] += step.rho * (1 - _SMALL_PART)
     for step in steps:
         rho = step.rho
         if step.by_segment and step.level < depth:
-            rho *= _HARDLY
+            rho *= _SMALL_PART
         elif not step.by_segment:
             rho += taken[step.level]
         moved.append(replace(step, rho=rho, variance=Fraction(step.sensitivity_squared) / (2 * rho)))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 Piece = TypeVar("Piece")
@@ -97,8 +98,11 @@ def on_one_thread() -> Iterator[None]:
 
 
 def memory() -> int:
-    """Return the memory of the machine in bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Return the memory in bytes that this process may use: that of the machine or, if lower, of its control group."""
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # no control group, or no limit ("max")
+        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return whole
 
 
 def threads() -> int:

@@ -55,17 +55,17 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         return {}
 
     def once(self, key: tuple[str, ...], count: Callable[[], int]) -> int:
-        """Return the number of violations that a function counts, which is called once in a run for the same key.
+        """Return the number of violations that ``count`` returns, which is called once in a run for each key.
 
         A check runs after its asset and again before publication. Its result is the same as long as its input is, whose
         digest must be in the key.
         """
-        if key not in self._counts:
-            self._counts[key] = count()
-        return self._counts[key]
+        if key not in self._violations:
+            self._violations[key] = count()
+        return self._violations[key]
 
     @cached_property
-    def _counts(self) -> dict[tuple[str, ...], int]:
+    def _violations(self) -> dict[tuple[str, ...], int]:
         return {}
 
     def refuse_other_ledger(self, data_set: str) -> None:

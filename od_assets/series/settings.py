@@ -32,7 +32,7 @@ from od_core.privacy.plan import Plan
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.format import RecordColumns, RecordFormat
-from od_core.records.segments import Breakdown, count_unlisted
+from od_core.records.segments import Breakdown, counts_unlisted
 from od_core.records.zone_lists import ZoneList
 
 
@@ -293,7 +293,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     def measured_levels(self) -> list[int]:
         """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
-        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, count_unlisted(self.breakdowns))
+        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, counts_unlisted(self.breakdowns))
         return measured_levels(neighbours, self.mechanism, self.depth)
 
     @property

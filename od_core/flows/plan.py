@@ -31,7 +31,7 @@ from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import Plan, plan_defect
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, breakdowns, count_unlisted, find
+from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +64,12 @@ class ReleasePlan(Plan):
             self.bands.check_depth(self.tree.depth)
             if self.mechanism.measures != "every_level":
                 raise plan_defect("a mechanism that does not measure every level cannot have bands")
+            if len(self.step_bands) <= len(self.bands.cuts):
+                raise OdError(
+                    "OD-BANDS",
+                    "a band has no level that is measured, because each of its nodes has one child",
+                    next_step="leave out the cut above or below this band",
+                )
         if self.segments is not None:
             self.segments.check(self.mechanism)
         levels = [step.level for step in self.totals]
@@ -353,7 +359,7 @@ def _verdict(width: float) -> str:
 def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:
     """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
     areas = tree.origin.unknown is not None and tree.destination.unknown is not None
-    return Neighbours(unit, acceptance, areas, segments is None or count_unlisted(segments.breakdowns))
+    return Neighbours(unit, acceptance, areas, segments is None or counts_unlisted(segments.breakdowns))
 
 
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:

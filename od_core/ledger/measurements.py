@@ -156,11 +156,14 @@ class DurableMeasurements:
             )
         return NoisyVector(path)
 
-    def keep_parts_here(self, levels: Iterable[int]) -> None:
-        """Copy the measurements of levels from the store of parts into the release's folder, unless they exist."""
+    def keep_parts_here(self, steps: Iterable[int]) -> None:
+        """Copy the measurements of steps from the store of parts into the release's folder, unless they exist.
+
+        ``steps`` are the numbers of the steps.
+        """
         here = LocalStore(self._folder)
-        for level in levels:
-            for name in part_files(self.store, level):
+        for step in steps:
+            for name in part_files(self.store, step):
                 if self.store != here and not here.has(name):
                     here.create_if_absent(name, self.store.read(name).read_buffer())
 

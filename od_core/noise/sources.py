@@ -44,7 +44,7 @@ class NodeNoiseSource(NoiseSource, Protocol):
         """Return noise with the given variance for nodes of a level of the flow tree; shape (nodes,).
 
         ``first_rank`` is the position of each node's first leaf pair among all leaf pairs in tree order; shape
-        (nodes,). If nodes are measured in K categories, each has K positions, which are multiplied by K.
+        (nodes,). For K categories, the values of a node with first rank r have the positions K * r to K * r + K - 1.
         """
         ...
 

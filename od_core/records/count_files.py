@@ -142,8 +142,8 @@ class CountFiles:
         """Return the trips of the nodes of a level, each stored under the rank of the node's first leaf pair.
 
         The result replaces the leaf counts at this level and above: :meth:`TripCounts.add_to` adds the same trips
-        there. Only one row group of the files and the nodes that have trips are in memory. Trips by segment are those
-        of the nodes, too.
+        there. Only one row group of the files and the nodes that have trips are in memory. If the trips are counted by
+        segment, the result also has the trips of each node by segment.
 
         Args:
             tree: the flow tree that the trips were counted in.
@@ -156,8 +156,11 @@ class CountFiles:
             pairs = _by_rank(rank, trips) if code else (rank, trips)
             nodes = _nodes_above(_counts([pairs], len(rank)), tree, level)
             at = tree.first_rank(nodes)
-            of_node = np.searchsorted(at, rank, side="right") - 1
-            rows.append(_by_rank_and_code(at[of_node], trips, code[0]) if code else (at, nodes.trips))
+            if code:
+                of_node = np.searchsorted(at, rank, side="right") - 1
+                rows.append(_by_rank_and_code(at[of_node], trips, code[0]))
+            else:
+                rows.append((at, nodes.trips))
         rank, trips, *code = _concatenated(rows)  # the leaf pairs of a node may be in two row groups
         return TripCounts.from_ranks(tree, rank, trips, code[0] if code else None, self.breakdowns)
 
@@ -286,7 +289,10 @@ def _by_rank(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> Ranked:
 
 
 def _by_rank_and_code(rank: NDArray[np.int64], trips: NDArray[np.int64], code: NDArray[np.int64]) -> Ranked:
-    """Return the same for each rank and code."""
+    """Return ascending pairs of rank and code without repetitions, and the sum of the trips of each; at least one pair.
+
+    The result has the arrays ranks, trips and codes.
+    """
     order = np.lexsort((code, rank))
     rank, trips, code = rank[order], trips[order], code[order]
     starts = np.flatnonzero((np.diff(rank, prepend=-1) != 0) | (np.diff(code, prepend=-1) != 0))

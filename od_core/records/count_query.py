@@ -163,9 +163,11 @@ def _ranked(tree: FlowTree, records: str, breakdowns: Sequence[Breakdown], *, fi
     is_valid = " AND ".join([is_valid, *has_categories])
     listed = [f"{side}s.code IS NOT NULL" for side, geography, _ in _sides(tree) if geography.unknown is None]
     has_rank = " AND ".join([is_valid, *listed])
-    # The hint in the SQL makes Spark send the zones to all executors, so that it does not move the records.
+    small = ", ".join(["origins", "destinations", *(loaded_column(one.name) for one in breakdowns)])
+    # The hint in the SQL makes Spark send the zones and the lists of categories to all executors, so that it does not
+    # move the records.
     return f"""
-        SELECT /*+ BROADCAST(origins, destinations) */
+        SELECT /*+ BROADCAST({small}) */
             coalesce(CASE WHEN {has_rank} THEN {rank or "CAST(0 AS BIGINT)"} END, -1) AS rank,
             origins.code IS NULL OR destinations.code IS NULL OR ({is_valid}) IS NOT TRUE AS faulty
             {fields}{segment}

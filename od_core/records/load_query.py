@@ -232,7 +232,7 @@ def as_count(column: str) -> str:
 
 
 def _as_text(column: str, kind: str, others: Collection[str]) -> str | None:
-    """Return SQL for a column as text if it is of text or of one of the ``others`` among the types, otherwise None."""
+    """Return SQL for a column as text, or None if its type is neither text nor one of ``others``."""
     if kind in _FLOAT_TYPES and kind in others:
         return _whole_as_text(column)
     return f"{column}::VARCHAR" if kind in (*_TEXT_TYPES, *others) else None

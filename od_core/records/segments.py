@@ -156,8 +156,8 @@ def breakdowns(
     )
 
 
-def count_unlisted(declared: Sequence[Breakdown]) -> bool:
-    """Return whether a record is counted although none of its categories is listed."""
+def counts_unlisted(declared: Sequence[Breakdown]) -> bool:
+    """Return whether every breakdown has a category for unlisted records, so that none is dropped for its category."""
     return all(one.unknown is not None for one in declared)
 
 

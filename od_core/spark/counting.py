@@ -89,8 +89,8 @@ def count_in_spark(
         columns: names of the columns. Zone codes must have type STRING. The date must have type DATE, TIMESTAMP_NTZ,
             STRING in the form of ISO 8601, or, if ``time_zone`` is given, TIMESTAMP. Counts must be whole numbers, and
             weights must be numbers. User ids must have type STRING or be whole numbers. Categories must have type
-            STRING or, with a lookup, be whole numbers or Booleans; numbers that are divided into bands must not be
-            texts.
+            STRING or, with a lookup, be whole numbers or Booleans. A column with ``derive: number`` must have a numeric
+            type.
         period: text of a :class:`od_core.periods.Period`. If the unit is a user, it also affects which trips of a user
             are counted.
         tree: the public flow tree.

@@ -262,7 +262,10 @@ def _when(value: Column, cases: Sequence[tuple[str | int, str]]) -> Column:
 
 
 def _whole_part(value: Column, divisor: int) -> Column:
-    """Return a whole number divided by a divisor, rounded down. The division is exact, because it has no remainder."""
+    """Return a whole number divided by a divisor, rounded down.
+
+    The quotient is exact: the dividend is a multiple of the divisor, and both are exact as DOUBLE.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     return ((value - F.pmod(value, F.lit(divisor))) / F.lit(divisor)).cast("bigint")

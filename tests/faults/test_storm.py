@@ -1,4 +1,4 @@
-"""Fifty kills at random times, half of them with each ledger, from the first draw to the last rename."""
+"""Fifty kills at random times, 25 with each kind of ledger, from the first draw to the last rename."""
 
 from __future__ import annotations
 

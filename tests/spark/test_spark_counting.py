@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,10 @@ DERIVED = {
               derived("number", "low", "middle", breaks=(0, 5), bands=("low", "middle", "else"))),
     "bands of whole numbers": (pa.array([-1, 0, 4, 5, 6, None]), None,
                                derived("number", "low", breaks=(5,), bands=("low", "else"))),
+    "bands of decimals": (pa.array([Decimal("4.99"), Decimal("5.00"), Decimal("-0.01"), None], pa.decimal128(10, 2)),
+                          None, derived("number", "low", breaks=(5,), bands=("low", "else"))),
+    "bands of long decimals": (pa.array([Decimal("0.1"), Decimal("0.3"), Decimal("0.09")], pa.decimal128(38, 30)),
+                               None, derived("number", "low", breaks=(0.1,), bands=("low", "else"))),
     "numbers without a lookup": (pa.array([1, 2]), None, derived("text", "1")),
     "lists": (pa.array([["a"], ["b"]]), None, derived("number", "low", breaks=(5,), bands=("low", "else"))),
 }  # fmt: skip

@@ -66,8 +66,8 @@ def measure_levels(
 ) -> tuple[list[Measurement], Nodes | None]:
     """Measure consecutive levels of the flow tree, by total and by segment, and estimate their totals.
 
-    The combined totals of a level select the nodes whose children are measured next. Without segments, this is
-    :func:`od_core.flows.estimation.top_down.run_levels`, which has the other arguments and the errors.
+    The combined totals of a level select the nodes whose children are measured next. Without segments, this function
+    calls :func:`od_core.flows.estimation.top_down.run_levels`; see there for the other arguments and the errors.
 
     Args:
         steps: All steps of these levels, in the order of the plan.
@@ -100,22 +100,23 @@ Measured: 21 to 24, for 4 to 32 categories and 20 to 260 million values."""
 
 
 def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -> None:
-    """Raise OdError if the values of a level, by total and by segment, need more memory than the machine has.
+    """Raise OdError if the values of a level, by total and by segment, need more memory than this process may use.
 
     Their number follows from public estimates. The error is raised before the level is drawn, because a process that
-    runs out of memory loses its draw. A release in parts needs the memory of a few parts only, and is not refused.
+    runs out of memory loses its draw. The first band of a release in parts is checked; its other bands need the memory
+    of a few parts only.
 
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
-    if plan.segments is None or plan.bands is not None or parents is None:
+    if plan.segments is None or parents is None or level > plan.step_bands[0][-1].level:
         return
     values = len(tables_of(plan)) * sum(map(len, plan.tree.expand(parents)))
     if values * _BYTES > memory():
         raise OdError(
             "OD-PARTS-NEEDED",
             f"level {level} has {values:,} values in {len(tables_of(plan))} tables, which need about"
-            f" {values * _BYTES / 1e9:,.0f} GB of memory; this machine has {memory() / 1e9:,.0f} GB",
+            f" {values * _BYTES / 1e9:,.0f} GB of memory; this process may use {memory() / 1e9:,.0f} GB",
             next_step="run the release on a larger machine, or release a revision with bands or fewer categories",
             spent=STAYS_CHARGED,
         )

@@ -68,9 +68,9 @@ class InfTDARefined(InfTDA):
     Attributes:
         order: See :class:`od_core.flows.mechanisms.inftda.InfTDA`.
         keep_all_cap: Largest number of public leaf pairs for which no node is dropped before all levels are measured.
-            With breakdowns, a leaf pair counts once for its total and once for each category. If the flow tree has more
-            leaf pairs, each node that the top-down pass estimates as 0 is dropped with all
-            nodes below it. The value 0 means that such nodes are always dropped.
+            With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each
+            node that the top-down pass estimates as 0 is dropped with all nodes below it. The value 0 means that such
+            nodes are always dropped.
         leaves: How the trips of a node are divided among its leaves. ``chebyshev`` applies IntOpt, as on every other
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.

@@ -53,7 +53,8 @@ class Mechanism(Protocol):
     def keep_all_cap(self) -> int:
         """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
 
-        If the flow tree has more leaf pairs, each node that is estimated as 0 is dropped with all nodes below it.
+        With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node
+        that is estimated as 0 is dropped with all nodes below it.
         """
         ...
 

@@ -274,7 +274,8 @@ class PartMeasurements:
             if self.rounds[step.number] == 0:
                 raise OdError(
                     "OD-MEASUREMENT-ABSENT",
-                    f"level {step.level} of part {self.part} was measured, but its measurement is missing",
+                    f"step {step.number}, level {step.level}, of part {self.part} was measured, but its measurement is"
+                    " missing",
                     next_step="restore the measurements of the parts from a backup",
                     spent=STAYS_CHARGED,
                 )
@@ -291,7 +292,8 @@ class PartMeasurements:
                 return
         raise OdError(
             "OD-LOST-DRAW",
-            f"level {step.level} of part {self.part} was being drawn when its process ended, or is still being drawn",
+            f"step {step.number}, level {step.level}, of part {self.part} was being drawn when its process ended, or"
+            " is still being drawn",
             next_step="run the release again, which requests another round from the ledger",
             spent="the level stays charged",
         )

@@ -122,14 +122,14 @@ def run_in_parts(
         workers: Engine that runs the tasks of parts.
 
     Raises:
-        OdError: If nothing is measured below the first band, or as in :func:`measure_band` and :func:`refine_bands`.
+        OdError: As in :func:`measure_band` and :func:`refine_bands`.
     """
     steps = plan.step_bands[0]
     coarse = first_band_counts(plan, counts)
     root = published_root(plan, counts.total)
     measured, frontier = measure_levels(plan, steps, root, coarse, noise, measurements)
-    if frontier is None or len(plan.step_bands) == 1:
-        raise OdError("OD-BANDS", "nothing is measured below the last cut", next_step="release without bands")
+    if frontier is None:
+        raise OdError("OD-BANDS", "the plan has no bands", next_step="plan the release with bands")
     work = Work.begun(plan, measurements.store, counts.folder, noise)
     bands, above = [], frontier
     for number, own in enumerate(plan.step_bands[1:], start=1):

@@ -1,4 +1,4 @@
-"""A level by segment that does not fit into the memory is refused before it is drawn."""
+"""A level by segment that does not fit into memory is refused before it is drawn."""
 
 from __future__ import annotations
 
@@ -34,5 +34,9 @@ def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
     assert refused.value.spent == STAYS_CHARGED
     drawn = {step.level for step in plan.steps if step.number in kept._noisy}
     assert drawn == {0, 1, 2, 3}
+    few = Nodes(3, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
+    monkeypatch.setattr(segment_levels, "memory", lambda: 24 * 6 * 3 - 1)
+    with pytest.raises(OdError, match="OD-PARTS-NEEDED"):
+        segment_levels.refuse_beyond_memory(plan, 4, few)
     in_parts = plan_release(geography, **asked, segments=segments, bands=Bands((2,)))
-    segment_levels.refuse_beyond_memory(in_parts, 4, Nodes(3, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64)))
+    segment_levels.refuse_beyond_memory(in_parts, 4, few)

@@ -57,7 +57,7 @@ def test_a_claim_that_was_never_kept_is_lost_until_another_round_is_granted(stor
     with pytest.raises(KeyboardInterrupt):
         of_part(store).once(STEP, dies)
     draws = Draws()
-    with pytest.raises(OdError, match=f"OD-LOST-DRAW: level {LEVEL} of part 3"):
+    with pytest.raises(OdError, match=f"OD-LOST-DRAW: step {LEVEL}, level {LEVEL}, of part 3"):
         of_part(store).once(STEP, draws)
     assert draws.drawn == 0
     of_part(store, rounds=2).once(STEP, draws)

@@ -112,7 +112,8 @@ SHAPES = {
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("trips", [0, 1, 700])
-def test_trees_of_odd_shapes(folder, shape, neighbours, trips):
+@pytest.mark.parametrize("mechanism", [InfTDARefined(), DROPPING], ids=["all kept", "some dropped"])
+def test_trees_of_odd_shapes(folder, shape, neighbours, trips, mechanism):
     zones, cuts = SHAPES[shape]
     names = ["one", "two", "three"]
     geography = Geography.from_frame(pd.DataFrame(sorted(zones), columns=names, dtype="str"), names)
@@ -121,8 +122,21 @@ def test_trees_of_odd_shapes(folder, shape, neighbours, trips):
     flows = SyntheticFlows(
         "odd", geography, *(side.astype(np.int32) for side in np.divmod(pairs, len(zones))), np.full(len(pairs), 77)
     )
-    asked = {"unit": PrivacyUnit("trip", neighbours), "budget": Budget(epsilon="4", delta="1e-6"), "segments": BOTH}
+    budget = Budget(epsilon="4", delta="1e-6")
+    asked = {"unit": PrivacyUnit("trip", neighbours), "budget": budget, "segments": BOTH, "mechanism": mechanism}
     assert_alike(folder, plan_of(flows, Bands(cuts, 60), **asked), plan_of(flows, **asked), flows)
+
+
+@pytest.mark.parametrize("segments", [None, MODES])
+def test_a_band_without_a_measured_level_is_refused(segments):
+    """A level whose nodes have one child each is not measured. Dagster would take the next band for this one."""
+    zones = [("a", "a", "x"), ("a", "a", "y"), ("b", "b", "z"), ("c", "c", "w")]
+    names = ["one", "two", "three"]
+    geography = Geography.from_frame(pd.DataFrame(zones, columns=names, dtype="str"), names)
+    flows = SyntheticFlows("odd", geography, *np.zeros((2, 1), dtype=np.int32), np.ones(1, dtype=np.int64))
+    assert plan_of(flows, Bands((3,)), segments=segments).unmeasured_levels == [2, 3]
+    with pytest.raises(OdError, match=r"OD-BANDS: a band has no level that is measured"):
+        plan_of(flows, Bands((2, 3)), segments=segments)
 
 
 class NoNoise:
