@@ -8,6 +8,8 @@ ONE_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))# workers: thes
 
 FREE = $$(df --output=avail /dev/shm 2>/dev/null | tail -1)
 MEMORY := $(shell test "$(FREE)" -gt 8000000 2>/dev/null && echo --tmpdir=/dev/shm)# 8 GB: tests sync thousands of files, 2 GB in all
+SLOW = $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope-reorder
+APART := browser or faults or spark# browsers and Spark leave event loops and sockets open, which jobs would stumble over
 IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder
 
 .PHONY: install release ui test test-slow lint docs comparison compatibility
@@ -46,7 +48,8 @@ test: install
 	$(IN_FOLDER) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" od_core tests
 
 test-slow: .venv/installed-spark
-	$(IN_FOLDER) $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope-reorder -m slow tests
+	$(IN_FOLDER) $(SLOW) -m "slow and not ($(APART))" tests
+	$(IN_FOLDER) $(SLOW) -m "$(APART)" tests
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

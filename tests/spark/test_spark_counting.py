@@ -39,9 +39,12 @@ from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts
 from od_core.spark.counting import _Relations, count_in_spark
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("pyspark") is None or shutil.which("java") is None, reason="Spark is not installed"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("pyspark") is None or shutil.which("java") is None, reason="Spark is not installed"
+    ),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of PySpark
+]
 
 ROOT = Path(__file__).parents[2]
 KEY = bytes(range(100, 132))
