@@ -31,8 +31,7 @@ from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.count_records import count_records
 from od_core.records.format import RecordColumns
 from od_core.records.load import load_records
-from od_core.records.segment_source import DAYS, HOURS, SegmentSource
-from od_core.records.segments import breakdowns
+from od_core.records.segment_source import DAYS, SegmentSource
 from od_core.warmup import rehearse
 
 CITY = (6, 12, 24, 66, 264)
@@ -73,7 +72,7 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
     make_records(case.records, folder, times=True)
     rehearse()
     staged, public = StagedRelease(folder), geography(folder)
-    segments = {case.source.breakdown: tuple(case.source.given or HOURS)}
+    segments = {case.source.breakdown: case.source.given or ()}
     plan = plan_release(
         public,
         unit=PrivacyUnit("trip"),
@@ -88,8 +87,8 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
     columns = RecordColumns(date="date", segments=(case.source,))
     load_records(folder / "trips.parquet", columns, PERIOD, staged.records)
     loaded = time.perf_counter()
-    listed = breakdowns(segments, None)
-    counts = count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts(), breakdowns=listed)
+    folder_of_counts, listed = staged.new_trip_counts(), plan.breakdowns
+    counts = count_records(staged.records, plan.tree, staged.store, folder_of_counts, breakdowns=listed)
     counted = time.perf_counter()
     reading_peak = peak_memory_gigabytes()
     reset_peak_memory()

@@ -137,8 +137,12 @@ class ReleasePlan(Plan):
     @property
     def keeps_all(self) -> bool:
         """True if nodes that are estimated as 0 are kept. If False, they are dropped with all nodes below them."""
-        tables = 1 + sum(len(one.categories) for one in self.breakdowns)
-        return tables * self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
+        return self.tables * self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
+
+    @property
+    def tables(self) -> int:
+        """Number of tables that are measured: the totals, and one for each category of each breakdown."""
+        return 1 + sum(len(one.categories) for one in self.breakdowns)
 
     @cached_property
     def expected_errors(self) -> list[float]:

@@ -134,7 +134,7 @@ class CountFiles:
         if not self.breakdowns:
             yield from self.pieces()
             return
-        for piece in _whole_ranks(self._rows_between(0, self._end)):
+        for piece in self._whole_ranks_between(0, self._end):
             counts = self._joined([piece])
             yield counts.rank, np.diff(counts.before), *counts.segment_columns()
 

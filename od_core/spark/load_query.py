@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
-_NUMBERS = (*_WHOLE, "float", "double")
 _TEXT = "string"
 """Spark's type name of text that is compared byte by byte. Type names of text with a collation are longer."""
 
@@ -170,7 +169,7 @@ class SparkQuery:
 
     def _weight(self, name: str) -> Column:
         column, found, kind = self._column(name)
-        if kind not in _NUMBERS and not kind.startswith("decimal("):
+        if not _is_number(kind):
             raise no_weights(f"column {found!r} holds {base_name(kind)}")
         return column.try_cast("double")
 
@@ -236,7 +235,7 @@ class SparkQuery:
         from pyspark.sql import functions as F  # noqa: N812
 
         column, found, kind = self._column(source.column)
-        if kind not in _NUMBERS and not kind.startswith("decimal("):
+        if not _is_number(kind):
             raise _fault("OD-TRIPS-CATEGORY", f"column {found!r} holds {base_name(kind)}, not numbers")
         number = column.try_cast("double")
         *lower, last = source.bands
@@ -259,6 +258,11 @@ def _when(value: Column, cases: Sequence[tuple[str | int, str]]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.coalesce(*(F.when(value == F.lit(case), F.lit(text)) for case, text in cases))
+
+
+def _is_number(kind: str) -> bool:
+    """Return whether a type is of numbers, whole or not."""
+    return kind in (*_WHOLE, "float", "double") or kind.startswith("decimal(")
 
 
 def _whole_part(value: Column, divisor: int) -> Column:

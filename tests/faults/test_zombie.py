@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from od_core.flows.bands import Bands
-from od_core.flows.estimation.top_down import published_root, run_levels
+from od_core.flows.estimation.segment_levels import measure_levels
+from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts.passes import claimed_rounds
 from od_core.flows.parts.release import first_band_counts, run_in_parts
@@ -42,7 +43,7 @@ def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
     # The first run: its first band is measured, the rounds are granted, and one task gets no further than its draw.
     measurements, steps = begun(tmp_path, plan, counts), plan.step_bands[0]
     root = published_root(plan, counts.total)
-    _, frontier = run_levels(plan, steps, root, first_band_counts(plan, counts), noise, measurements)
+    _, frontier = measure_levels(plan, steps, root, first_band_counts(plan, counts), noise, measurements)
     rounds = granted_rounds(measurements.ledger, measurements.key, plan.step_bands[1], store, "table")
     work = Work.begun(plan, store, counts.folder, noise)
     nodes = plan.bands.parts(frontier)[PART]

@@ -115,35 +115,20 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
-    refined, trips = refined_levels(plan, root, levels)
-    if plan.mechanism.leaf_dial is not None:
-        pieces = leaves_by_empirical_bayes(plan, leaf, trips, plan.mechanism.leaf_dial)
-    else:
-        pieces = projected_leaves(plan, leaf, sums.noisy, trips)
-    return [*refined, Nodes.joined(leaf.step.level, pieces)]
-
-
-def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> tuple[list[Nodes], _Values]:
-    """Refine whole levels from the root down, and return the refined nodes.
-
-    Args:
-        plan, root: See :func:`refine`.
-        levels: The nodes of consecutive levels that the top-down pass kept; the first level is the root or the first
-            measured level below it.
-
-    Returns:
-        The refined nodes of the root and of each level, without nodes of 0 trips; and the trips of all kept nodes of
-        the last level, including those of 0.
-    """
     trips = trips_by_level(plan, root, levels)
-    return nodes_with_trips(root, levels, trips), trips[-1]
+    refined = nodes_with_trips(root, levels, trips)
+    if plan.mechanism.leaf_dial is not None:
+        pieces = leaves_by_empirical_bayes(plan, leaf, trips[-1], plan.mechanism.leaf_dial)
+    else:
+        pieces = projected_leaves(plan, leaf, sums.noisy, trips[-1])
+    return [*refined, Nodes.joined(leaf.step.level, pieces)]
 
 
 def nodes_with_trips(root: Nodes | None, levels: Sequence[RisenLevel], trips: Sequence[_Values]) -> list[Nodes]:
     """Return the nodes of the root and of each level that have trips.
 
     Args:
-        root, levels: See :func:`refined_levels`.
+        root, levels: As for :func:`trips_by_level`.
         trips: The trips of the root and of each level, from :func:`trips_by_level`.
     """
     refined = [] if root is None else [with_trips(root, root.trips)]
@@ -157,7 +142,12 @@ def nodes_with_trips(root: Nodes | None, levels: Sequence[RisenLevel], trips: Se
 def trips_by_level(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> list[_Values]:
     """Return the refined trips of the root, and of all kept nodes of each level, including those of 0.
 
-    For the arguments, see :func:`refined_levels`. The first array is empty if the root is not given.
+    The first array is empty if the root is not given.
+
+    Args:
+        plan, root: See :func:`refine`.
+        levels: The nodes of consecutive levels that the top-down pass kept; the first level is the root or the first
+            measured level below it.
     """
     trips = [np.empty(0, dtype=np.int64) if root is None else root.trips]
     for level in levels:

@@ -24,7 +24,7 @@ from od_core.flows.estimation.top_down import (
     draw_noise,
     estimate,
     measure,
-    run_levels,
+    run_level,
 )
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
@@ -64,32 +64,40 @@ def measure_levels(
     *,
     shared: bool = False,
 ) -> tuple[list[Measurement], Nodes | None]:
-    """Measure consecutive levels of the flow tree, by total and by segment, and estimate their totals.
+    """Measure consecutive levels of the flow tree, by total and by segment, and estimate the totals of each level.
 
-    The combined totals of a level select the nodes whose children are measured next. Without segments, this function
-    calls :func:`od_core.flows.estimation.top_down.run_levels`; see there for the other arguments and the errors.
+    The (combined) totals of a level select the nodes whose children are measured next.
 
     Args:
         steps: All steps of these levels, in the order of the plan.
-        trips: The true trips below ``parents``, also those of each category.
+        parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
+        trips: The true trips below these nodes, also those of each category.
+        shared: Whether another process may measure the same levels and store its values first. If so, each estimate is
+            computed from the stored values, not from the values drawn here.
 
     Returns:
         The measurements of the steps, and the estimated totals of the last level. They are None if the last level is
-        the leaves and the mechanism refines.
+        the leaves and the mechanism refines, because then only the refinement estimates the leaves.
+
+    Raises:
+        OdError: As in :func:`refuse_beyond_memory` and :func:`od_core.flows.estimation.top_down.run_level`.
     """
-    if plan.segments is None:
-        return run_levels(plan, steps, parents, trips, noise, measurements, shared=shared)
     measured: list[Measurement] = []
     nodes = parents
     for level in dict.fromkeys(step.level for step in steps):
-        above = None if level == 0 else nodes
+        above, queries = None if level == 0 else nodes, plan.steps_at(level)
+        is_refined = plan.mechanism.refines and level == plan.steps[-1].level
+        if plan.segments is None and not is_refined and not shared:
+            noisy, nodes = run_level(plan, queries[0], above, trips, noise, measurements)
+            measured.append(Measurement(queries[0], above, noisy))
+            continue
         refuse_beyond_memory(plan, level, above)
         own = []
-        for step in plan.steps_at(level):
+        for step in queries:
             draw = partial(measure_step, plan, step, above, trips, noise)
             own.append(Measurement(step, above, measurements.once(step, draw)))
         measured += own
-        nodes = None if level == plan.steps[-1].level else next_parents(plan, own, nodes)
+        nodes = None if is_refined else next_parents(plan, own, nodes)
     return measured, nodes
 
 
@@ -111,11 +119,11 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -
     """
     if plan.segments is None or parents is None or level > plan.step_bands[0][-1].level:
         return
-    values = len(tables_of(plan)) * sum(map(len, plan.tree.expand(parents)))
+    values = plan.tables * sum(map(len, plan.tree.expand(parents)))
     if values * _BYTES > memory():
         raise OdError(
             "OD-PARTS-NEEDED",
-            f"level {level} has {values:,} values in {len(tables_of(plan))} tables, which need about"
+            f"level {level} has {values:,} values in {plan.tables} tables, which need about"
             f" {values * _BYTES / 1e9:,.0f} GB of memory; this process may use {memory() / 1e9:,.0f} GB",
             next_step="run the release on a larger machine, or release a revision with bands or fewer categories",
             spent=STAYS_CHARGED,
@@ -198,12 +206,8 @@ class DecodedMeasurement(Measurement):
     values: NDArray[np.int64]
 
 
-def decoded(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[Measurement]:
-    """Return measurements with the values by segment in memory, so that each file is read once.
-
-    Raises:
-        OdError: If the number of values is not a multiple of the number of categories, or a value is too large.
-    """
+def _decoded(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[Measurement]:
+    """Return measurements with the values by segment in memory, so that each file is read once."""
     return [
         DecodedMeasurement(m.step, m.parents, m.noisy, by_category(m, find(plan.breakdowns, m.step.breakdown)))
         if isinstance(m.step, SegmentStep)
@@ -216,7 +220,7 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> NDArray[np.in
     """Return the noisy values of a measurement by segment; shape (categories, cells).
 
     Raises:
-        OdError: As in :func:`decoded`.
+        OdError: If the number of values is not a multiple of the number of categories, or a value is too large.
     """
     if isinstance(measurement, DecodedMeasurement):
         return measurement.values
@@ -279,7 +283,11 @@ def counts_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> dict[Table,
 
     Args:
         measured: The measurements of all steps of some levels.
+
+    Raises:
+        OdError: As in :func:`by_category`.
     """
+    measured = _decoded(plan, measured)
     counts = {TOTALS: combined_totals(plan, measured)}
     for breakdown in plan.breakdowns:
         of_categories = segment_counts(plan, measured, breakdown.name)

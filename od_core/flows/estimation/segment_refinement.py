@@ -38,7 +38,7 @@ from od_core.flows.estimation.refinement import (
     with_trips,
 )
 from od_core.flows.estimation.refinement_kernels import LIMIT
-from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, decoded
+from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import project_to_margins
@@ -66,7 +66,7 @@ def refine_with_segments(
     Raises:
         OdError: As in :func:`od_core.flows.estimation.refinement.refine`.
     """
-    counts = counts_of(plan, decoded(plan, measured))
+    counts = counts_of(plan, measured)
     *inner, leaf = counts[TOTALS]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)

@@ -7,7 +7,7 @@ a node are always in the same piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -121,46 +121,6 @@ def above_the_leaves(plan: ReleasePlan) -> Nodes:
     """
     nodes = plan.tree.public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
-
-
-def run_levels(
-    plan: ReleasePlan,
-    steps: Sequence[GaussianStep],
-    parents: Nodes | None,
-    trips: TripCounts,
-    noise: NoiseSource,
-    measurements: Measurements,
-    *,
-    shared: bool = False,
-) -> tuple[list[Measurement], Nodes | None]:
-    """Measure consecutive levels of the flow tree, each once, and estimate each level from the level above it.
-
-    Args:
-        steps: Steps of the levels, top level first.
-        parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
-        trips: The true trips below these nodes.
-        shared: Whether another process may measure the same levels and store its values first. If so, each estimate is
-            computed from the stored values, not from the values drawn here.
-
-    Returns:
-        The measurements, top level first, and the estimate of the last level. The estimate is None if the last level is
-        the leaves and the mechanism refines, because then only the refinement estimates the leaves.
-
-    Raises:
-        OdError: As in :func:`run_level`.
-    """
-    measured, nodes = [], parents
-    for step in steps:
-        below: Nodes | None = None
-        is_refined = plan.mechanism.refines and step is plan.steps[-1]
-        if is_refined or shared:
-            noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
-            below = None if is_refined else estimate(plan, step, nodes, noisy)
-        else:
-            noisy, below = run_level(plan, step, nodes, trips, noise, measurements)
-        measured.append(Measurement(step, nodes, noisy))
-        nodes = below
-    return measured, nodes
 
 
 def run_level(

@@ -35,7 +35,7 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.estimation.count_distribution import Posterior
 from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves, row_areas
 from od_core.flows.estimation.refinement import ChildSums, RisenLevel, descend, leaf_sums, projected_leaves, rise
-from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, decoded, measure_levels
+from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, measure_levels
 from od_core.flows.estimation.segment_refinement import descend_segments, leaves_with_segments
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts
 from od_core.flows.parts.work import Arrays, Part, Work
@@ -61,17 +61,19 @@ def measure_part(work: Work, part: Part) -> None:
     kept = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
     measured, last = measure_levels(plan, steps, frontier, trips, work.noise, kept, shared=True)
     del trips
-    by_table = counts_of(plan, decoded(plan, measured))
-    below = [m.parents for m in by_table[TOTALS][1:] if isinstance(m.parents, Nodes)]
+    _, *above = {m.step.level: m.parents for m in measured}.values()
+    below = [nodes for nodes in above if isinstance(nodes, Nodes)]
     work.save_nodes("passed", band, number, below if last is None else [*below, last])
-    if last is None:
-        for table, (*inner, leaf) in by_table.items():
-            sums = leaf_sums(plan, leaf)
-            _rise(work, part, table, inner, below[-1] if below else frontier, sums)
-            if table == TOTALS:
-                work.save("leaf_sums", band, number, {"noisy": sums.noisy})
-        if plan.mechanism.leaf_dial is not None:
-            work.save("rows", band, number, packed_rows(leaf_rows(plan, by_table[TOTALS][-1])))
+    if last is not None:
+        return
+    by_table = counts_of(plan, measured)
+    for table, (*inner, leaf) in by_table.items():
+        sums = leaf_sums(plan, leaf)
+        _rise(work, part, table, inner, below[-1] if below else frontier, sums)
+        if table == TOTALS:
+            work.save("leaf_sums", band, number, {"noisy": sums.noisy})
+    if plan.mechanism.leaf_dial is not None:
+        work.save("rows", band, number, packed_rows(leaf_rows(plan, by_table[TOTALS][-1])))
 
 
 def rise_part(work: Work, part: Part) -> None:
@@ -148,7 +150,7 @@ def _measured(work: Work, part: Part) -> dict[Table, list[NoisyCounts]]:
         Measurement(step, above[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
         for step in steps
     ]
-    return counts_of(plan, decoded(plan, measured))
+    return counts_of(plan, measured)
 
 
 def _risen(work: Work, part: Part, table: Table) -> list[RisenLevel]:

@@ -20,7 +20,6 @@ from od_core.flows.estimation.segment_levels import (
     TOTALS,
     Table,
     counts_of,
-    decoded,
     measure_levels,
     tables_of,
 )
@@ -205,7 +204,7 @@ def refine_bands(
         OdError: If a part failed, or as in :func:`od_core.flows.estimation.refinement.refine`.
     """
     sums, largest = _rise(bands, work, workers)
-    by_table = counts_of(plan, decoded(plan, measured))
+    by_table = counts_of(plan, measured)
     risen = {table: rise(plan, counts, frontier, sums[table]) for table, counts in by_table.items()}
     levels, _ = risen[TOTALS]
     passed = trips_by_level(plan, root, levels)

@@ -33,6 +33,28 @@ from tests.od_core.ledger.ledger_rows import ledger_at
 
 KEY = ReleaseKey("parts", "2001-01")
 NOISE = NodeNoise(20010101)
+SHAPES = {
+    "a level that is not divided": ([("a", "a", "x"), ("a", "a", "y"), ("b", "b", "z"), ("c", "c", "w")], (3,)),
+    "one zone beside many": ([("a", "b", f"{zone}") for zone in range(9)] + [("c", "d", "only")], (2, 4)),
+    "one area above": ([("a", f"{zone % 3}", f"{zone}") for zone in range(12)], (2,)),
+    "cut just above the leaves": ([(f"{zone % 2}", f"{zone % 4}", f"{zone}") for zone in range(16)], (5,)),
+}
+"""By what is odd about it: the zones of a geography of three levels, and cuts of its tree."""
+
+
+class Dying:
+    """Noise that dies in the draw of one step of one part, after the claim and before anything is kept."""
+
+    def __init__(self, number: int, ranks: tuple[int, int], categories: int = 1) -> None:
+        self.number, self.ranks, self.categories = number, ranks, categories
+
+    def draw(self, variance, number, first, size):
+        return NOISE.draw(variance, number, first, size)
+
+    def draw_nodes(self, variance, number, positions):
+        if number == self.number and self.ranks[0] <= positions[0] // self.categories < self.ranks[1]:
+            raise MemoryError("CANARY 4711 trips from here to there")
+        return NOISE.draw_nodes(variance, number, positions)
 
 
 def small_italy() -> SyntheticFlows:
@@ -108,9 +130,12 @@ def digest_of(nodes: Nodes) -> str:
 def assert_released_alike(parted: PartedRelease, release: Release, trips: TripCounts) -> None:
     """Every released level and every measured vector, number by number."""
     for expected in levels_of(release, trips):
-        found = Nodes.joined(expected.level, parted.pieces(expected.level))
-        for name in ("origin", "destination", "trips"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert_same(Nodes.joined(expected.level, parted.pieces(expected.level)), expected)
+
+
+def assert_same(found: Nodes, expected: Nodes) -> None:
+    for name in ("origin", "destination", "trips"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
 def assert_measured_alike(measurements: DurableMeasurements, release: Release) -> None:

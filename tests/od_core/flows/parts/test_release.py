@@ -28,6 +28,8 @@ from od_core.records.trip_counts import TripCounts
 from tests.od_core.flows.parts.passes import (
     KEY,
     NOISE,
+    SHAPES,
+    Dying,
     assert_measured_alike,
     assert_released_alike,
     begun,
@@ -76,14 +78,6 @@ def assert_alike(folder, plan: ReleasePlan, one_pass: ReleasePlan, trips: TripCo
     assert set(states(ledger.path, str(KEY)).values()) == {"MEASURED"}
     assert charged(ledger.path) == plan.spent.rho
     return parted
-
-
-SHAPES = {
-    "a level that is not divided": ([("a", "a", "x"), ("a", "a", "y"), ("b", "b", "z"), ("c", "c", "w")], (3,)),
-    "one zone beside many": ([("a", "b", f"{zone}") for zone in range(9)] + [("c", "d", "only")], (2, 4)),
-    "one area above": ([("a", f"{zone % 3}", f"{zone}") for zone in range(12)], (2,)),
-    "cut just above the leaves": ([(f"{zone % 2}", f"{zone % 4}", f"{zone}") for zone in range(16)], (5,)),
-}
 
 
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
@@ -144,21 +138,6 @@ def test_a_second_run_draws_nothing_and_charges_nothing(folder, plan, trips):
     for one, other in zip(leaves, second.pieces(plan.tree.depth), strict=True):
         np.testing.assert_array_equal(one.trips, other.trips)
     assert charged(folder / "ledger.sqlite") == plan.spent.rho
-
-
-class Dying:
-    """Noise that dies in the draw of one level of one part, after the claim and before anything is kept."""
-
-    def __init__(self, level: int, ranks: tuple[int, int]) -> None:
-        self.level, self.ranks = level, ranks
-
-    def draw(self, variance, level, first, size):
-        return NOISE.draw(variance, level, first, size)
-
-    def draw_nodes(self, variance, level, first_rank):
-        if level == self.level and self.ranks[0] <= first_rank[0] < self.ranks[1]:
-            raise MemoryError("CANARY 4711 trips from here to there")
-        return NOISE.draw_nodes(variance, level, first_rank)
 
 
 def ranks_of(parted: PartedRelease, part: int) -> tuple[int, int]:

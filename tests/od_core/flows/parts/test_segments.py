@@ -24,8 +24,10 @@ from od_core.records.count_files import CountFiles, finish_count_files, write_co
 from od_core.records.trip_counts import TripCounts
 from tests.od_core.flows.parts.passes import (
     KEY,
-    NOISE,
+    SHAPES,
+    Dying,
     assert_measured_alike,
+    assert_same,
     begun,
     in_parts,
     plan_of,
@@ -89,24 +91,12 @@ def assert_alike(folder: Path, plan: ReleasePlan, one_pass: ReleasePlan, flows: 
     return parted
 
 
-def assert_same(found: Nodes, expected: Nodes) -> None:
-    for name in ("origin", "destination", "trips"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_noise_gives_the_same_release(folder, case):
     cuts, segments, changes = CASES[case]
     asked = {"mechanism": DROPPING, "segments": segments, **changes}
     parted = assert_alike(folder, plan_of(FLOWS, Bands(*cuts), **asked), plan_of(FLOWS, **asked), FLOWS)
     assert len(parted.bands[-1].parts) > 1
-
-
-SHAPES = {
-    "a level that is not divided": ([("a", "a", "x"), ("a", "a", "y"), ("b", "b", "z"), ("c", "c", "w")], (3,)),
-    "one zone beside many": ([("a", "b", f"{zone}") for zone in range(9)] + [("c", "d", "only")], (2, 4)),
-    "cut just above the leaves": ([(f"{zone % 2}", f"{zone % 4}", f"{zone}") for zone in range(16)], (5,)),
-}
 
 
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
@@ -187,21 +177,6 @@ def assert_summed(tree, level: int, found: TripCounts, leaves: TripCounts, ranks
     assert dict(zip(found.rank.tolist(), np.diff(found.before).tolist(), strict=True)) == expected
 
 
-class Dying:
-    """Test double: noise that fails in the draw of one step of one part, after the claim."""
-
-    def __init__(self, number: int, ranks: tuple[int, int]) -> None:
-        self.number, self.ranks = number, ranks
-
-    def draw(self, variance, number, first, size):
-        return NOISE.draw(variance, number, first, size)
-
-    def draw_nodes(self, variance, number, positions):
-        if number == self.number and self.ranks[0] <= positions[0] // 3 < self.ranks[1]:
-            raise MemoryError
-        return NOISE.draw_nodes(variance, number, positions)
-
-
 def test_a_lost_part_costs_its_query_once_more_and_the_others_stay(folder, tmp_path):
     plan = plan_of(FLOWS, Bands((4,), 3_000), mechanism=DROPPING, segments=MODES)
     counts_by_segment(tmp_path, plan, FLOWS)
@@ -210,7 +185,7 @@ def test_a_lost_part_costs_its_query_once_more_and_the_others_stay(folder, tmp_p
     (frontier,) = expected.work.load_nodes("frontier", 1, 3)
     step = plan.segment_steps("mode")[-2]
     with pytest.raises(OdError, match=r"OD-PARTS-FAILED: 1 of .* parts failed: OD-PART-FAILED part 3"):
-        in_parts(folder, plan, trips, noise=Dying(step.number, plan.tree.rank_range(frontier)))
+        in_parts(folder, plan, trips, noise=Dying(step.number, plan.tree.rank_range(frontier), categories=3))
     parted = in_parts(folder, plan, trips)
     assert [(row["level"], Fraction(row["rho"])) for row in reservations(folder / "ledger.sqlite", draw=2)] == [
         (step.number, step.rho)
