@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_identity_that_is_never_materialised_has_the_law_of_the_real_one():
         ranges = np.tile(np.array([[[0, cells - 1]]]), (count, 1, 1))
         return never_materialised(Questions(data, ranges, np.zeros(count, dtype=int), (1.0, 1.0)), epsilon)["noisy"]
 
-    real = root("0.5").source.draw_laplace(2, 10 * count).reshape(-1, 10).sum(axis=1)
+    real = root("0.5").source.draw_laplace(Fraction(2), 10 * count).reshape(-1, 10).sum(axis=1)
     edges = np.quantile(real, np.linspace(0.05, 0.95, 19))
 
     def differ(some):

@@ -186,7 +186,7 @@ def test_the_extra_bundle_alone_writes_and_reads_a_bundle_and_draws_figures(envi
 
 def test_the_extra_checks_alone_checks_flows(environments, tmp_path) -> None:
     environment = environments("checks")
-    assert said(environment, CHECKS, tmp_path) == ["expect_column_values_to_be_in_set: destination"]
+    assert said(environment, CHECKS, tmp_path) == ["expect_column_values_to_be_in_set: destination_is_listed"]
     assert "dagster" not in environment.names
 
 
