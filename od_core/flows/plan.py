@@ -64,6 +64,12 @@ class ReleasePlan(Plan):
             self.bands.check_depth(self.tree.depth)
             if self.mechanism.measures != "every_level":
                 raise plan_defect("a mechanism that does not measure every level cannot have bands")
+            if self.mechanism.shrinks:
+                raise OdError(
+                    "OD-BANDS",
+                    "estimate: shrunk learns from whole levels, so it cannot be used with bands",
+                    next_step="leave out the bands, or the option estimate",
+                )
             if len(self.step_bands) <= len(self.bands.cuts):
                 raise OdError(
                     "OD-BANDS",

@@ -85,12 +85,14 @@ class Segments:
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise OdError if a mechanism cannot be combined with segments."""
-        if mechanism.name != "inftda_refined" or mechanism.leaf_dial is not None:
-            what = "leaves: empirical_bayes" if mechanism.leaf_dial is not None else f"mechanism {mechanism.name!r}"
+        what = f"mechanism {mechanism.name!r}" if mechanism.name != "inftda_refined" else ""
+        what = "leaves: empirical_bayes" if mechanism.leaf_dial is not None else what
+        what = "estimate: shrunk" if mechanism.shrinks else what
+        if what:
             raise OdError(
                 "OD-SEGMENT-MECHANISM",
                 f"{what} cannot release segments",
-                next_step="use mechanism inftda_refined with leaves: chebyshev, or leave out segments",
+                next_step="use mechanism inftda_refined without these options, or leave out segments",
             )
 
 

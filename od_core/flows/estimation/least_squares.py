@@ -143,19 +143,32 @@ def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals],
     v: list[Reals] = []
     sums: list[tuple[Reals, Reals]] = []
     for level in reversed(levels):
-        own_z, own_v = level.noisy.copy(), np.full(len(level.nodes), level.noise)
-        if sums:
-            s, spread = sums[0]
-            if np.isinf(level.noise):
-                own_z[level.divided], own_v[level.divided] = s, spread
-            else:
-                x = own_z[level.divided]
-                own_z[level.divided] = x + level.noise / (level.noise + spread) * (s - x)
-                own_v[level.divided] = level.noise * spread / (level.noise + spread)
+        own_z, own_v = combined(level, *sums[0]) if sums else (level.noisy, np.full(len(level.nodes), level.noise))
         z.insert(0, own_z)
         v.insert(0, own_v)
         sums.insert(0, (run_sums(own_z, level.offsets), run_sums(own_v, level.offsets)))
     return z, v, sums
+
+
+def combined(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
+    """Return z and v of each node of a level, from its noisy value and from what the level below says about it.
+
+    Args:
+        level: The level.
+        sums: Estimate of each divided node from the levels below it; shape (divided,).
+        spread: Variance of this estimate; shape (divided,).
+
+    Returns:
+        The best estimate of each node from itself and the levels below it, and its variance; shape (nodes,) each.
+    """
+    z, v = level.noisy.copy(), np.full(len(level.nodes), level.noise)
+    if np.isinf(level.noise):
+        z[level.divided], v[level.divided] = sums, spread
+    else:
+        x = z[level.divided]
+        z[level.divided] = x + level.noise / (level.noise + spread) * (sums - x)
+        v[level.divided] = level.noise * spread / (level.noise + spread)
+    return z, v
 
 
 def _measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:

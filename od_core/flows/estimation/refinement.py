@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
+from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.refinement_kernels import (
     LIMIT,
     WEIGHT_BITS,
@@ -38,6 +39,7 @@ from od_core.flows.estimation.refinement_kernels import (
     share_out,
     shift_expansion,
 )
+from od_core.flows.estimation.shrinkage import shrink
 from od_core.flows.estimation.top_down import NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
@@ -113,6 +115,11 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
+    if plan.mechanism.shrinks:
+        fitted = least_squares(plan, None if root is None else int(root.trips.sum()), measured)
+        for level in fitted:
+            refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
+        return [with_trips(level.nodes, trips) for level, trips in zip(fitted, shrink(plan, fitted), strict=True)]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
     trips = trips_by_level(plan, root, levels)
@@ -338,7 +345,7 @@ def _disorder() -> OdError:
     )
 
 
-def refuse_large(values: _Values, limit: int) -> None:
+def refuse_large(values: _Values | _Reals, limit: int) -> None:
     """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
     if values.size and (values.max() >= limit or values.min() <= -limit):
         raise _overflow()

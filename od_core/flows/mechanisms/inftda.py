@@ -55,6 +55,9 @@ The value does not affect the charge, since a level is one query however many of
 Leaves = Literal["chebyshev", "empirical_bayes"]
 LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
 
+Estimate = Literal["least_squares", "shrunk"]
+ESTIMATES: tuple[Estimate, ...] = ("least_squares", "shrunk")
+
 _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 
 
@@ -74,12 +77,16 @@ class InfTDARefined(InfTDA):
         leaves: How the trips of a node are divided among its leaves. ``chebyshev`` applies IntOpt, as on every other
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.
+        estimate: How the measurements of all levels become one estimate. ``least_squares`` uses the measurements on the
+            path of a node. ``shrunk`` (``od_core.flows.estimation.shrinkage``) also learns from all other nodes. It has
+            less error in the leaves, and needs whole levels in memory: it cannot be used with bands or with segments.
         u: Used by ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
             deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
     """
 
     keep_all_cap: int = KEEP_ALL_CAP
     leaves: Leaves = "chebyshev"
+    estimate: Estimate = "least_squares"
     u: Fraction = Fraction(3, 2)
 
     name: ClassVar[str] = "inftda_refined"
@@ -99,13 +106,28 @@ class InfTDARefined(InfTDA):
             )
         step = "choose chebyshev or empirical_bayes"
         refuse_unknown("leaf estimator", self.leaves, LEAVES, code="OD-MECHANISM-OPTION", next_step=step)
+        step = "choose least_squares or shrunk"
+        refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
+        if self.shrinks and self.leaves != "chebyshev":
+            raise OdError(
+                "OD-MECHANISM-OPTION",
+                "estimate: shrunk estimates all levels, so leaves must be chebyshev",
+                next_step="leave out the option leaves",
+            )
         object.__setattr__(self, "u", _dial(self.u))
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text. ``leaves`` and ``u`` are included only for ``empirical_bayes``."""
+        """Options by name, as public text. Those added after version 0.1.0 are included only if they have an effect."""
         options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
+        if self.shrinks:
+            options["estimate"] = self.estimate
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
+
+    @property
+    def shrinks(self) -> bool:
+        """True if the estimates learn from all nodes (``estimate: shrunk``)."""
+        return self.estimate == "shrunk"
 
     @property
     def leaf_dial(self) -> Fraction | None:

@@ -74,6 +74,14 @@ class Mechanism(Protocol):
         """
         ...
 
+    @property
+    def shrinks(self) -> bool:
+        """True if the refinement also learns how nodes divide from the other nodes of a level.
+
+        See :mod:`od_core.flows.estimation.shrinkage`. Only a mechanism that refines can do so.
+        """
+        ...
+
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
@@ -112,6 +120,11 @@ class PaperMechanism:
     def keep_all_cap(self) -> int:
         """0, so nodes that are estimated as 0 are always dropped."""
         return 0
+
+    @property
+    def shrinks(self) -> bool:
+        """False, because a node is estimated from its own measurements and those above and below it."""
+        return False
 
     @property
     def leaf_dial(self) -> Fraction | None:

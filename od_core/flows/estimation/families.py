@@ -1,0 +1,227 @@
+"""Predict how the trips of a node divide among its children, from the other nodes of the level and the return trips.
+
+A *family* is a node of the flow tree with its measured children. At a level that refines the destination, the children
+of a family are flows from one origin to several destinations. A destination that attracts many trips from other origins
+is likely to attract many from this one, too. So the *gravity share* p of a child is in proportion to the sum of its
+row: all other cells of the level with the same refined area. Where origins are refined, origin and destination are
+exchanged.
+
+If origins and destinations have the same geography, trips in one direction also say something about the trips in the
+other. Let m be a table of trips, and tau the shares of the opposite cells in it. The *reciprocal share* of a child is
+p + b (tau - p), where b is the regression coefficient of what p leaves unexplained, fitted over cells of similar size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.flows.estimation.least_squares import FittedLevel
+from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import Pairs, run_sums
+from od_core.kernels import kernel
+
+Reals = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+SIZES, _SIZE_OF_SIGMA = 96, 48
+"""Number of sizes of cells, and the size that starts at sigma / 2. A size is half an octave: a cell predicted to have q
+trips is as many sizes above another as its q is larger, in powers of the square root of 2."""
+
+_LEAST_CELLS = 200
+"""Smallest number of cells by which a number is fitted. Neighbouring sizes with fewer cells are fitted together."""
+
+_LEAST_LEARNED = 1_000
+"""Smallest number of cells of a level from which something is learned."""
+
+
+@dataclass(frozen=True, eq=False)
+class Families:
+    """The families of a measured level, with the least-squares estimates of their nodes.
+
+    Attributes:
+        offsets: The children of family ``f`` are ``offsets[f]:offsets[f + 1]``; shape (families + 1,).
+        parents: Positions of the parents in the level above; shape (families,).
+        kept: Positions of the children that were not dropped, which have measured nodes below them or are leaves.
+        area: Area number of each child on the side that the level refines; shape (children,).
+        areas: Number of areas of that side.
+        noisy: Noisy value of each child; shape (children,).
+        v: Variance of the estimate of each child from itself and the levels below it; shape (children,).
+        h: Estimate of each child from all levels; shape (children,).
+        parent_h, parent_variance: Estimate of each parent from all levels, and its variance; shape (families,).
+        sigma: Standard deviation of the noise of the level.
+    """
+
+    offsets: Positions
+    parents: Positions
+    kept: Positions
+    area: NDArray[np.int32]
+    areas: int
+    noisy: Reals
+    v: Reals
+    h: Reals
+    parent_h: Reals
+    parent_variance: Reals
+    sigma: float
+
+    @property
+    def learns(self) -> bool:
+        """Whether the level has enough cells to learn from."""
+        return len(self.h) >= _LEAST_LEARNED
+
+    def deviations(self, p: Reals) -> tuple[Any, ...]:
+        """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops."""
+        return self.offsets, self.h, self.v, p, self.parent_h, self.parent_variance, self.sigma
+
+
+def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Families]:
+    """Yield the families of each level below the root, top level first."""
+    tree = plan.tree
+    for above, level in pairwise(levels):
+        split = above.nodes.level + 1  # unmeasured levels between the two have one child a node, with the same numbers
+        side = 0 if tree.refines_origin(split) else 1
+        refined, at = (tree.origin, tree.destination)[side], tree.level_pair(split)[side]
+        area = (level.nodes.origin, level.nodes.destination)[side]
+        yield Families(
+            offsets=level.offsets,
+            parents=above.divided,
+            kept=level.divided if level is not levels[-1] else np.arange(len(area)),
+            area=area,
+            areas=refined.size(at),
+            noisy=level.noisy,
+            v=level.own,
+            h=level.estimate,
+            parent_h=above.estimate[above.divided],
+            parent_variance=above.variance[above.divided],
+            sigma=math.sqrt(level.noise),
+        )
+
+
+def gravity_shares(families: Families) -> Reals:
+    """Return the gravity share p of each child; shape (children,). The shares of a family sum to 1."""
+    rows = np.bincount(families.area, families.h, minlength=families.areas)
+    cells = np.bincount(families.area, minlength=families.areas)
+    shares = np.empty_like(families.h)
+    _divide(families.offsets, families.area, families.h, rows, cells, families.sigma / 2, shares)
+    return shares
+
+
+def opposite_trips(plan: ReleasePlan, levels: Sequence[FittedLevel], trips: Reals) -> list[Reals]:
+    """Return the trips in the opposite direction of each node of each level below the root; shape (nodes,) each.
+
+    Args:
+        levels: All levels, top level first. Both geographies of the plan are the same.
+        trips: Trips of the leaves; shape (leaves,).
+    """
+    leaves = levels[-1].nodes
+    ranks = plan.tree.first_rank(Pairs(plan.tree.depth, leaves.origin, leaves.destination))
+    opposite = plan.tree.first_rank(Pairs(plan.tree.depth, leaves.destination, leaves.origin))
+    at = np.minimum(np.searchsorted(ranks, opposite), max(len(ranks) - 1, 0))
+    found = [np.where(ranks[at] == opposite, trips[at], 0.0)]
+    for level, above in zip(levels[:1:-1], levels[-2:0:-1], strict=True):
+        sums = np.zeros(len(above.nodes))
+        sums[above.divided] = run_sums(found[0], level.offsets)
+        found.insert(0, sums)
+    return found
+
+
+def reciprocal_shares(families: Families, p: Reals, opposite: Reals, weight: float) -> Reals:
+    """Return the reciprocal share of each child; shape (children,). The shares of a family sum to 1.
+
+    Args:
+        p: Gravity share of each child; shape (children,).
+        opposite: Trips in the opposite direction of each child; shape (children,).
+        weight: Number of trips with shares p that is added to the trips in the opposite direction.
+    """
+    explained, whole, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
+    given = families.offsets, families.h, p, families.parent_h, families.sigma, opposite, weight
+    _regress(*given, explained, whole, cells)
+    explained, whole = pooled(cells, explained, whole)
+    slope = np.clip(np.divide(explained, whole, out=np.zeros_like(whole), where=whole > 0), 0, 1)
+    shares = np.empty_like(p)
+    _blend(families.offsets, p, families.parent_h, families.sigma, opposite, weight, slope, shares)
+    return shares
+
+
+def pooled(cells: Positions, *sums: Reals) -> list[Reals]:
+    """Return sums over sizes, each with those of its neighbours where a size has fewer than 200 cells.
+
+    Args:
+        cells: Number of cells of each size; shape (sizes,).
+        sums: Arrays of the same shape.
+
+    Returns:
+        For each array, the sum over all sizes that are fitted together, at each of them; shape (sizes,).
+    """
+    group = np.zeros(SIZES, dtype=np.int64)
+    own, rest = 0, int(cells.sum())
+    for size, number in enumerate(cells[:-1].tolist(), start=1):
+        own, rest = own + number, rest - number
+        begins = own >= _LEAST_CELLS and rest >= _LEAST_CELLS
+        group[size] = group[size - 1] + begins
+        own = 0 if begins else own
+    return [np.bincount(group, array).astype(np.float64)[group] for array in sums]
+
+
+@kernel
+def size_of(trips, sigma):  # type: ignore[no-untyped-def]  # compiled
+    """Return the size (:data:`SIZES`) of a cell that is predicted to have ``trips``."""
+    if not trips > 0.0:
+        return 0
+    mantissa, exponent = math.frexp(trips / sigma)
+    return min(max(2 * exponent + (1 if mantissa >= 0.7071067811865476 else 0) + _SIZE_OF_SIGMA, 0), SIZES - 1)
+
+
+@kernel
+def _divide(offsets, area, h, rows, cells, half_sigma, shares):  # type: ignore[no-untyped-def]  # compiled
+    """Write the gravity shares of the children of every family into ``shares``; see :func:`gravity_shares`."""
+    for family in range(len(offsets) - 1):
+        first, last = offsets[family], offsets[family + 1]
+        whole = 0.0
+        for i in range(first, last):
+            # The second term is half the standard deviation of the row, so that a row of 0 does not imply a share of 0.
+            shares[i] = max(rows[area[i]] - h[i], 0.0) + half_sigma * math.sqrt(cells[area[i]] - 1.0)
+            whole += shares[i]
+        for i in range(first, last):
+            shares[i] = shares[i] / whole if whole > 0.0 else 1.0 / (last - first)
+
+
+@kernel
+def _regress(offsets, h, p, parent_h, sigma, opposite, weight, explained, whole, cells):  # type: ignore[no-untyped-def]
+    """Add the products of tau - p with what p leaves unexplained, and its squares, by size."""
+    for family in range(len(offsets) - 1):
+        first, last, total = offsets[family], offsets[family + 1], parent_h[family]
+        if last - first < 2 or not total > 0.0:
+            continue
+        back = weight
+        for i in range(first, last):
+            back += opposite[i]
+        for i in range(first, last):
+            gap = ((opposite[i] + weight * p[i]) / back - p[i]) * total
+            size = size_of(p[i] * total, sigma)
+            explained[size] += (h[i] - p[i] * total) * gap
+            whole[size] += gap * gap
+            cells[size] += 1
+
+
+@kernel
+def _blend(offsets, p, parent_h, sigma, opposite, weight, slope, shares):  # type: ignore[no-untyped-def]  # compiled
+    """Write the reciprocal shares of the children of every family into ``shares``; see :func:`reciprocal_shares`."""
+    for family in range(len(offsets) - 1):
+        first, last, total = offsets[family], offsets[family + 1], parent_h[family]
+        back = weight
+        for i in range(first, last):
+            back += opposite[i]
+        whole = 0.0
+        for i in range(first, last):
+            tau = (opposite[i] + weight * p[i]) / back
+            shares[i] = max(p[i] + slope[size_of(p[i] * total, sigma)] * (tau - p[i]), 0.0)
+            whole += shares[i]
+        for i in range(first, last):
+            shares[i] = shares[i] / whole if whole > 0.0 else p[i]
