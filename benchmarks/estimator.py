@@ -1,7 +1,7 @@
 """Measure the accuracy of mechanisms on six data sets at equal (epsilon, delta), against the published algorithm.
 
     python -m benchmarks.estimator --markdown --data FOLDER
-    python -m benchmarks.estimator --case flights --epsilon 1 --runs 100 --json
+    python -m benchmarks.estimator --case flights --variant refined shrunk --epsilon 1 --runs 100 --json
 
 Every run is an independent draw of the certified noise, without a seed. A ratio divides the mean error over the runs by
 that of ``paper``, and has a 99 % bootstrap interval. Norway and the taxis are read from the subfolders
@@ -62,6 +62,7 @@ VARIANTS = (
     Variant("refined", "inftda_refined"),
     Variant("refined, tree dropped", "inftda_refined", options=(("keep_all_cap", 0),)),
     Variant("empirical bayes", "inftda_refined", options=(("leaves", "empirical_bayes"),)),
+    Variant("shrunk", "inftda_refined", options=(("estimate", "shrunk"),)),
 )
 
 EPSILONS = ("0.1", "1", "10")
@@ -166,10 +167,12 @@ def ratios(errors: Errors, reference: Errors) -> dict[str, Any]:
     return result
 
 
-def measured(case: str, epsilon: str, data: KnownFlows, runs: int) -> Iterator[dict[str, Any]]:
+def measured(
+    case: str, epsilon: str, data: KnownFlows, runs: int, variants: Sequence[Variant] = VARIANTS
+) -> Iterator[dict[str, Any]]:
     """Yield the figures of every variant at one epsilon, with the published algorithm first."""
     reference: Errors = {}
-    for variant in VARIANTS:
+    for variant in variants:
         plan = planned(variant, data.geography, epsilon)
         run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())  # compiles kernels and builds noise tables
         start = time.perf_counter()
@@ -241,15 +244,18 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="print one Markdown table an epsilon")
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
+    names = [variant.name for variant in VARIANTS]
+    parser.add_argument("--variant", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
     parser.add_argument("--runs", type=int, help=f"of each variant, instead of {MOST_RUNS} (Italy: {RUNS['italy']})")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where Norway and the taxis are")
     options = parser.parse_args()
     cases = [case for case in options.case if is_there(case, options.data)]
+    variants = [variant for variant in VARIANTS if variant == PAPER or variant.name in options.variant]
     rows: list[dict[str, Any]] = []
     for case, epsilon in steps(list(product(cases, options.epsilon)), "estimator"):
         runs = options.runs or (3 if options.small else RUNS.get(case, MOST_RUNS))
-        rows += measured(case, epsilon, data_set(case, options.data, small=options.small), runs)
+        rows += measured(case, epsilon, data_set(case, options.data, small=options.small), runs, variants)
     skipped = [f"{case}, whose files are not in --data" for case in options.case if case not in cases]
     if options.markdown:
         print(markdown(rows, skipped))

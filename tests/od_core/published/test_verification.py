@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
+from od_core.flows.estimation import families
+from od_core.flows.mechanisms import InfTDARefined, Mechanism
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.flows.publishing.kind import FlowKind
 from od_core.ledger.integrity import EntryName
@@ -29,7 +31,9 @@ from tests.od_core.publication.published_kinds import locations, publish
 KEY = ReleaseKey("commuters", "2001-06")
 
 
-def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLOWS) -> Published:
+def published(
+    root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLOWS, mechanism: str | Mechanism = "inftda_refined"
+) -> Published:
     """A release as the pipeline makes it public; a second time it is read back, and nothing is drawn."""
     unit = PrivacyUnit("trip", neighbours)
     ledger = Ledger(root / "ledger.sqlite")
@@ -39,6 +43,7 @@ def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLO
         GEOGRAPHY,
         unit=unit,
         budget=Budget(rho=2, delta="1e-8"),
+        mechanism=mechanism,
         ledger=ledger,
         release_id=str(KEY),
         fault_threshold=0,
@@ -76,6 +81,15 @@ def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_a_period_without_trips_verifies(tmp_path, neighbours):
     assert faults(published(tmp_path, neighbours, FLOWS[:0])) == {}
+
+
+def test_shrunk_estimates_verify(tmp_path, monkeypatch):
+    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)  # so that these few cells are learned from
+    release = published(tmp_path, mechanism=InfTDARefined(estimate="shrunk"))
+    assert faults(release) == {}
+    opened = open_release(release.bundle)
+    assert opened.plan.mechanism == InfTDARefined(estimate="shrunk")
+    assert opened.flows["trips"].sum() == FLOWS["trips"].sum()
 
 
 def test_a_bundle_of_format_1_verifies_and_opens(tmp_path, monkeypatch):
