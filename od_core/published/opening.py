@@ -83,6 +83,16 @@ def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
     return dict(sorted(bundles.items()))
 
 
+def published_sums(releases: Path) -> list[ReleaseKey]:
+    """Return the keys of all published sums of releases; a bundle whose certificate cannot be read is left out."""
+    sums = []
+    for key, folder in published_bundles(releases).items():
+        with suppress(OdError):  # verification reports faults of bundles
+            if "sources" in certificate_of(folder):
+                sums.append(key)
+    return sums
+
+
 def _is_zip(place: Path) -> bool:
     return place.suffix == ".zip" and place.is_file()
 
