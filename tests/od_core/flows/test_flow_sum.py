@@ -204,12 +204,16 @@ def test_leaves_below_nodes_that_only_some_releases_dropped_add_the_bounds_of_th
     """Pairs of zones: estimates of the releases that measured them, and the bounds of the nodes of the others."""
     cases = cases_of(random, [*DROPPING, KEEPING[0]], most_trips=random.choice([2, 40]))
     total, depth = sum_of(cases), cases[0].tree.depth
-    alone = [bounds_at(case, case.release, case.tree.level_pair(depth)) for case in cases]
     partly = 0
     for cell, found in bounds_at(cases[0], total, cases[0].tree.level_pair(depth)).items():
         measured = [cell in case.dense.cells[depth] for case in cases]
         fits = [case.dense.of_node(cell) for case, there in zip(cases, measured, strict=True) if there]
-        hidden = sum(bounds[cell][1] for bounds, there in zip(alone, measured, strict=True) if not there)
+        hidden = sum(
+            int(upper_bound(*(np.array([value]) for value in case.dense.of_node(node)))[0])
+            for case, there in zip(cases, measured, strict=True)
+            for node in case.dense.columns
+            if not there and within(cell, node)
+        )
         partly += 0 < sum(measured) < len(cases)
         low, high = found[0], found[1] - hidden
         if fits:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -403,3 +405,15 @@ def test_a_sum_that_leaves_out_a_release_of_its_period_is_found(root: Path) -> N
     (bundle / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
     sealed_again(bundle)
     assert "no release is published for 2001-03" in faults(root)["bundle"]
+
+
+def test_the_second_verifier_passes_over_sums_but_over_no_release_that_calls_itself_one(root: Path) -> None:
+    def found() -> str:
+        script = Path(__file__).parents[3] / "docs" / "verify_spending.py"
+        arguments = [sys.executable, script, root / "ledger.sqlite", root / "releases"]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False).stdout
+
+    assert "0 faults" in found()
+    stated = certificate_of(root, KEYS[0]) | {"sources": []}
+    (root / "releases" / KEYS[0].folder / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
+    assert f"{KEYS[0]}: the ledger has no such certificate as published" in found()
