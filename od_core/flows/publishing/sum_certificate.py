@@ -105,7 +105,7 @@ def _guarantee(sources: Sequence[Source], one: _Promise, every: _Promise) -> dic
         "The losses of all these releases add up."
         if by_user
         else "The records of this change are of one of the periods, so the promise is that of the release of that"
-        " period, or a weaker one that holds for all."
+        " period; the largest numbers of all releases are stated."
     )
     person = f"a person with records in all of the periods ({_in_words(every)}-differentially private)"
     named = ["the periods themselves", *([] if by_user else [person]), "what the certificates of the releases name"]
