@@ -91,7 +91,13 @@ SUMS = SumKind()
 
 def _sources(certificate: dict[str, Any]) -> Markup:
     rows = [
-        (one["release"], one["measured_at"][:10], f"{one['epsilon']:.6g}", f"{one['delta']:.3g}", one["certificate"])
+        (
+            one["release"],
+            one["measured_at"][:10],
+            f"{one['epsilon']:.6g}",
+            f"{one['delta']:.3g}",
+            element("code", one["certificate"]),
+        )
         for one in certificate["sources"]
     ]
     return joined(
