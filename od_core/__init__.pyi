@@ -13,6 +13,7 @@ from .errors import (
 )
 from .evaluation.evaluate import evaluate
 from .flows.bands import Bands
+from .flows.flow_sum import FlowSum, sum_releases
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import ReleasePlan, plan_release
 from .flows.projection.chebyshev import intopt
@@ -59,6 +60,7 @@ __all__ = [
     "DeclarationError",
     "ExecutionError",
     "Finding",
+    "FlowSum",
     "FlowTree",
     "Geography",
     "GeographyError",
@@ -109,5 +111,6 @@ __all__ = [
     "release_flows",
     "release_group_sizes",
     "release_stops",
+    "sum_releases",
     "verify_release",
 ]

@@ -22,6 +22,7 @@ from od_assets.cli.plan import plan
 from od_assets.cli.report import report
 from od_assets.cli.run import run
 from od_assets.cli.status import status
+from od_assets.cli.sum import sum_command
 from od_assets.cli.ui import ui
 from od_assets.cli.verify import verify
 from od_assets.terminal import keep_detail_of, printable
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (plan, forecast, init, run, report, status, verify, doctor, compare, compare_mechanisms, contract, ui):
     app.command()(command)
+app.command("sum")(sum_command)
 app.add_typer(ledger_app, name="ledger")
 
 

@@ -31,7 +31,8 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.plan import Plan
-from od_core.published.opening import certificate_of, published_bundles
+from od_core.publication.read_back import certificate_of
+from od_core.published.opening import published_bundles
 
 _PLACE = [*COLUMNS[:3], "breakdown"]
 """Columns that identify a row; the last one is there only if the release has segments."""

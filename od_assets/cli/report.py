@@ -42,7 +42,8 @@ def newest_report(releases: Path, release: str | None, period: str | None) -> Pa
         OdError: no such release is published, or its report is missing.
     """
     from od_core.publication.bundle import REPORT
-    from od_core.published.opening import certificate_of, published_bundles
+    from od_core.publication.read_back import certificate_of
+    from od_core.published.opening import published_bundles
 
     bundles = {
         key: folder

@@ -93,6 +93,23 @@ def release_status(ledger: Ledger, key: ReleaseKey, left: Fraction | None = None
     }
 
 
+def sum_status(key: ReleaseKey) -> dict[str, Any]:
+    """Return the state of a published sum of releases: it measured and spent nothing, and the ledger does not know it.
+
+    The fields are those of :func:`release_status`.
+    """
+    return {
+        "release": str(key),
+        "state": "published",
+        "settings_changed": None,
+        "waits_for": None,
+        "measured_levels": "none, a sum",
+        "interrupted_levels": 0,
+        "rho_spent": 0.0,
+        "data_set_rho_left": None,
+    }
+
+
 def _plans(settings: SeriesSettings[Any, Any]) -> Callable[[str], Plan | None]:
     """Return a function that plans a period, or returns None if a file is missing or a setting cannot be planned."""
 

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,10 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
-from od_core.flows.estimation.intervals import Intervals, every_pair
+from od_core.flows.estimation.fitted_tree import FittedTree
+from od_core.flows.estimation.intervals import Intervals, fitted_totals
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.segment_intervals import SegmentIntervals
+from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import (
@@ -30,8 +30,9 @@ from od_core.flows.estimation.top_down import (
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA, measured_cells
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import ThresholdStep
-from od_core.geography.flow_tree import Nodes, TreeOrder
+from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
@@ -41,20 +42,12 @@ from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, find
+from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts, count_trips
 
 
-class TripsBetween(NamedTuple):
-    """A released sum of trips, and the bounds of its 90 % interval."""
-
-    trips: int
-    lower: int
-    upper: int
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Release(PlannedRelease):
+class Release(ReleasedFlows, PlannedRelease):
     """A released origin-destination table. Flows at every pair of levels are sums of the same leaf flows.
 
     Attributes:
@@ -85,133 +78,19 @@ class Release(PlannedRelease):
         )
 
     @property
-    def levels(self) -> list[tuple[str, str]]:
-        """Names of the origin level and the destination level of every level of the flow tree, root first."""
-        return self.plan.tree.level_names
+    def tree(self) -> FlowTree:
+        """The flow tree of the plan."""
+        return self.plan.tree
 
     @property
-    def flows(self) -> pd.DataFrame:
-        """Flows between zones, in columns ``origin`` and ``destination`` (zone codes) and ``trips`` (int64).
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """The breakdowns of the plan."""
+        return self.plan.breakdowns
 
-        Trips are at least 1, except for ``vanilla_gauss``. Pairs of zones with 0 trips are left out.
-        """
-        return self.flows_at(self.plan.tree.origin.levels[-1], self.plan.tree.destination.levels[-1])
-
-    def flows_at(
-        self, origin_level: str, destination_level: str, *, segment: str | None = None, interval: bool = False
-    ) -> pd.DataFrame:
-        """Return the flows at any pair of levels, summed from the leaves.
-
-        Args:
-            origin_level, destination_level: names of levels.
-            segment: name of a breakdown, to return the flows in each of its categories.
-            interval: whether to add the 90 % interval of each flow.
-
-        Returns:
-            Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64).
-            With ``segment``, also the category, in a column with the name of the breakdown. The trips of a pair in all
-            categories sum to its trips. An interval that did not contain the released trips is widened to them, so
-            trips may equal lower or upper. Pairs with 0 released trips are listed only with ``interval``, and only if
-            the two levels have at most :data:`od_core.publication.columns.MOST_LISTED` public pairs, times the
-            categories.
-
-        Raises:
-            OdError: If a level or the breakdown is unknown or, with ``interval``, if the release has no
-                :attr:`intervals`.
-        """
-        if segment is not None:
-            return self._segment_flows(origin_level, destination_level, segment, interval=interval)
-        tree = self.plan.tree
-        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
-        origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
-        if interval:
-            origin, destination, trips, *bounds = self.intervals.around(o_level, d_level, origin, destination, trips)
-        columns = {
-            "origin": tree.origin.codes_of(o_level, origin),
-            "destination": tree.destination.codes_of(d_level, destination),
-            "trips": trips,
-        }
-        return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
-
-    def _segment_flows(
-        self, origin_level: str, destination_level: str, segment: str, *, interval: bool
-    ) -> pd.DataFrame:
-        """Return the flows of :meth:`flows_at` in each category of a breakdown."""
-        tree, breakdown = self.plan.tree, self._breakdown(segment)
-        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
-        categories = len(breakdown.categories)
-        origin, destination, trips = tree.values_at(self.leaves, self.segments[segment], o_level, d_level)
-        if interval:
-            origin, destination, trips = every_pair(tree, o_level, d_level, origin, destination, trips)
-        columns = {
-            "origin": np.repeat(tree.origin.codes_of(o_level, origin), categories),
-            "destination": np.repeat(tree.destination.codes_of(d_level, destination), categories),
-            segment: np.tile(np.array(breakdown.categories, dtype=object), len(origin)),
-            "trips": trips.ravel(),
-        }
-        if interval:
-            lower, upper = self.segment_intervals(segment).of_cells(o_level, d_level, origin, destination)
-            columns["lower"], columns["upper"] = np.minimum(lower, trips).ravel(), np.maximum(upper, trips).ravel()
-        flows = pd.DataFrame(columns)
-        return flows if interval else flows[flows["trips"] > 0].reset_index(drop=True)
-
-    def _breakdown(self, segment: str) -> Breakdown:
-        return find(self.plan.breakdowns, segment)
-
-    def zero_bound(self, origin_level: str, destination_level: str) -> int:
-        """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
-
-        Raises:
-            OdError: If a level is unknown, or if the release has no :attr:`intervals`.
-        """
-        tree = self.plan.tree
-        levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
-        return self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2])
-
-    def trips_between(
-        self,
-        origin_level: str,
-        origins: Sequence[str],
-        destination_level: str,
-        destinations: Sequence[str],
-        *,
-        segment: str | None = None,
-        category: str | None = None,
-    ) -> TripsBetween:
-        """Return the released trips between two sets of areas, and the 90 % interval of this sum.
-
-        The interval of a sum is narrower than the sum of the intervals of its flows.
-
-        Args:
-            origin_level, origins: name of a level, and codes of areas of that level.
-            destination_level, destinations: the same for the destinations.
-            segment, category: name of a breakdown and one of its categories, to sum the trips of this category only.
-
-        Returns:
-            Trips, lower bound and upper bound, as the fields ``trips``, ``lower`` and ``upper``. The interval is
-            widened to contain the trips, as in :meth:`flows_at`.
-
-        Raises:
-            OdError: If a level, an area, the breakdown or the category is unknown, or if the release has no
-                :attr:`intervals`.
-        """
-        tree = self.plan.tree
-        meant = [
-            geography.zones_in(geography.level_number(level), codes)
-            for geography, level, codes in (
-                (tree.origin, origin_level, origins),
-                (tree.destination, destination_level, destinations),
-            )
-        ]
-        inside = meant[0][self.leaves.origin] & meant[1][self.leaves.destination]
-        if segment is None and category is None:
-            trips = int(self.leaves.trips[inside].sum())
-            lower, upper = self.intervals.of_sum(*meant)
-        else:
-            k = self._breakdown(str(segment)).position(str(category))
-            trips = int(self.segments[str(segment)][inside, k].sum())
-            lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*meant))
-        return TripsBetween(trips, min(lower, trips), max(upper, trips))
+    @property
+    def may_be_negative(self) -> bool:
+        """True if released trips may be negative, because the mechanism releases all leaves as it measured them."""
+        return self.plan.mechanism.measures == "all_leaves"
 
     @cached_property
     def intervals(self) -> Intervals:
@@ -220,7 +99,12 @@ class Release(PlannedRelease):
         Raises:
             OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
         """
-        return Intervals(self.plan, int(self.leaves.trips.sum()), combined_totals(self.plan, self.measured))
+        return Intervals([self.fitted])
+
+    @cached_property
+    def fitted(self) -> FittedTree:
+        """The flow tree with the estimates of all nodes. Raises OdError as :attr:`intervals` does."""
+        return fitted_totals(self.plan, int(self.leaves.trips.sum()), combined_totals(self.plan, self.measured))
 
     def segment_intervals(self, segment: str) -> SegmentIntervals:
         """Return the intervals of the flows in each category of a breakdown, computed on the first call.
@@ -228,11 +112,15 @@ class Release(PlannedRelease):
         Raises:
             OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
         """
-        return self._segment_intervals(self._breakdown(segment).name)
+        return SegmentIntervals([self.segment_fit(segment)])
+
+    def segment_fit(self, segment: str) -> SegmentFit:
+        """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""
+        return self._segment_fits(self._breakdown(segment).name)
 
     @cached_property
-    def _segment_intervals(self) -> Callable[[str], SegmentIntervals]:
-        return cache(partial(SegmentIntervals, self.plan, self.intervals.fitted, self.measured))
+    def _segment_fits(self) -> Callable[[str], SegmentFit]:
+        return cache(partial(SegmentFit, self.plan, self.fitted, self.measured))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.

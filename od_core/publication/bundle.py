@@ -36,7 +36,7 @@ from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
 from od_core.publication.file_formats import opens, refuse_unreadable, same_geopackages, same_matrices, same_workbooks
 from od_core.publication.html.certificate_page import certificate_page
-from od_core.publication.kind import Kind, R
+from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 
 SCHEMA = "certificate.schema.json"
@@ -250,8 +250,8 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
 
 
 def write_bundle(
-    kind: Kind[R],
-    release: R,
+    kind: BundleKind[T],
+    release: T,
     certificate: dict[str, Any],
     report: str,
     folder: Path,

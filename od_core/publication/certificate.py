@@ -119,7 +119,7 @@ def certificate(
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
-        "software": dict(_versions()),
+        "software": software_versions(),
         "known_limitations": list(KNOWN_LIMITATIONS),
         **own,
     }
@@ -256,6 +256,11 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
         f"a person with many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: {_of_a_group(spent)};"
         f" one with a trip {year})"
     )
+
+
+def software_versions() -> dict[str, str]:
+    """Return the version of each installed package of :data:`SOFTWARE`, by name."""
+    return dict(_versions())
 
 
 @cache

@@ -119,5 +119,12 @@ def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFil
         f"  sha256sum -c {CHECKSUMS}\n\n"
         "To cite\n"
         f"  {certificate['data_set']}, {contents} of {certificate['period']}, revision {certificate['revision']},"
-        f" measured {certificate['measured_at'][:10]}. Plan {certificate['plan_digest'][:16]}.\n"
+        f" measured {certificate['measured_at'][:10]}. {_origin(certificate)}\n"
     )
+
+
+def _origin(certificate: dict[str, Any]) -> str:
+    """Return a sentence that names the plan of a release, or the number of releases that a sum is made of."""
+    if "sources" in certificate:
+        return f"The sum of {len(certificate['sources'])} published releases."
+    return f"Plan {certificate['plan_digest'][:16]}."

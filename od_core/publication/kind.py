@@ -31,6 +31,7 @@ from od_core.publication.tables import BundleFile
 P = TypeVar("P", bound=Plan)
 C = TypeVar("C", bound=Counted)
 R = TypeVar("R", bound=PlannedRelease)
+T = TypeVar("T")
 
 Examination = Callable[[], Iterator[str]]
 """Function that checks a part of a published release and yields one line for each fault."""
@@ -59,18 +60,39 @@ class ReleaseContext(Generic[R]):
     previous: tuple[ReleaseKey, R] | None
 
 
-class Kind(ABC, Generic[R]):
-    """Base class of a kind of release, with the functions after the measurement that differ between kinds.
+class BundleKind(ABC, Generic[T]):
+    """Base class of what is published as a bundle: a kind of release, or sums of releases.
 
     Attributes:
-        contents: content of a release in the words of summaries, such as ``flows``.
+        contents: content of the bundle in the words of summaries, such as ``flows``.
         format: format that the certificate states.
-        schema: SQL that creates the tables of the kind in the release database if they are missing.
-        facts_table: the table with one row per release of this kind.
     """
 
     contents: ClassVar[str]
     format: ClassVar[str]
+
+    @abstractmethod
+    def files(self, release: T, certificate: dict[str, Any]) -> Sequence[BundleFile]:
+        """Return the bundle files with the tables of a release."""
+
+    def notes(self, _release: T, _certificate: dict[str, Any]) -> Sequence[str]:
+        """Return further paragraphs of the codebook that users of the files must read."""
+        return ()
+
+    @abstractmethod
+    def open(self, bundle: Path) -> T:
+        """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
+
+
+class Kind(BundleKind[R]):
+    """Base class of a kind of release, with the functions after the measurement that differ between kinds.
+
+    Attributes:
+        contents, format: as in :class:`BundleKind`.
+        schema: SQL that creates the tables of the kind in the release database if they are missing.
+        facts_table: the table with one row per release of this kind.
+    """
+
     schema: ClassVar[str]
     facts_table: ClassVar[str]
 
@@ -91,14 +113,6 @@ class Kind(ABC, Generic[R]):
     # Bundle.
 
     @abstractmethod
-    def files(self, release: R, certificate: dict[str, Any]) -> Sequence[BundleFile]:
-        """Return the bundle files with the tables of a release."""
-
-    def notes(self, _release: R, _certificate: dict[str, Any]) -> Sequence[str]:
-        """Return further paragraphs of the codebook that users of the files must read."""
-        return ()
-
-    @abstractmethod
     def report(self, release: R, certificate: dict[str, Any], context: ReleaseContext[R]) -> str:
         """Return the HTML text of the page that presents a release to its readers."""
 
@@ -107,10 +121,6 @@ class Kind(ABC, Generic[R]):
         """Return the pictures of the report that are also shown outside it, as SVG by title."""
 
     # Verification.
-
-    @abstractmethod
-    def open(self, bundle: Path) -> R:
-        """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
 
     @abstractmethod
     def measured(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
+from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle_integrity import CERTIFICATE
@@ -25,6 +26,16 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[di
         return stated, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
     except (OSError, ValueError):
         raise absent(f"{folder.name} is not a complete bundle of this kind of release") from None
+
+
+def certificate_of(bundle: Path) -> dict[str, Any]:
+    """Return the certificate in a bundle's folder. Raises OdError if it is missing or cannot be read."""
+    try:
+        certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        ReleaseKey.parse(certificate["release"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise absent(f"{bundle.name} is not a complete bundle: it lacks a {CERTIFICATE} that can be read") from None
+    return certificate
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from od_core.publication.bundle import PACKAGE
-from od_core.publication.read_back import absent, refuse_incomplete
-from od_core.published.opening import bundle_folder, certificate_of
+from od_core.publication.read_back import absent, certificate_of, refuse_incomplete
+from od_core.published.opening import bundle_folder
 
 ODCS_VERSION = "v3.1.0"
 """Version of the standard that contracts follow."""

@@ -6,11 +6,17 @@ from typing import Any
 
 from od_core.errors import OdError
 from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.publishing.sum_kind import SUMS
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.publication.kind import Kind
+from od_core.publication.kind import BundleKind, Kind
 from od_core.stops.publishing import STOPS
 
 KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
+
+
+def bundle_kind_of(certificate: dict[str, Any]) -> BundleKind[Any]:
+    """Return what a certificate is of: a kind of release, or sums of releases. Raises OdError if it is unknown."""
+    return SUMS if certificate.get("format") == SUMS.format else kind_of(certificate)
 
 
 def kind_of(certificate: dict[str, Any]) -> Kind[Any]:

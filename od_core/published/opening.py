@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,9 +13,10 @@ from od_core.errors import OdError
 from od_core.flows.publishing.read_bundle import ANY, Asked, open_flows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
-from od_core.publication.read_back import absent, refuse_incomplete
+from od_core.publication.read_back import absent, certificate_of, refuse_incomplete
 
 if TYPE_CHECKING:
+    from od_core.flows.flow_sum import FlowSum
     from od_core.flows.release import Release
     from od_core.group_sizes.release import GroupSizeRelease
     from od_core.stops.release import StopsRelease
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def open_release(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
-) -> Release | GroupSizeRelease | StopsRelease:
+) -> Release | FlowSum | GroupSizeRelease | StopsRelease:
     """Return a published release, read from a bundle (a folder or a .zip file) or from ``release.duckdb``.
 
     Args:
@@ -35,7 +35,8 @@ def open_release(
         revision: revision of the release; by default the newest.
 
     Returns:
-        The whole release, in memory. Its class depends on the contents: flows, group sizes or trips with stops.
+        The whole release, in memory. Its class depends on the contents: flows, a sum of releases of flows, group sizes
+        or trips with stops. A sum is computed from the bundles of its releases, which must lie below the same folder.
 
     Raises:
         OdError: the file or the release does not exist (the message lists published releases); ``release`` is left out,
@@ -48,7 +49,9 @@ def open_release(
     return open_flows(place, release, period, revision)
 
 
-def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Release | GroupSizeRelease | StopsRelease]:
+def open_bundle(
+    place: Path, asked: Asked = ANY
+) -> tuple[ReleaseKey, Release | FlowSum | GroupSizeRelease | StopsRelease]:
     """Return the key and the release of a bundle, which is a folder or a .zip file.
 
     ``asked`` is the requested series, period and revision, which the bundle must match; by default, any.
@@ -70,16 +73,6 @@ def bundle_folder(place: Path) -> Iterator[Path]:
         yield _unpacked(place, Path(name))
 
 
-def certificate_of(bundle: Path) -> dict[str, Any]:
-    """Return the certificate in a bundle's folder. Raises OdError if it is missing or cannot be read."""
-    try:
-        certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
-        ReleaseKey.parse(certificate["release"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise absent(f"{bundle.name} is not a complete bundle: it lacks a {CERTIFICATE} that can be read") from None
-    return certificate
-
-
 def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
     """Return the folders of all bundles below the folder ``releases``, by release key and in the order of the keys."""
     bundles = {}
@@ -90,17 +83,27 @@ def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
     return dict(sorted(bundles.items()))
 
 
+def published_sums(releases: Path) -> list[ReleaseKey]:
+    """Return the keys of all published sums of releases; a bundle whose certificate cannot be read is left out."""
+    sums = []
+    for key, folder in published_bundles(releases).items():
+        with suppress(OdError):  # verification reports faults of bundles
+            if "sources" in certificate_of(folder):
+                sums.append(key)
+    return sums
+
+
 def _is_zip(place: Path) -> bool:
     return place.suffix == ".zip" and place.is_file()
 
 
 def _from_bundle(folder: Path, asked: Asked) -> tuple[ReleaseKey, Any]:
-    from od_core.published.kinds import kind_of  # all kinds take half a second to import
+    from od_core.published.kinds import bundle_kind_of  # all kinds take half a second to import
 
     certificate = certificate_of(folder)
     key = asked.newest([ReleaseKey.parse(certificate["release"])])
     with refuse_incomplete(folder.name):
-        return key, kind_of(certificate).open(folder)
+        return key, bundle_kind_of(certificate).open(folder)
 
 
 def _unpacked(file: Path, folder: Path) -> Path:

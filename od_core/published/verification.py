@@ -8,7 +8,7 @@ key. See ``docs/explanation/assurance.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +17,13 @@ from typing import Any
 import numpy as np
 
 from od_core.errors import OdError
+from od_core.flows.publishing.sum_certificate import sum_certificate
+from od_core.flows.publishing.sum_kind import SUMS
+from od_core.flows.publishing.sum_sources import Source, sources_of, summed
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
 from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.bundle_integrity import CERTIFICATE
@@ -27,6 +31,7 @@ from od_core.publication.certificate import CheckResult, certificate, certificat
 from od_core.publication.context import context_of
 from od_core.publication.kind import Examination, Kind
 from od_core.published.kinds import kind_of
+from od_core.published.sums import in_sequence
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,12 @@ REPAIR = (
     " that its measurements give; anything else must be restored from a copy"
 )
 """Next step if the files of a bundle are damaged."""
+
+REPAIR_SUM = (
+    "sum the releases again with od-release sum, which replaces a bundle of which only damaged files differ; anything"
+    " else must be restored from a copy, or removed and summed again"
+)
+"""Next step if the files of the bundle of a sum are damaged."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,8 @@ def verify_release(published: Published) -> list[Finding]:
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
         stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        if stated.get("format") == SUMS.format:
+            return _sum_findings(published, faults, stated)
         kind = kind_of(stated)
         public = kind.open(published.bundle)
         rebuilt, own_examinations = kind.recomputed(public, stated)
@@ -97,6 +110,30 @@ def verify_release(published: Published) -> list[Finding]:
         "database": lambda: kind.differing(published.database, public, published.key, stated),
     }
     return [files, *(Finding(part, _fault(examine)) for part, examine in examinations.items())]
+
+
+def _sum_findings(published: Published, faults: str | None, stated: dict[str, Any]) -> list[Finding]:
+    """Return the findings on a sum, which is computed again from the bundles of its releases. The ledger is not read.
+
+    The releases themselves are verified as releases.
+    """
+    files = Finding("files", faults, None if faults is None else REPAIR_SUM)
+    try:
+        sources = sources_of(published.bundle, stated)
+    except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
+        return [files, Finding("sources", _line(error))]
+    return [files, Finding("sources", None), Finding("bundle", _fault(lambda: _sum_bundle(published, sources)))]
+
+
+def _sum_bundle(published: Published, sources: Sequence[Source]) -> Iterator[str]:
+    """Yield one line for each file of the bundle of a sum that differs from the one that its releases give."""
+    in_sequence([source.key for source in sources], Period(published.key.period))
+    total = summed(sources)
+    facts = sum_certificate(published.key, total, sources)
+    with TemporaryDirectory(prefix="od-release-verify-") as name:
+        write_bundle(SUMS, total, facts, SUMS.report(total, facts), Path(name))
+        for file in differing_files(Path(name), published.bundle):
+            yield f"{file} differs from the file that the bundles of the releases give"
 
 
 def _fault(examine: Examination) -> str | None:

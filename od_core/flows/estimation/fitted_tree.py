@@ -34,6 +34,7 @@ class Estimates:
         estimate, variance: Estimate of each sum, and the variance of the estimate.
         most: Sum of the upper bounds of the dropped nodes that the sum overlaps.
         unseen, doubt: Estimate of the trips of these dropped nodes together, and the variance of that estimate.
+        unmeasured: Upper bound of the trips of cells that lie below a dropped node, of which nothing else is known.
     """
 
     estimate: Reals
@@ -41,16 +42,31 @@ class Estimates:
     most: Reals
     unseen: Reals
     doubt: Reals
+    unmeasured: Reals
 
     @classmethod
     def of_nodes(cls, estimate: Reals, variance: Reals) -> Estimates:
         """Return the estimates of single nodes, which overlap no dropped node."""
-        return cls(estimate, variance, *np.zeros((3, len(estimate))))
+        return cls(estimate, variance, *np.zeros((4, len(estimate))))
 
     @classmethod
     def of_sums(cls, sums: NodeSums, of_nodes: Reals) -> Estimates:
         """Return the estimates of sums below nodes whose estimates have the variances ``of_nodes``; shape (nodes,)."""
-        return cls(sums.estimate, sums.variance(of_nodes), *sums.unseen)
+        estimate = sums.estimate
+        return cls(estimate, sums.variance(of_nodes), *sums.unseen, np.zeros(len(estimate)))
+
+    def at(self, place: Positions, unmeasured: Reals) -> Estimates:
+        """Return the estimates at some places; 0 where the place is -1, with the given bounds ``unmeasured``."""
+        found = place >= 0
+        values = {name: np.zeros(len(place)) for name in vars(self)}
+        for name, own in vars(self).items():
+            values[name][found] = own[place[found]]
+        return Estimates(**values | {"unmeasured": unmeasured})
+
+    def __add__(self, other: Estimates) -> Estimates:
+        """Return the estimates of the sums with those of another release, whose noise must be independent."""
+        mine, theirs = vars(self), vars(other)
+        return Estimates(**{name: mine[name] + theirs[name] for name in mine})
 
 
 class FittedTree:
@@ -226,31 +242,29 @@ class FittedTree:
             whole, some = whole & (meant == zones), some & (meant > 0)
         return whole, some
 
-    def bounds_at(
+    def estimates_at(
         self,
         levels: tuple[int, int],
         origin: Numbers,
         destination: Numbers,
         place: NDArray[np.int64],
-        lower: Counts,
-        upper: Counts,
-    ) -> tuple[Counts, Counts]:
-        """Return the bounds of some cells of a pair of levels; shape (cells,) each.
+        estimates: Estimates,
+    ) -> Estimates:
+        """Return the estimates of some cells of a pair of levels.
 
-        A cell below a dropped node has the lower bound 0 and the upper bound of its nearest measured ancestor.
+        A cell below a dropped node has the estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured
+        ancestor.
 
         Args:
             levels: Origin level and destination level of the cells.
             origin, destination: Area numbers of the cells; shape (cells,) each.
             place: Position of each cell among those of :meth:`cells`; -1 for a cell below a dropped node.
-            lower, upper: Bounds of the cells of :meth:`cells`.
+            estimates: Estimates of the cells of :meth:`cells`.
         """
-        found = place >= 0
-        own_lower, own_upper = np.zeros((2, len(place)), dtype=np.int64)
-        own_lower[found], own_upper[found] = lower[place[found]], upper[place[found]]
-        if not found.all():
-            own_upper[~found] = self._nearest_bound(levels, origin[~found], destination[~found])
-        return own_lower, own_upper
+        below, unmeasured = place < 0, np.zeros(len(place))
+        if below.any():
+            unmeasured[below] = self._nearest_bound(levels, origin[below], destination[below])
+        return estimates.at(place, unmeasured)
 
     def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Counts:
         """Return the upper bound of the nearest measured ancestor of each cell; shape (cells,).

@@ -7,13 +7,16 @@ chooses.
 
 Nothing was measured below a node that the top-down pass dropped. A cell below such a node has the upper bound of its
 nearest measured ancestor. A sum that overlaps dropped nodes may contain any number of their trips, from none to all.
+
+The noise of different releases is independent. So the estimates of a sum of releases add up, and their variances, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,36 +35,16 @@ MOST_MEASURED = 50_000_000
 """Largest number of measured cells of a level for which intervals are computed, since all levels must fit in memory."""
 
 
-@dataclass(frozen=True, eq=False)
-class Bounds:
-    """Intervals of some cells of a pair of levels; shape (cells,) each.
-
-    Attributes:
-        origin, destination: Area numbers of the cells.
-        lower, upper: Ends of the intervals, whole numbers of at least 0.
-    """
-
-    origin: Numbers
-    destination: Numbers
-    lower: Counts
-    upper: Counts
-
-
 class Intervals:
-    """The 90 % intervals of the flows of one release, computed on request.
+    """The 90 % intervals of the flows of one release, or of the sum of several, computed on request.
 
     Args:
-        total: The sum of the released leaves. Used only if the total is an invariant.
-        measured: The measurements of the release, top level first.
-
-    Raises:
-        OdError: As in :func:`refuse_without_intervals`.
+        fits: The fitted tree of each release, over the same areas. Their noise must be independent.
     """
 
-    def __init__(self, plan: ReleasePlan, total: int, measured: Sequence[NoisyCounts]) -> None:
-        refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
-        self.fitted = FittedTree(plan.tree, least_squares(plan, total, measured))
-        self._tree = plan.tree
+    def __init__(self, fits: Sequence[FittedTree]) -> None:
+        self._fits = fits
+        self._tree = fits[0].tree
 
     def around(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Counts
@@ -92,11 +75,13 @@ class Intervals:
             origin_level, destination_level: Numbers of the levels.
             origin, destination: Area numbers of all released cells that are not 0; shape (cells,) each.
         """
-        cells = self.at(origin_level, destination_level)
-        width = self._tree.destination.size(destination_level)
-        released = find_pairs(origin, destination, cells.origin, cells.destination, width) >= 0
-        largest = self.fitted.largest_dropped(origin_level, destination_level)
-        return int(max(cells.upper[~released].max(initial=0), largest))
+        levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
+        estimated = [_numbered(*fit.cells(*levels)[:2], width) for fit in self._fits]
+        cells = estimated[0] if len(estimated) == 1 else np.unique(np.concatenate(estimated))
+        cells = cells[~np.isin(cells, _numbered(origin, destination, width))]
+        upper = self.of_cells(*levels, (cells // width).astype(np.int32), (cells % width).astype(np.int32))[1]
+        dropped = [fit.largest_dropped(*levels) for fit in self._fits]
+        return int(max(upper.max(initial=0), sum(dropped) if all(dropped) else 0))
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
@@ -107,19 +92,8 @@ class Intervals:
             origin_level, destination_level: Numbers of the levels.
             origin, destination: Area numbers of the cells; shape (cells,) each.
         """
-        cells = self.at(origin_level, destination_level)
-        width = self._tree.destination.size(destination_level)
-        place = find_pairs(cells.origin, cells.destination, origin, destination, width)
         levels = origin_level, destination_level
-        return self.fitted.bounds_at(levels, origin, destination, place, cells.lower, cells.upper)
-
-    def at(self, origin_level: int, destination_level: int) -> Bounds:
-        """Return the intervals of all cells of a pair of levels, which are given by their numbers.
-
-        A cell below a node that the top-down pass dropped is left out.
-        """
-        origin, destination, estimates = self.fitted.cells(origin_level, destination_level)
-        return Bounds(origin, destination, *bounds_of(estimates))
+        return bounds_of(added([_of_cells(fit, levels, origin, destination) for fit in self._fits]))
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips from one set of zones to another.
@@ -127,8 +101,35 @@ class Intervals:
         Args:
             origins, destinations: Masks of the zones in each set; shape (zones,) each.
         """
-        lower, upper = bounds_of(self.fitted.sum_between(origins, destinations))
+        lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self._fits]))
         return int(lower[0]), int(upper[0])
+
+
+def fitted_totals(plan: ReleasePlan, total: int, measured: Sequence[NoisyCounts]) -> FittedTree:
+    """Return the tree of a release with the estimates of all nodes.
+
+    Args:
+        plan: The plan of the release.
+        total: The sum of the released leaves. Used only if the total is an invariant.
+        measured: The measurements of the release, top level first.
+
+    Raises:
+        OdError: As in :func:`refuse_without_intervals`.
+    """
+    refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
+    return FittedTree(plan.tree, least_squares(plan, total, measured))
+
+
+def _of_cells(fit: FittedTree, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Estimates:
+    """Return the estimates of the given cells of a pair of levels in one release."""
+    origins, destinations, estimates = fit.cells(*levels)
+    place = find_pairs(origins, destinations, origin, destination, fit.tree.destination.size(levels[1]))
+    return fit.estimates_at(levels, origin, destination, place, estimates)
+
+
+def _numbered(origin: Numbers, destination: Numbers, width: int) -> NDArray[np.int64]:
+    """Return one number for each cell of a level with ``width`` destinations; shape (cells,)."""
+    return origin.astype(np.int64) * width + destination
 
 
 def every_pair(
@@ -176,13 +177,20 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
         )
 
 
+def added(each: Sequence[Estimates]) -> Estimates:
+    """Return the estimates of the sums of independent releases, given those of each release, in their order."""
+    return reduce(add, each)
+
+
 def bounds_of(sums: Estimates) -> tuple[Counts, Counts]:
     """Return the lower and upper bounds of sums; shape (sums,) each.
 
     A sum may contain any number of the trips of the dropped nodes that it overlaps. The lower bound assumes none. The
     upper bound is the smaller of two bounds: the upper bound of the sum without dropped nodes, plus the upper bound of
-    each dropped node; and the upper bound of the sum plus the estimated trips of all dropped nodes together.
+    each dropped node; and the upper bound of the sum plus the estimated trips of all dropped nodes together. The upper
+    bounds of cells of which nothing was measured are added to it.
     """
     alone = upper_bound(sums.estimate, sums.variance) + sums.most.astype(np.int64)
     together = upper_bound(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
-    return lower_bound(sums.estimate, sums.variance), np.where(sums.most > 0, np.minimum(alone, together), alone)
+    upper = np.where(sums.most > 0, np.minimum(alone, together), alone) + sums.unmeasured.astype(np.int64)
+    return lower_bound(sums.estimate, sums.variance), upper

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from od_core.flows.accuracy import segment_variance
 from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, find_pairs
-from od_core.flows.estimation.intervals import bounds_of, refuse_without_intervals
+from od_core.flows.estimation.intervals import added, bounds_of, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, Reals, least_squares
 from od_core.flows.estimation.segment_levels import segment_counts
 from od_core.flows.estimation.top_down import Measurement
@@ -28,8 +28,8 @@ from od_core.flows.plan import ReleasePlan
 from od_core.geography.geography import Numbers
 
 
-class SegmentIntervals:
-    """The 90 % intervals of the flows of one release in each category of a breakdown, computed on request.
+class SegmentFit:
+    """The estimates of the flows of one release in each category of a breakdown.
 
     Args:
         plan: The plan of the release, which has the breakdown.
@@ -51,6 +51,38 @@ class SegmentIntervals:
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
+    ) -> list[Estimates]:
+        """Return the estimates of the given cells of a pair of levels in each category; see :class:`SegmentIntervals`.
+
+        A cell below a dropped node has the upper bound of its nearest measured ancestor in the category.
+        """
+        levels = origin_level, destination_level
+        origins, destinations, total = self._totals.cells(*levels)
+        own = [category.cells(*levels)[2] for category in self._categories]
+        place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
+        return [
+            category.estimates_at(levels, origin, destination, place, estimates)
+            for category, estimates in zip(self._categories, _segments(total, own), strict=True)
+        ]
+
+    def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
+        """Return the estimate of the trips from one set of zones to another in each category, as one sum each."""
+        own = [category.sum_between(origins, destinations) for category in self._categories]
+        return _segments(self._totals.sum_between(origins, destinations), own)
+
+
+class SegmentIntervals:
+    """The 90 % intervals of the flows in each category of a breakdown, of one release or of a sum of releases.
+
+    Args:
+        fits: The estimates of each release. Their noise must be independent.
+    """
+
+    def __init__(self, fits: Sequence[SegmentFit]) -> None:
+        self._fits = fits
+
+    def of_cells(
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
     ) -> tuple[Counts, Counts]:
         """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells, categories) each.
 
@@ -60,15 +92,8 @@ class SegmentIntervals:
             origin_level, destination_level: Numbers of the levels.
             origin, destination: Area numbers of the cells; shape (cells,) each.
         """
-        levels = origin_level, destination_level
-        origins, destinations, total = self._totals.cells(*levels)
-        own = [category.cells(*levels)[2] for category in self._categories]
-        place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
-        bounds = [
-            category.bounds_at(levels, origin, destination, place, *bounds_of(estimates))
-            for category, estimates in zip(self._categories, _segments(total, own), strict=True)
-        ]
-        lower, upper = (np.stack(ends, axis=1) for ends in zip(*bounds, strict=True))
+        each = [fit.of_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
+        lower, upper = (np.stack(ends, axis=1) for ends in _bounds(each))
         return lower, upper
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[Counts, Counts]:
@@ -77,10 +102,14 @@ class SegmentIntervals:
         Args:
             origins, destinations: Masks of the zones in each set; shape (zones,) each.
         """
-        own = [category.sum_between(origins, destinations) for category in self._categories]
-        bounds = [bounds_of(one) for one in _segments(self._totals.sum_between(origins, destinations), own)]
-        lower, upper = (np.concatenate(ends) for ends in zip(*bounds, strict=True))
+        lower, upper = map(np.concatenate, _bounds([fit.sum_between(origins, destinations) for fit in self._fits]))
         return lower, upper
+
+
+def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[tuple[Counts, ...], tuple[Counts, ...]]:
+    """Return the lower and the upper bounds in each category, from the estimates of each release in each category."""
+    lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*each, strict=True)), strict=True)
+    return lower, upper
 
 
 def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
@@ -94,7 +123,7 @@ def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
     """
     estimates, variance = _combined((total.estimate, total.variance), [(one.estimate, one.variance) for one in own])
     return [
-        Estimates(estimate, variance, one.most, total.unseen, total.doubt)
+        Estimates(estimate, variance, one.most, total.unseen, total.doubt, one.unmeasured)
         for estimate, one in zip(estimates, own, strict=True)
     ]
 

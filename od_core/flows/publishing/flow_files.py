@@ -9,14 +9,17 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from od_core.files.parquet import write_batches
+from od_core.flows.flow_sum import FlowSum
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
 from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
 from od_core.flows.publishing.omx import MOST_CELLS, cells, has_matrices, write_matrices
 from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
-from od_core.flows.publishing.segment_files import segment_files, segment_notes
+from od_core.flows.publishing.segment_files import segment_files, segment_measurement_files, segment_notes
 from od_core.flows.release import Release
+from od_core.flows.released_flows import ReleasedFlows
+from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
@@ -36,10 +39,37 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
 
     The content of a file is computed when the file is written.
     """
-    tables, tree = FlowTables.of(release, certificate), release.plan.tree
+    tables = FlowTables.of(release, certificate)
+    return [
+        *_formats(tables, certificate),
+        BundleFile(
+            "noisy_measurements.parquet",
+            "Measurements with their noise, for users who make their own estimates.",
+            partial(_write_measurements, release),
+            columns.NOISY_MEASUREMENTS,
+        ),
+        *segment_files(tables),
+        *segment_measurement_files(release),
+        *_areas(tables.tree),
+    ]
+
+
+def sum_files(total: FlowSum, certificate: dict[str, Any]) -> list[BundleFile]:
+    """Return the files of the bundle of a sum: as for a release, but without measurements, which its sources have."""
+    tables = FlowTables.of(total, certificate)
+    return [*_formats(tables, certificate), *segment_files(tables), *_areas(tables.tree)]
+
+
+def _areas(tree: FlowTree) -> list[BundleFile]:
+    """Return the files of the areas of both sides."""
     areas = areas_table(tree.origin)
     if tree.destination.digest != tree.origin.digest:
         areas = pa.concat_tables([areas, areas_table(tree.destination)], promote_options="default")
+    return areas_files(areas)
+
+
+def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+    """Return the files with the flows of all trips in every format."""
     key, bundle_format = ReleaseKey.parse(certificate["release"]), certificate.get("bundle_format", 1)
     return [
         *_tables_in_csv(tables, bundle_format),
@@ -56,18 +86,10 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
             "Structure of that file as SDMX-JSON 2.0: code lists of the areas, concepts, data structure and dataflow.",
             partial(write_structure, tables, certificate),
         ),
-        BundleFile(
-            "noisy_measurements.parquet",
-            "Measurements with their noise, for users who make their own estimates.",
-            partial(_write_measurements, release),
-            columns.NOISY_MEASUREMENTS,
-        ),
-        *segment_files(tables),
-        *areas_files(areas),
     ]
 
 
-def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
+def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     interval = certificate["interval"] is not None
     large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
@@ -86,14 +108,14 @@ def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
     ]
 
 
-def _larger(release: Release, most: int) -> list[tuple[str, str]]:
+def _larger(release: ReleasedFlows, most: int) -> list[tuple[str, str]]:
     """Return the names of all pairs of levels with more than ``most`` pairs of areas."""
-    tree = release.plan.tree
+    tree = release.tree
     pairs = product(enumerate(tree.origin.level_names), enumerate(tree.destination.level_names))
     return [(origin, destination) for (o, origin), (d, destination) in pairs if cells(tree, o, d) > most]
 
 
-def _unlisted(release: Release) -> list[str]:
+def _unlisted(release: ReleasedFlows) -> list[str]:
     """Return one sentence per pair of levels with unlisted pairs of areas: the upper bound of their trips.
 
     These are the pairs of levels with more than ``MOST_LISTED`` pairs of areas.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from od_core.files.csv_text import write_rows
 from od_core.flows.measurement_table import measured_cells, measured_segments
 from od_core.flows.release import Release
+from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import (
@@ -97,18 +98,18 @@ class FlowTables:
         interval: Whether the tables have the interval of each flow.
     """
 
-    release: Release
+    release: ReleasedFlows
     interval: bool
 
     @classmethod
-    def of(cls, release: Release, certificate: dict[str, Any]) -> FlowTables:
+    def of(cls, release: ReleasedFlows, certificate: dict[str, Any]) -> FlowTables:
         """Return the tables of a release, with intervals if its certificate states a confidence of intervals."""
         return cls(release, certificate["interval"] is not None)
 
     @property
     def tree(self) -> FlowTree:
         """The flow tree of the release."""
-        return self.release.plan.tree
+        return self.release.tree
 
     @cached_property
     def pairs(self) -> list[LevelPair]:
@@ -123,7 +124,7 @@ class FlowTables:
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
         """The breakdowns of the release."""
-        return self.release.plan.breakdowns
+        return tuple(self.release.breakdowns)
 
     def _pairs(self, segment: str | None) -> list[LevelPair]:
         flows_at = partial(self.release.flows_at, segment=segment, interval=self.interval)
@@ -144,11 +145,8 @@ class FlowTables:
         return self._signed(PAIR_FLOWS_WITH_INTERVALS if self.interval else PAIR_FLOWS)
 
     def _signed(self, table: Table) -> Table:
-        """Return a table without the minimum of its numbers if the mechanism releases all leaves as it measured them.
-
-        Such numbers may be negative.
-        """
-        if self.release.plan.mechanism.measures != "all_leaves":
+        """Return a table without the minimum of its numbers if they may be negative."""
+        if not self.release.may_be_negative:
             return table
         return replace(table, columns=tuple(replace(column, minimum=None) for column in table.columns))
 

@@ -116,12 +116,20 @@ def _of_segments(plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame) -> t
 
 def _measurement(plan: ReleasePlan, step: GaussianStep, cells: pd.DataFrame, rows: pd.DataFrame) -> Measurement:
     """Return the measurement of a step, given its measured cells and the rows of its noisy values."""
-    above = None if step.level == 0 else plan.level_above(step)
     return Measurement(
-        step,
-        None if above is None else plan.tree.ancestors_of(_pairs(plan.tree, step.level, cells), above),
-        NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]),
+        step, _parents(plan, step, cells), NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)])
     )
+
+
+def _parents(plan: ReleasePlan, step: GaussianStep, cells: pd.DataFrame) -> Pairs | None:
+    """Return the parents of the measured cells, as the release had them; see :class:`Measurement`."""
+    if step.level == 0:
+        return None
+    pairs = _pairs(plan.tree, step.level, cells)
+    if plan.has_threshold:
+        return pairs
+    above = plan.tree.depth - 1 if plan.mechanism.measures == "all_leaves" else plan.level_above(step)
+    return None if above is None else plan.tree.ancestors_of(pairs, above)
 
 
 def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:

@@ -21,6 +21,7 @@ from od_core.flows.publishing.flow_tables import (
 )
 from od_core.flows.publishing.omx import MOST_CELLS, matrix_name
 from od_core.flows.publishing.sdmx import ALL, dimension_identifiers
+from od_core.flows.release import Release
 from od_core.publication.bundle import SEGMENT_MEASUREMENTS_FILE, SEGMENTS_FILE
 from od_core.publication.markdown import in_markdown
 from od_core.publication.segment_columns import (
@@ -43,7 +44,7 @@ SEGMENTS_SCHEMA = pa.schema(
 
 
 def segment_files(tables: FlowTables) -> list[BundleFile]:
-    """Return the files with flows and measurements by category; an empty list if the release has no breakdowns."""
+    """Return the files with flows by category; an empty list if there are no breakdowns."""
     if not tables.breakdowns:
         return []
 
@@ -66,12 +67,20 @@ def segment_files(tables: FlowTables) -> list[BundleFile]:
             partial(_write_segments, tables),
             segments_table(interval=tables.interval),
         ),
+    ]
+
+
+def segment_measurement_files(release: Release) -> list[BundleFile]:
+    """Return the file with the measurements by category; an empty list if the release has no breakdowns."""
+    if not release.breakdowns:
+        return []
+    return [
         BundleFile(
             SEGMENT_MEASUREMENTS_FILE,
             "Measurements by category with their noise, for users who make their own estimates.",
-            partial(_write_measurements, tables),
+            partial(_write_measurements, release),
             SEGMENT_MEASUREMENTS,
-        ),
+        )
     ]
 
 
@@ -144,6 +153,6 @@ def _write_segments(tables: FlowTables, file: BinaryIO) -> None:
             writer.write_table(table)
 
 
-def _write_measurements(tables: FlowTables, file: BinaryIO) -> None:
-    batches = segment_measurement_batches(tables.release)
+def _write_measurements(release: Release, file: BinaryIO) -> None:
+    batches = segment_measurement_batches(release)
     write_batches(file, SEGMENT_MEASUREMENT_SCHEMA, batches, compression="zstd")

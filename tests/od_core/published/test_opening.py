@@ -12,19 +12,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import OdError, Release, open_release
+from od_core import Budget, OdError, PrivacyUnit, Release, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.publication import columns
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.database_comments import DATABASE
-from od_core.published.opening import certificate_of
+from od_core.publication.read_back import certificate_of
 from od_core.stops.publishing import STOPS
 from od_core.stops.release import StopsRelease
 from tests.od_core.group_sizes.test_publication import KEY as GROUPS_KEY
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
+from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import KEY, facts, release, staged_bundle
 from tests.od_core.stops.test_publication import published as stops
 
@@ -243,3 +244,23 @@ def test_every_table_and_column_of_every_kind_says_what_it_is(shelf):
     assert texts["measurements", "noisy"] == columns.NOISY.description
     assert {table for table, _ in texts} <= DATABASE.keys()
     assert said == {name: DATABASE[name].text for name in said}
+
+
+@pytest.mark.parametrize("mechanism", ["stability_histogram", "vanilla_gauss"])
+def test_releases_that_measured_pairs_of_zones_alone_are_opened(mechanism: str, tmp_path: Path) -> None:
+    made = release_flows(
+        ledger_rows.FLOWS,
+        ledger_rows.GEOGRAPHY,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=1, delta="1e-8"),
+        mechanism=mechanism,
+        fault_threshold=0,
+    )
+    with staged_bundle(made, facts(made), tmp_path / "r1"):
+        pass
+    opened = open_release(tmp_path / "r1")
+    assert opened.flows.equals(made.flows)
+    assert opened.measurements.equals(made.measurements)
+    if mechanism == "vanilla_gauss":
+        levels = made.levels[-1]
+        assert opened.flows_at(*levels, interval=True).equals(made.flows_at(*levels, interval=True))

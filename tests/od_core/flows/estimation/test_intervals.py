@@ -439,7 +439,8 @@ def test_what_has_no_intervals_says_so(small, monkeypatch):
     ):
         with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM"):
             ask()
-    small.release.__dict__.pop("intervals", None)
+    for cached in ("intervals", "fitted"):
+        small.release.__dict__.pop(cached, None)
     monkeypatch.setattr(intervals, "MOST_MEASURED", 8)
     with pytest.raises(OdError, match=r"OD-INTERVAL-SIZE.*9 measured cells.*at most 8"):
         small.release.flows_at("all", "all", interval=True)

@@ -100,14 +100,14 @@ def sums_agree_with_linear_algebra(random: Random) -> None:
         return
     largest, widest = np.abs(dense.estimate).sum(), dense.covariance.diagonal().max()
     for name, listed in case.segments.items():
-        found = release.segment_intervals(name)
+        found, fit = release.segment_intervals(name), release.segment_fit(name)
         for levels in case.level_pairs():
-            origin, destination, total = found._totals.cells(*levels)
+            origin, destination, total = fit._totals.cells(*levels)
             places = dict.fromkeys(zip(origin.tolist(), destination.tolist(), strict=True))
             areas, numbers = cells_of(case, levels)
             assert sorted(places) == [tuple(pair) for pair in numbers.tolist()]
             nodes = [(case.areas(0, levels[0])[o], case.areas(1, levels[1])[d]) for o, d in places]
-            own = [category.cells(*levels)[2] for category in found._categories]
+            own = [category.cells(*levels)[2] for category in fit._categories]
             bounds = [np.array(ends) for ends in found.of_cells(*levels, numbers[:, 0], numbers[:, 1])]
             for s, (category, estimates) in enumerate(
                 zip(listed, segment_intervals._segments(total, own), strict=True)
@@ -124,16 +124,13 @@ def sums_agree_with_linear_algebra(random: Random) -> None:
                 for side, mine in enumerate(chosen)
             ]
             taken = [o in chosen[0] and d in chosen[1] for o, d in dense.columns]
-            total = found._totals.sum_between(*masks)
-            own = [category.sum_between(*masks) for category in found._categories]
+            own_estimates = fit.sum_between(*masks)
             lower, upper = found.of_sum(*masks)
-            for s, (category, estimates) in enumerate(
-                zip(listed, segment_intervals._segments(total, own), strict=True)
-            ):
-                fit = dense.segment(taken, name, category)
-                assert_close(estimates.estimate, [fit[0]], largest)
-                assert_close(estimates.variance, [fit[1]], widest)
-                assert_is_interval((lower[s], upper[s]), *fit)
+            for s, (category, estimates) in enumerate(zip(listed, own_estimates, strict=True)):
+                expected = dense.segment(taken, name, category)
+                assert_close(estimates.estimate, [expected[0]], largest)
+                assert_close(estimates.variance, [expected[1]], widest)
+                assert_is_interval((lower[s], upper[s]), *expected)
 
 
 @settings(max_examples=10)

@@ -15,6 +15,7 @@ from od_core.flows.estimation import families
 from od_core.flows.estimation.families import families_of, gravity_shares, opposite_trips
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.shrinkage import _descend
 from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP
@@ -297,6 +298,15 @@ def test_the_table_is_that_of_the_rule(tree, epsilon):
     assert release.leaves.trips.sum() == leaves.sum()
     assert np.count_nonzero(differing) <= 0.01 * len(release.leaves.trips)
     assert np.count_nonzero(dense(plan, release) - first) > 0.1 * len(release.leaves.trips)  # the second round counts
+
+
+def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
+    """Where the shares predict exactly and the noise is large, in proportion to the shares of those that are left."""
+    p, trusted = np.array([0.5, 0.3, 0.2]), np.full(families.SIZES, 1e-12)
+    given = np.array([0, 3]), 100 * p, np.full(3, 1e6), p, np.array([100.0]), np.array([0.0]), 1e3, trusted
+    kept, estimate = np.array([0, 2]), np.empty(2)
+    _descend(*given, kept, np.array([0, 2]), np.zeros(3), np.full(3, 1e6), np.array([70]), estimate)
+    assert np.allclose(estimate, [50, 20])
 
 
 def test_opposite_trips_are_those_of_the_transposed_table():

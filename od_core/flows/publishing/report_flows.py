@@ -1,0 +1,207 @@
+"""Write the sections of a report that show released flows, of one release or of a sum of releases."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.flows.publishing.flow_tables import at_an_end
+from od_core.flows.publishing.report_map import drawn_flows, flow_map
+from od_core.flows.released_flows import ReleasedFlows
+from od_core.geography.geography import Geography
+from od_core.publication.html.report_page import (
+    bar,
+    between,
+    class_text,
+    heat_table,
+    number,
+    paragraph,
+    scrolled,
+    size_classes,
+    table,
+)
+from od_core.publication.markup import Markup, element, joined
+
+LISTED = 20
+"""Largest number of rows in the table of flows, and in the table of changes."""
+
+_MOST_HEATED = 12
+"""Largest number of areas per side in the heat map."""
+
+
+def confidence(certificate: dict[str, Any]) -> str | None:
+    """Return the confidence of the release's intervals, such as ``90 %``; None for a release without intervals."""
+    stated = certificate["interval"]
+    return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
+
+
+def leaf_flows(release: ReleasedFlows, certificate: dict[str, Any]) -> pd.DataFrame:
+    """Return the released flows between zones that are above 0, with their intervals if the certificate states any."""
+    tree = release.tree
+    interval = confidence(certificate) is not None
+    flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
+    return flows[flows["trips"] > 0]
+
+
+def largest_flows_section(release: ReleasedFlows, leaves: pd.DataFrame, interval: str | None) -> Markup:
+    """Return a paragraph and a table of the largest flows between zones."""
+    flows = leaves.nlargest(LISTED, "trips")
+    if len(flows) == 0:
+        return paragraph("No flow has trips.")
+    most = float(flows["upper" if interval else "trips"].max())
+    rows = []
+    for flow in flows.to_dict("records"):
+        reach = (flow["lower"], flow["upper"]) if interval else None
+        stated = (between(*reach),) if reach else ()
+        rows.append(
+            (flow["origin"], flow["destination"], number(flow["trips"]), *stated, bar(flow["trips"], most, reach))
+        )
+    tree = release.tree
+    headers = (
+        f"from {tree.origin.levels[-1]}",
+        f"to {tree.destination.levels[-1]}",
+        "trips",
+        *([f"{interval} interval"] if interval else []),
+        "",
+    )
+    last = len(headers) - 1
+    text = (
+        f"The interval of a flow contains the true number of counted trips with a confidence of {interval}; the dark"
+        " line over a bar shows the interval."
+        f" Of {number(len(leaves))} flows, {number(at_an_end(leaves))} lie at an end of their interval: the interval of"
+        " the measurements ended there or was widened to contain the released number. For these, the measurements"
+        " suggest a number towards the other end, and the confidence is lower."
+        if interval
+        else "This release has no intervals; see the expected error below."
+    )
+    return joined(
+        paragraph(text),
+        table(
+            f"The {number(len(flows))} largest of {number(len(release.leaves))} flows",
+            headers,
+            rows,
+            numbers=set(range(2, last)),
+            bars={last},
+        ),
+    )
+
+
+def level_up_to(geography: Geography, most: int) -> int:
+    """Return the number of the finest level with at most ``most`` areas; 1 if every level has more."""
+    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
+    return max(fitting, default=1)
+
+
+def heat_section(release: ReleasedFlows) -> Markup:
+    """Return a table of the trips between large areas, in which a darker cell means more trips."""
+    tree = release.tree
+    levels = (level_up_to(tree.origin, _MOST_HEATED), level_up_to(tree.destination, _MOST_HEATED))
+    origin, destination, trips = tree.sums_at(release.leaves, *levels)
+    every = np.zeros((tree.origin.size(levels[0]), tree.destination.size(levels[1])), dtype=np.int64)
+    every[origin, destination] = trips
+    rows, columns = _busiest(every.sum(axis=1)), _busiest(every.sum(axis=0))
+    shown = every[np.ix_(rows, columns)].tolist()
+    origins, destinations = (
+        [geography.codes[level][area] for area in areas]
+        for geography, level, areas in zip((tree.origin, tree.destination), levels, (rows, columns), strict=True)
+    )
+    names = (tree.origin.level_names[levels[0]], tree.destination.level_names[levels[1]])
+    heated = heat_table(
+        f"Trips from {names[0]} (rows) to {names[1]} (columns); darker means more trips",
+        f"from {names[0]}, to {names[1]}",
+        destinations,
+        list(zip(origins, shown, every.sum(axis=1)[rows].tolist(), strict=True)),
+        "trips",
+    )
+    if every.size == len(rows) * len(columns):
+        return heated
+    left_out = f"Each side shows only the {number(_MOST_HEATED)} areas with the most trips; the sums include all areas."
+    return joined(heated, paragraph(left_out, note=True))
+
+
+def _busiest(trips: NDArray[np.int64]) -> list[int]:
+    """Return the numbers of the ``_MOST_HEATED`` areas with the most trips, in tree order."""
+    most = np.argsort(-trips, kind="stable")[:_MOST_HEATED]
+    return [int(area) for area in np.sort(most)]
+
+
+def map_title(flows: int) -> str:
+    """Return the title of the map of the largest flows."""
+    return f"Map of the {number(flows)} largest flows between two different zones"
+
+
+def map_sections(release: ReleasedFlows, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
+    """Return the section with the map of the largest flows; an empty list if no flow can be drawn."""
+    flows = drawn_flows(release.tree, leaves)
+    if flows is None:
+        return []
+    title = map_title(len(flows))
+    drawn = element(
+        "figure",
+        scrolled(title, flow_map(release.tree, flows, title)),
+        element(
+            "figcaption",
+            f"{title}. A wider line means more trips. Seen from its origin, a line bends to the left, which"
+            " distinguishes the two directions. Faint dots are zones without one of these flows. The map has no coast"
+            " or border.",
+        ),
+    )
+    if flows.head(LISTED).equals(leaves.nlargest(LISTED, "trips")):
+        listed = paragraph(f"The {number(min(LISTED, len(flows)))} largest of them are listed in the table above.")
+    else:
+        interval = "lower" in flows
+        listed = table(
+            f"The {number(min(LISTED, len(flows)))} largest flows of the map",
+            ("from", "to", "trips", *(["interval"] if interval else [])),
+            [
+                (
+                    flow["origin"],
+                    flow["destination"],
+                    number(flow["trips"]),
+                    *([between(flow["lower"], flow["upper"])] if interval else []),
+                )
+                for flow in flows.head(LISTED).to_dict("records")
+            ],
+            numbers={2, 3},
+        )
+    return [("Where the largest flows go", joined(drawn, listed))]
+
+
+def sizes_section(release: ReleasedFlows) -> Markup:
+    """Return a table with one row per class of flow sizes: number of pairs of zones, trips, and share of all trips."""
+    tree, trips = release.tree, release.leaves.trips
+    total, most = int(trips.sum()), int(trips.max(initial=0))
+    rows = []
+    classes = size_classes(most)
+    counted = [((trips >= low) & (trips <= high)) for low, high in classes]
+    longest = max((int(members.sum()) for members in counted), default=0)
+    for (low, high), members in zip(classes, counted, strict=True):
+        pairs, of_class = int(members.sum()), int(trips[members].sum())
+        share = f"{100 * of_class / total:.1f} %" if total else "\u2013"
+        rows.append(
+            (
+                class_text(low, high),
+                number(pairs),
+                bar(pairs, longest),
+                number(of_class),
+                share,
+            )
+        )
+    none = tree.cells(tree.depth) - len(trips)
+    return joined(
+        paragraph(
+            f"Of {number(tree.cells(tree.depth))} pairs of zones {number(none)} have 0 released trips. A released 0"
+            " does not mean that nobody travelled: the upper end of its interval states how many trips there may be."
+        ),
+        table(
+            "Pairs of zones by their released trips",
+            ("trips of a pair", "pairs", "", "trips in total", "of all trips"),
+            rows,
+            numbers={1, 3, 4},
+            bars={2},
+        ),
+    )

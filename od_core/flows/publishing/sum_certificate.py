@@ -1,0 +1,137 @@
+"""Write the certificate of a sum of releases: what it is made of, and what the releases together protect and spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from od_core.flows.flow_sum import FlowSum
+from od_core.flows.publishing.flow_files import BUNDLE_FORMAT
+from od_core.flows.publishing.sum_sources import SUM_FORMAT, Source
+from od_core.flows.release import Release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.accounting import epsilon_tight, float_above, text_above
+from od_core.privacy.budget import SpentDirectly
+from od_core.privacy.neighbours import change_of
+from od_core.publication.certificate import KNOWN_LIMITATIONS, software_versions
+
+_COPIED = (
+    "data_set",
+    "unit",
+    "neighbours",
+    "contribution_bound",
+    "records",
+    "geographies",
+    "geography_versions",
+    "repeated_levels",
+)
+"""Names of the fields that a sum has from its releases; those that may differ are of the first release."""
+
+
+def sum_certificate(key: ReleaseKey, total: FlowSum, sources: Sequence[Source]) -> dict[str, Any]:
+    """Return the certificate of a sum of releases as a JSON-ready dictionary of public values.
+
+    It states intervals if all releases state some. It follows from the bundles of the releases alone, so it is the same
+    whenever it is made.
+    """
+    first, releases = sources[0].certificate, [source.release for source in sources]
+    exact = total.exact_trips
+    one, every = _one_period(releases), _all_periods(releases)
+    intervals = {source.certificate["interval"] for source in sources}
+    trips = int(total.leaves.trips.sum())
+    return {
+        "format": SUM_FORMAT,
+        "bundle_format": BUNDLE_FORMAT,
+        "release": str(key),
+        "period": key.period,
+        "revision": key.revision,
+        "measured_at": max(source.certificate["measured_at"] for source in sources),
+        **{name: first[name] for name in _COPIED},
+        "sources": [source.facts() for source in sources],
+        "guarantee": _guarantee(sources, one, every),
+        "spent": {
+            "charged_rho_exact": "0",
+            "rho_exact": str(sum((release.spent.rho for release in releases), start=Fraction(0))),
+            "one_period": _facts(one),
+            "all_periods": _facts(every),
+        },
+        "contents": {"flows": len(total.leaves), "trips": trips},
+        "interval": None if None in intervals else first["interval"],
+        "exact": {} if exact is None else {"trips": exact},
+        "invariants": [] if exact is None else ["the total number of valid trips of all releases"],
+        "software": software_versions(),
+        "known_limitations": list(KNOWN_LIMITATIONS),
+    }
+
+
+_Promise = tuple[Fraction, Fraction]
+"""An epsilon and a delta."""
+
+
+def _one_period(releases: Sequence[Release]) -> _Promise:
+    """Return an epsilon and a delta that hold for every change in the records of one of the periods."""
+    return max(one.spent.epsilon for one in releases), max(one.spent.delta for one in releases)
+
+
+def _all_periods(releases: Sequence[Release]) -> _Promise:
+    """Return an epsilon and a delta that hold for changes in the records of all periods together.
+
+    Rho adds up. A mechanism that promises (epsilon, delta) directly has no rho; then epsilons and deltas add up.
+    """
+    spent = [release.spent for release in releases]
+    if any(isinstance(one, SpentDirectly) for one in spent):
+        return sum((one.epsilon for one in spent), Fraction(0)), sum((one.delta for one in spent), Fraction(0))
+    delta = max(one.delta for one in spent)
+    return epsilon_tight(sum((one.rho for one in spent), Fraction(0)), delta), delta
+
+
+def _facts(promise: _Promise) -> dict[str, float]:
+    epsilon, delta = map(float_above, promise)
+    return {"epsilon": epsilon, "delta": delta}
+
+
+def _in_words(promise: _Promise) -> str:
+    epsilon, delta = map(text_above, promise)
+    return f"({epsilon}, {delta})" if promise[1] else epsilon
+
+
+def _guarantee(sources: Sequence[Source], one: _Promise, every: _Promise) -> dict[str, str]:
+    """Return sentences, by name, on what a sum and its releases together protect. Numbers are rounded up."""
+    unit, releases = sources[0].release.plan.unit, f"{len(sources)} published releases"
+    change = change_of(unit)
+    by_user = unit.kind == "user"
+    where = (
+        "The losses of all these releases add up."
+        if by_user
+        else "The records of this change are of one of the periods, so the promise is that of the release of that"
+        " period; the largest numbers of all releases are stated."
+    )
+    person = f"a person with records in all of the periods ({_in_words(every)}-differentially private)"
+    named = ["the periods themselves", *([] if by_user else [person]), "what the certificates of the releases name"]
+    totals = _with_total(sources)
+    stated: Mapping[str, str] = sources[0].certificate["guarantee"]
+    return {
+        "protected": (
+            f"These numbers are sums of {releases} and follow from these alone: no record was read, no noise was drawn"
+            " and no budget was spent for them, and they reveal nothing beyond those releases. Anyone who sees all of"
+            " those releases and this sum, even with knowledge of every other record, learns almost nothing about"
+            f" whether {change}: together they are {_in_words(every if by_user else one)}-differentially private for"
+            f" that change. {where}"
+        ),
+        "public": (
+            "The following are public, without noise: the periods, the areas and all settings of the releases"
+            f"{'; the total numbers of trips of ' if totals else ''}{', '.join(totals)}."
+        ),
+        "not_protected": (
+            f"{'; '.join(named)}; what other releases from the same records reveal, beyond the cap of the privacy"
+            " domain."
+        ),
+        "input": "The certificate of each release states which inputs it accepts.",
+        **{name: stated[name] for name in ("contribution", "levels", "segments") if name in stated},
+    }
+
+
+def _with_total(sources: Sequence[Source]) -> list[str]:
+    """Return the keys of the releases whose total number of trips is published exactly, as text."""
+    return [str(source.key) for source in sources if source.release.plan.publishes_total]

@@ -1,0 +1,190 @@
+"""Read released flows, of one release or of a sum of releases, at every pair of levels and with their intervals."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.flows.estimation.intervals import Intervals, every_pair
+from od_core.flows.estimation.segment_intervals import SegmentIntervals
+from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.records.segments import Breakdown, find
+
+
+class TripsBetween(NamedTuple):
+    """A released sum of trips, and the bounds of its 90 % interval."""
+
+    trips: int
+    lower: int
+    upper: int
+
+
+class ReleasedFlows(ABC):
+    """Released flows between zones. Flows at every pair of levels are sums of the same leaf flows.
+
+    Attributes:
+        leaves: released leaf nodes, in tree order.
+        segments: for each breakdown, by name, the trips of the leaf nodes in its categories, which sum to the trips of
+            the node; shape (leaf nodes, categories).
+    """
+
+    leaves: Nodes
+    segments: Mapping[str, NDArray[np.int64]]
+
+    @property
+    @abstractmethod
+    def tree(self) -> FlowTree:
+        """The flow tree."""
+
+    @property
+    @abstractmethod
+    def breakdowns(self) -> Sequence[Breakdown]:
+        """The breakdowns, by whose categories the flows are released, too."""
+
+    @property
+    @abstractmethod
+    def may_be_negative(self) -> bool:
+        """True if released trips may be negative, because the mechanism releases all leaves as it measured them."""
+
+    @property
+    @abstractmethod
+    def intervals(self) -> Intervals:
+        """Intervals of the released flows. Raises OdError if there are none."""
+
+    @abstractmethod
+    def segment_intervals(self, segment: str) -> SegmentIntervals:
+        """Return the intervals of the flows in each category of a breakdown. Raises OdError if there are none."""
+
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """Names of the origin level and the destination level of every level of the flow tree, root first."""
+        return self.tree.level_names
+
+    @property
+    def flows(self) -> pd.DataFrame:
+        """Flows between zones, in columns ``origin`` and ``destination`` (zone codes) and ``trips`` (int64).
+
+        Trips are at least 1, except for ``vanilla_gauss``. Pairs of zones with 0 trips are left out.
+        """
+        return self.flows_at(self.tree.origin.levels[-1], self.tree.destination.levels[-1])
+
+    def flows_at(
+        self, origin_level: str, destination_level: str, *, segment: str | None = None, interval: bool = False
+    ) -> pd.DataFrame:
+        """Return the flows at any pair of levels, summed from the leaves.
+
+        Args:
+            origin_level, destination_level: names of levels.
+            segment: name of a breakdown, to return the flows in each of its categories.
+            interval: whether to add the 90 % interval of each flow.
+
+        Returns:
+            Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64).
+            With ``segment``, also the category, in a column with the name of the breakdown. The trips of a pair in all
+            categories sum to its trips. An interval that did not contain the released trips is widened to them, so
+            trips may equal lower or upper. Pairs with 0 released trips are listed only with ``interval``, and only if
+            the two levels have at most :data:`od_core.publication.columns.MOST_LISTED` public pairs, times the
+            categories.
+
+        Raises:
+            OdError: If a level or the breakdown is unknown or, with ``interval``, if the release has no
+                :attr:`intervals`.
+        """
+        if segment is not None:
+            return self._segment_flows(origin_level, destination_level, segment, interval=interval)
+        tree = self.tree
+        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
+        if interval:
+            origin, destination, trips, *bounds = self.intervals.around(o_level, d_level, origin, destination, trips)
+        columns = {
+            "origin": tree.origin.codes_of(o_level, origin),
+            "destination": tree.destination.codes_of(d_level, destination),
+            "trips": trips,
+        }
+        return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
+
+    def _segment_flows(
+        self, origin_level: str, destination_level: str, segment: str, *, interval: bool
+    ) -> pd.DataFrame:
+        """Return the flows of :meth:`flows_at` in each category of a breakdown."""
+        tree, breakdown = self.tree, self._breakdown(segment)
+        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        categories = len(breakdown.categories)
+        origin, destination, trips = tree.values_at(self.leaves, self.segments[segment], o_level, d_level)
+        if interval:
+            origin, destination, trips = every_pair(tree, o_level, d_level, origin, destination, trips)
+        columns = {
+            "origin": np.repeat(tree.origin.codes_of(o_level, origin), categories),
+            "destination": np.repeat(tree.destination.codes_of(d_level, destination), categories),
+            segment: np.tile(np.array(breakdown.categories, dtype=object), len(origin)),
+            "trips": trips.ravel(),
+        }
+        if interval:
+            lower, upper = self.segment_intervals(segment).of_cells(o_level, d_level, origin, destination)
+            columns["lower"], columns["upper"] = np.minimum(lower, trips).ravel(), np.maximum(upper, trips).ravel()
+        flows = pd.DataFrame(columns)
+        return flows if interval else flows[flows["trips"] > 0].reset_index(drop=True)
+
+    def _breakdown(self, segment: str) -> Breakdown:
+        return find(self.breakdowns, segment)
+
+    def zero_bound(self, origin_level: str, destination_level: str) -> int:
+        """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
+
+        Raises:
+            OdError: If a level is unknown, or if the release has no :attr:`intervals`.
+        """
+        tree = self.tree
+        levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        return self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2])
+
+    def trips_between(
+        self,
+        origin_level: str,
+        origins: Sequence[str],
+        destination_level: str,
+        destinations: Sequence[str],
+        *,
+        segment: str | None = None,
+        category: str | None = None,
+    ) -> TripsBetween:
+        """Return the released trips between two sets of areas, and the 90 % interval of this sum.
+
+        The interval of a sum is narrower than the sum of the intervals of its flows.
+
+        Args:
+            origin_level, origins: name of a level, and codes of areas of that level.
+            destination_level, destinations: the same for the destinations.
+            segment, category: name of a breakdown and one of its categories, to sum the trips of this category only.
+
+        Returns:
+            Trips, lower bound and upper bound, as the fields ``trips``, ``lower`` and ``upper``. The interval is
+            widened to contain the trips, as in :meth:`flows_at`.
+
+        Raises:
+            OdError: If a level, an area, the breakdown or the category is unknown, or if the release has no
+                :attr:`intervals`.
+        """
+        tree = self.tree
+        meant = [
+            geography.zones_in(geography.level_number(level), codes)
+            for geography, level, codes in (
+                (tree.origin, origin_level, origins),
+                (tree.destination, destination_level, destinations),
+            )
+        ]
+        inside = meant[0][self.leaves.origin] & meant[1][self.leaves.destination]
+        if segment is None and category is None:
+            trips = int(self.leaves.trips[inside].sum())
+            lower, upper = self.intervals.of_sum(*meant)
+        else:
+            k = self._breakdown(str(segment)).position(str(category))
+            trips = int(self.segments[str(segment)][inside, k].sum())
+            lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*meant))
+        return TripsBetween(trips, min(lower, trips), max(upper, trips))

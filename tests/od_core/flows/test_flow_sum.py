@@ -1,0 +1,360 @@
+"""Sums of releases: exact at every pair of levels, with the intervals of stacked linear algebra."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from scipy.linalg import null_space
+
+from od_core import Budget, FlowSum, OdError, PrivacyUnit, Release, sum_releases
+from od_core.flows.confidence import lower_bound, upper_bound
+from od_core.flows.estimation import intervals
+from od_core.flows.estimation.fitted_tree import Estimates
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from tests.od_core.doubles import SeededLaplace, SeededNoise
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, inside, made, random_zones, within
+from tests.od_core.oracles.segments import cells_of, segment_case
+
+RANDOMS = st.randoms(use_true_random=True)
+DEVIATIONS = 1.6448536269514722
+
+
+def cases_of(random: Random, mechanisms: list[Any], *, most_trips: int = 12, rho: Any = None) -> list[Case]:
+    """Two or three releases over the same areas: other trips, other budgets, other noise."""
+    while True:
+        depth = random.randint(1, 3)
+        origins, destinations = (random_zones(random, depth, side=side) for side in "od")
+        if len(origins) * len(destinations) <= 36:
+            break
+    unit, order, filled = random.choice(UNITS), random.choice(["origin", "destination"]), random.choice([0.1, 0.5, 1.0])
+
+    def trips() -> int:
+        return random.randint(0, most_trips) if random.random() < filled else 0
+
+    return [
+        made(
+            origins,
+            destinations,
+            np.array([[trips() for _ in destinations] for _ in origins]),
+            mechanism=random.choice(mechanisms),
+            unit=unit,
+            order=order,
+            budget=Budget(rho=rho or random.choice(["0.001", "0.05", 1, 10]), delta=1e-8),
+            noise=SeededNoise(random.randrange(2**32)),
+        )
+        for _ in range(random.randint(2, 3))
+    ]
+
+
+def sum_of(cases: list[Case]) -> FlowSum:
+    return sum_releases([case.release for case in cases])
+
+
+def stacked(cases: list[Case]) -> tuple[list[tuple[int, Any]], np.ndarray, np.ndarray]:
+    """Generalised least squares on the measurements of all releases at once, where no node was dropped.
+
+    One column for each release and each pair of zones, one row for each measured cell of each release. An exact total
+    confines the columns of its release to a plane, of which the null space of the constraints is a basis.
+
+    Returns:
+        The columns, the estimate of each, and their covariance.
+    """
+    columns = [(k, pair) for k, case in enumerate(cases) for pair in product(case.origins, case.destinations)]
+    rows, values, precisions, exact, totals = [], [], [], [], []
+    for k, case in enumerate(cases):
+        for nodes in case.dense.cells.values():
+            for node, (noisy, variance) in nodes.items():
+                rows.append([float(k == j and within(pair, node)) for j, pair in columns])
+                values.append(noisy)
+                precisions.append(1 / variance)
+        if case.release.plan.publishes_total:
+            exact.append([float(k == j) for j, _ in columns])
+            totals.append(case.trips)
+    a, x, w = np.array(rows), np.array(values), np.array(precisions)
+    if exact:
+        plane, offset = null_space(np.array(exact)), np.linalg.lstsq(np.array(exact), np.array(totals), rcond=None)[0]
+    else:
+        plane, offset = np.eye(len(columns)), np.zeros(len(columns))
+    b = a @ plane
+    inverse = np.linalg.pinv(b.T @ (w[:, None] * b), rcond=1e-13, hermitian=True)
+    estimate = offset + plane @ inverse @ b.T @ (w * (x - a @ offset))
+    return columns, estimate, plane @ inverse @ plane.T
+
+
+def assert_is_interval(found: tuple[int, int], estimate: float, variance: float) -> None:
+    """Whole numbers of at least 0 that lie within 1.645 deviations and one half, and all those within 1.645."""
+    lower, upper = found
+    width, error = DEVIATIONS * max(0.0, variance) ** 0.5, 1e-6 * (1 + abs(estimate)) + 1e-5 * max(0.0, variance) ** 0.5
+    inner = math.ceil(estimate - width + error), math.floor(estimate + width - error)
+    outer = math.ceil(estimate - width - 0.5 - error), math.floor(estimate + width + 0.5 + error)
+    assert max(0, outer[0]) <= lower <= max(0, inner[0])
+    assert max(0, inner[1]) <= upper <= max(0, outer[1])
+
+
+def bounds_at(case: Case, release: Release | FlowSum, levels: tuple[int, int]) -> dict[Any, tuple[int, int]]:
+    """Bounds of every public pair of two levels, by its areas, before the released value is taken in."""
+    origins, destinations = case.areas(0, levels[0]), case.areas(1, levels[1])
+    pairs = np.array(list(product(range(len(origins)), range(len(destinations)))), dtype=np.int32)
+    lower, upper = release.intervals.of_cells(*levels, pairs[:, 0], pairs[:, 1])
+    cells = [(origins[o], destinations[d]) for o, d in pairs]
+    return dict(zip(cells, zip(lower.tolist(), upper.tolist(), strict=True), strict=True))
+
+
+# -- sums ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(random=RANDOMS)
+def test_at_every_pair_of_levels_the_trips_are_the_sums_of_the_released_trips(random: Random) -> None:
+    cases = cases_of(random, [*KEEPING[:2], *DROPPING])
+    total = sum_of(cases)
+    tree = total.tree
+    assert np.all(total.leaves.trips > 0)
+    assert np.all(np.diff(tree.first_rank(total.leaves)) > 0)
+    for origin_level, destination_level in product(tree.origin.level_names, tree.destination.level_names):
+        each = [case.release.flows_at(origin_level, destination_level) for case in cases]
+        expected = pd.concat(each).groupby(["origin", "destination"])["trips"].sum()
+        found = total.flows_at(origin_level, destination_level).set_index(["origin", "destination"])["trips"]
+        assert found.to_dict() == expected.to_dict()
+        listed = total.flows_at(origin_level, destination_level, interval=True)
+        assert listed["trips"].sum() == found.sum()
+        assert (listed["lower"] <= listed["trips"]).all()
+        assert (listed["trips"] <= listed["upper"]).all()
+
+
+def test_leaves_that_cancel_are_left_out() -> None:
+    """Noisy leaves of vanilla_gauss may be negative; trips of a sum may then be 0, which no table of flows lists."""
+    zones = [("a",), ("b",)]
+    cases = [
+        made(
+            zones,
+            zones,
+            np.array([[5, 0], [0, 5]]),
+            mechanism=MECHANISMS["vanilla_gauss"](),
+            unit=PrivacyUnit("trip", "unbounded"),
+            budget=Budget(rho="0.5", delta=1e-8),
+            noise=SeededNoise(seed),
+        )
+        for seed in range(40)
+    ]
+    sums = [sum_of([one, other]) for one, other in zip(cases[::2], cases[1::2], strict=True)]
+    assert all(np.all(total.leaves.trips != 0) for total in sums)
+    assert any(len(total.leaves) < 4 for total in sums)
+    assert any(np.any(total.leaves.trips < 0) for total in sums)
+    assert all(total.may_be_negative for total in sums)
+
+
+# -- intervals -------------------------------------------------------------------------------------------------------
+
+
+def intervals_are_those_of_linear_algebra(random: Random) -> None:
+    """Every cell at every pair of levels, and sums over sets of zones, where all nodes were kept."""
+    cases = cases_of(random, KEEPING, rho=random.choice(["1e-6", "0.01", 5]))
+    total = sum_of(cases)
+    columns, estimate, covariance = stacked(cases)
+
+    def fit(taken: np.ndarray) -> tuple[float, float]:
+        return float(taken @ estimate), float(taken @ covariance @ taken)
+
+    for levels in cases[0].level_pairs():
+        for cell, found in bounds_at(cases[0], total, levels).items():
+            assert_is_interval(found, *fit(np.array([float(within(pair, cell)) for _, pair in columns])))
+    chosen = [[zone for zone in zones if random.random() < 0.5] for zones in (cases[0].origins, cases[0].destinations)]
+    masks = [
+        np.array([zone in mine for zone in cases[0].areas(side, cases[0].tree.origin.depth)])
+        for side, mine in enumerate(chosen)
+    ]
+    taken = np.array([float(o in chosen[0] and d in chosen[1]) for _, (o, d) in columns])
+    assert_is_interval(total.intervals.of_sum(*masks), *fit(taken))
+
+
+@settings(max_examples=20)
+@given(random=RANDOMS)
+def test_every_cell_and_every_sum_has_the_interval_of_linear_algebra(random: Random) -> None:
+    intervals_are_those_of_linear_algebra(random)
+
+
+@pytest.mark.parametrize("wrong", ["half widths added", "the variance of one release"])
+def test_intervals_by_another_rule_are_found(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = intervals.added
+
+    def otherwise(each: Any) -> Estimates:
+        deviation = sum(one.variance**0.5 for one in each)
+        return replace(added(each), variance=deviation**2 if wrong == "half widths added" else each[0].variance)
+
+    monkeypatch.setattr(intervals, "added", otherwise)
+    with pytest.raises(AssertionError):
+        intervals_are_those_of_linear_algebra(Random(2))  # noqa: S311
+
+
+@settings(max_examples=25)
+@given(random=RANDOMS)
+def test_leaves_below_nodes_that_only_some_releases_dropped_add_the_bounds_of_those_nodes(random: Random) -> None:
+    """Pairs of zones: estimates of the releases that measured them, and the bounds of the nodes of the others."""
+    cases = cases_of(random, [*DROPPING, KEEPING[0]], most_trips=random.choice([2, 40]))
+    total, depth = sum_of(cases), cases[0].tree.depth
+    partly = 0
+    for cell, found in bounds_at(cases[0], total, cases[0].tree.level_pair(depth)).items():
+        measured = [cell in case.dense.cells[depth] for case in cases]
+        fits = [case.dense.of_node(cell) for case, there in zip(cases, measured, strict=True) if there]
+        hidden = sum(
+            int(upper_bound(*(np.array([value]) for value in case.dense.of_node(node)))[0])
+            for case, there in zip(cases, measured, strict=True)
+            for node in case.dense.columns
+            if not there and within(cell, node)
+        )
+        partly += 0 < sum(measured) < len(cases)
+        low, high = found[0], found[1] - hidden
+        if fits:
+            assert_is_interval((low, high), sum(h for h, _ in fits), sum(v for _, v in fits))
+        else:
+            assert (low, high) == (0, 0)
+    event(f"some releases measured it: {partly > 0}")
+
+
+@settings(max_examples=25)
+@given(random=RANDOMS)
+def test_sums_that_overlap_dropped_nodes_hold_none_to_all_of_their_trips(random: Random) -> None:
+    """The lower end leaves out what was dropped, and the upper end is at most the sum of the ends of all releases.
+
+    Lower ends of 0 may have been cut there; a sum is cut once, so it may begin below their sum.
+    """
+    cases = cases_of(random, DROPPING, most_trips=random.choice([2, 40]))
+    total = sum_of(cases)
+    for levels in cases[0].level_pairs():
+        alone = [bounds_at(case, case.release, levels) for case in cases]
+        for cell, (lower, upper) in bounds_at(cases[0], total, levels).items():
+            ends = [bounds[cell] for bounds in alone]
+            if all(end[0] > 0 for end in ends):
+                assert lower >= sum(end[0] for end in ends) - len(ends)
+            if all(case.dense.columns for case in cases):
+                assert upper <= sum(end[1] for end in ends) + len(ends)
+
+
+@settings(max_examples=20)
+@given(random=RANDOMS, dropping=st.booleans())
+def test_the_bound_of_unlisted_pairs_is_that_of_the_pairs_released_as_zero(random: Random, dropping: bool) -> None:
+    cases = cases_of(random, DROPPING if dropping else KEEPING)
+    total, tree = sum_of(cases), cases[0].tree
+    for o, d in cases[0].level_pairs():
+        names = tree.origin.level_names[o], tree.destination.level_names[d]
+        listed = total.flows_at(*names, interval=True)
+        zeros = listed[listed["trips"] == 0]["upper"].max() if (listed["trips"] == 0).any() else 0
+        bound = total.zero_bound(*names)
+        assert bound >= zeros
+        if not any(case.drops for case in cases):
+            assert bound == zeros
+
+
+@settings(max_examples=10)
+@given(random=RANDOMS)
+def test_categories_have_the_intervals_of_linear_algebra_too(random: Random) -> None:
+    """A release and its copy: as if the same noise had been drawn twice, so estimates and variances double."""
+    case = segment_case(random, most_pairs=9)
+    dense, release = case.dense, case.release
+    if not dense.columns:
+        return
+    total = sum_releases([release, copy.copy(release)])
+    for name, listed in case.segments.items():
+        assert np.array_equal(total.segments[name], 2 * release.segments[name])
+        for levels in case.level_pairs():
+            areas, numbers = cells_of(case, levels)
+            lower, upper = total.segment_intervals(name).of_cells(*levels, numbers[:, 0], numbers[:, 1])
+            for s, category in enumerate(listed):
+                for area, low, high in zip(areas, lower[:, s], upper[:, s], strict=True):
+                    estimate, variance = dense.segment(dense.inside(area), name, category)
+                    assert_is_interval((low, high), 2 * estimate, 2 * variance)
+    pair = release.levels[-1]
+    by = total.flows_at(*pair, segment=name, interval=True)
+    assert by.groupby(["origin", "destination"])["trips"].sum().sum() == total.leaves.trips.sum()
+
+
+def test_an_exact_total_of_every_release_is_exact_in_the_sum() -> None:
+    cases = cases_of(Random(3), [InfTDARefined()])  # noqa: S311
+    exact = [case for case in cases if case.release.plan.publishes_total]
+    total = sum_of(cases)
+    assert len(exact) in (0, len(cases))
+    zones = [("a",), ("b",)]
+    bounded = [
+        made(
+            zones,
+            zones,
+            np.array([[k, 2], [3, 4]]),
+            mechanism=InfTDARefined(),
+            budget=Budget(rho="0.01", delta=1e-8),
+            noise=SeededNoise(k),
+        )
+        for k in range(3)
+    ]
+    total = sum_of(bounded)
+    assert total.exact_trips == 30
+    assert total.trips_between("all", ["all"], "all", ["all"]) == (30, 30, 30)
+
+
+def test_the_interval_of_a_sum_is_narrower_than_the_sum_of_the_intervals() -> None:
+    zones = [("a",), ("b",)]
+    cases = [
+        made(
+            zones,
+            zones,
+            np.full((2, 2), 10**6),
+            mechanism=InfTDARefined(),
+            budget=Budget(rho="1e-5", delta=1e-8),
+            noise=SeededNoise(k),
+        )
+        for k in range(4)
+    ]
+    widths = [np.subtract(*case.release.trips_between("level_1", ["a"], "level_1", ["b"])[:0:-1]) for case in cases]
+    total = np.subtract(*sum_of(cases).trips_between("level_1", ["a"], "level_1", ["b"])[:0:-1])
+    assert total == pytest.approx(sum(widths) / 2, rel=0.01)
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def one(mechanism: Any = None, zones: Any = (("a",), ("b",)), **changes: Any) -> Release:
+    given = {"budget": Budget(epsilon=1, delta=1e-8), "noise": SeededNoise(1)} | changes
+    zones = list(zones)
+    return made(zones, zones, np.ones((2, 2), dtype=int), mechanism=mechanism or InfTDARefined(), **given).release
+
+
+@pytest.mark.parametrize(
+    ("changes", "fact"),
+    [
+        ({"zones": (("a",), ("c",))}, "the areas of the origins"),
+        ({"order": "origin"}, "the order of the flow tree"),
+        ({"unit": PrivacyUnit("trip", "unbounded")}, "the privacy unit"),
+        ({"unit": PrivacyUnit("user", "bounded", column="user", max_trips=2)}, "the privacy unit"),
+    ],
+)
+def test_releases_with_other_public_facts_are_refused_by_name(changes: dict[str, Any], fact: str) -> None:
+    with pytest.raises(OdError, match=rf"OD-SUM-OTHER: {fact} of release 2 differs from release 1"):
+        sum_releases([one(), one(**changes)])
+    with pytest.raises(OdError, match=rf"{fact} of release 2, release 4 differ from release 1"):
+        sum_releases([one(), one(**changes), one(), one(**changes)])
+
+
+def test_what_cannot_be_summed_is_refused() -> None:
+    release = one()
+    for few in ([], [release], [release, release], [release, one(), release]):
+        with pytest.raises(OdError, match="OD-SUM-FEW"):
+            sum_releases(few)
+    hidden = one(MECHANISMS["stability_histogram"](), noise=SeededLaplace(3))
+    with pytest.raises(OdError, match="OD-SUM-THRESHOLD: release 2 was released by 'stability_histogram'"):
+        sum_releases([release, hidden])
+    with pytest.raises(OdError, match="OD-SUM-KIND: release 1 is not a release of flows"):
+        sum_releases([sum_releases([release, one()]), one()])  # type: ignore[list-item]  # refused
+    assert repr(sum_releases([release, one()])).startswith("FlowSum(2 releases")
+    assert inside((), [("a",)]) == [0]
+    assert lower_bound(np.zeros(1), np.zeros(1)) == upper_bound(np.zeros(1), np.zeros(1)) == 0

@@ -1,0 +1,419 @@
+"""Sums of published releases: made of public bundles alone, published once, refused where they would be wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from jsonschema import Draft202012Validator
+
+from od_core import FlowSum, OdError, PrivacyUnit, data_contract, open_release, release_flows, sum_releases
+from od_core.files.durable import file_digest
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
+from od_core.privacy.accounting import epsilon_tight, float_above, text_above
+from od_core.privacy.budget import Budget
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.publication.bundle_integrity import zip_beside
+from od_core.publication.certificate import certificate_digest
+from od_core.published.sums import newest_releases, publish_sum
+from od_core.published.verification import verify_release
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.publication.examples import sealed_again
+from tests.od_core.publication.published_kinds import (
+    EXAMPLES,
+    flows_by_category,
+    locations,
+    publish,
+    publish_examples,
+)
+
+SERIES = "commuters"
+MONTHS = ("2001-01", "2001-02", "2001-03")
+KEYS = [ReleaseKey(SERIES, month) for month in MONTHS]
+SUM = ReleaseKey("commuters_sum", "2001-01--2001-03")
+QUARTER = Period("2001-01--2001-03")
+CAP = Cap(rho=9)
+
+
+def release(
+    root: Path, key: ReleaseKey, make: Callable[..., Any] | None = None, *, cap: Cap = CAP, **changes: Any
+) -> Any:
+    """Publish a release as the pipeline does."""
+    ledger = Ledger(root / "ledger.sqlite")
+    unit = changes.get("unit", PrivacyUnit("trip", "bounded"))
+    ledger.declare(PrivacyDomain(key.release, unit, cap, "a test"))
+    given = {"unit": unit, "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0} | changes
+    if make is None:
+        made = release_flows(ledger_rows.FLOWS, ledger_rows.GEOGRAPHY, ledger=ledger, release_id=str(key), **given)
+    else:
+        made = make(ledger=ledger, release_id=str(key))
+    publish(FLOWS, made, key, key.release, root)
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three months, of which the second has another budget, and their sum."""
+    root = tmp_path_factory.mktemp("whole")
+    for key in KEYS:
+        release(root, key, budget=Budget(rho="1/2" if key == KEYS[1] else 2, delta="1e-8"))
+    publish_sum(root / "releases", KEYS)
+    return root
+
+
+@pytest.fixture
+def root(whole: Path, tmp_path: Path) -> Path:
+    """A copy, to be changed."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {file.name: file_digest(file) for file in sorted(folder.iterdir())} | {
+        "zip": file_digest(zip_beside(folder))
+    }
+
+
+def certificate_of(root: Path, key: ReleaseKey) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "releases" / key.folder / "certificate.json").read_text("utf-8"))
+    return found
+
+
+# -- what is published -----------------------------------------------------------------------------------------------
+
+
+def test_the_bundle_has_the_sums_and_their_intervals_in_every_table(whole: Path) -> None:
+    bundle = whole / "releases" / SUM.folder
+    total = sum_releases([open_release(whole / "releases" / key.folder) for key in KEYS])  # type: ignore[misc]
+    table = pd.read_parquet(bundle / "flows.parquet")
+    pairs = [(o, d) for o in total.tree.origin.level_names for d in total.tree.destination.level_names]
+    for origin, destination in pairs:
+        expected = total.flows_at(origin, destination, interval=True)
+        mine = table[(table["origin_level"] == origin) & (table["destination_level"] == destination)]
+        assert mine[list(expected)].to_numpy().tolist() == expected.to_numpy().tolist()
+        each = pd.read_csv(bundle / f"flows_{origin}_{destination}.csv", dtype={"origin": str, "destination": str})
+        assert each.to_numpy().tolist() == expected.to_numpy().tolist()
+    parts = [open_release(whole / "releases" / key.folder).flows for key in KEYS]  # type: ignore[union-attr]
+    assert total.flows["trips"].sum() == sum(part["trips"].sum() for part in parts)
+    assert not {"noisy_measurements.parquet"} & {file.name for file in bundle.iterdir()}
+    opened = open_release(bundle)
+    assert isinstance(opened, FlowSum)
+    assert opened.flows.equals(total.flows)
+
+
+def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: Path) -> None:
+    stated = certificate_of(whole, SUM)
+    each = [certificate_of(whole, key) for key in KEYS]
+    assert [one["release"] for one in stated["sources"]] == [str(key) for key in KEYS]
+    assert [one["certificate"] for one in stated["sources"]] == [certificate_digest(one) for one in each]
+    spent = stated["spent"]
+    assert spent["charged_rho_exact"] == "0"
+    rho = sum((Fraction(one["spent"]["rho_exact"]) for one in each), Fraction(0))
+    assert Fraction(spent["rho_exact"]) == rho == Fraction(9, 2)
+    assert spent["one_period"]["epsilon"] == max(one["spent"]["epsilon"] for one in each)
+    assert spent["all_periods"]["epsilon"] == float_above(epsilon_tight(rho, Fraction(1, 10**8)))
+    assert stated["measured_at"] == max(one["measured_at"] for one in each)
+    assert stated["exact"] == {"trips": sum(one["exact"]["trips"] for one in each)}
+    assert stated["data_set"] == SERIES
+    assert "no budget was spent" in stated["guarantee"]["protected"]
+    schema = json.loads((whole / "releases" / SUM.folder / "certificate.schema.json").read_text("utf-8"))
+    Draft202012Validator(schema).validate(stated)
+    for key in KEYS:
+        Draft202012Validator(schema).validate(certificate_of(whole, key))
+    for missing in ("sources", "spent", "guarantee", "interval"):
+        assert not Draft202012Validator(schema).is_valid({k: v for k, v in stated.items() if k != missing})
+
+
+def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:
+    """All trips of a user change in all periods, so no single release bounds what they reveal."""
+    unit = PrivacyUnit("user", "bounded", column="user", max_trips=2)
+    flows = ledger_rows.FLOWS.drop(columns="trips").assign(user=lambda rows: rows.index.astype(str)).astype("str")
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain(SERIES, unit, CAP, "a test"))
+    for key in KEYS[:2]:
+        made = release_flows(
+            flows,
+            ledger_rows.GEOGRAPHY,
+            unit=unit,
+            budget=Budget(rho=1, delta="1e-8"),
+            ledger=ledger,
+            release_id=str(key),
+            fault_threshold=0,
+        )
+        publish(FLOWS, made, key, SERIES, tmp_path)
+    found = publish_sum(tmp_path / "releases", KEYS[:2]).certificate
+    both = float_above(epsilon_tight(Fraction(2), Fraction(1, 10**8)))
+    assert found["spent"]["all_periods"]["epsilon"] == both > found["spent"]["one_period"]["epsilon"]
+    assert "losses of all these releases add up" in found["guarantee"]["protected"]
+    assert text_above(Fraction(both)) in found["guarantee"]["protected"]
+
+
+def test_only_public_bundles_are_read(whole: Path, tmp_path: Path) -> None:
+    """No ledger, no confidential folder and no database: the same bytes."""
+    for key in KEYS:
+        shutil.copytree(whole / "releases" / key.folder, tmp_path / "releases" / key.folder)
+    found = publish_sum(tmp_path / "releases", KEYS)
+    assert (found.key, found.is_new) == (SUM, True)
+    assert digests(found.folder) == digests(whole / "releases" / SUM.folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["releases"]
+
+
+def test_a_second_call_changes_nothing_and_repairs_what_was_damaged(root: Path) -> None:
+    before = digests(root / "releases" / SUM.folder)
+    found = publish_sum(root / "releases", KEYS[::-1])
+    assert (found.key, found.is_new) == (SUM, False)
+    (found.folder / "flows.parquet").write_bytes(b"PAR1")
+    zip_beside(found.folder).unlink()
+    publish_sum(root / "releases", KEYS)
+    assert digests(found.folder) == before
+
+
+def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path) -> None:
+    assert newest_releases(root / "releases", SERIES, QUARTER) == KEYS
+    later = ReleaseKey(SERIES, MONTHS[1], 2)
+    release(root, later)
+    keys = newest_releases(root / "releases", SERIES, QUARTER)
+    assert keys == [KEYS[0], later, KEYS[2]]
+    found = publish_sum(root / "releases", keys, QUARTER.text)
+    assert (found.key, found.is_new) == (ReleaseKey(SUM.release, SUM.period, 2), True)
+    assert publish_sum(root / "releases", KEYS, QUARTER.text).key == SUM
+    assert publish_sum(root / "releases", keys, QUARTER.text).key == found.key
+    assert not any(finding.fault for finding in verify_release(locations(root, found.key)))
+    assert not any(finding.fault for finding in verify_release(locations(root, SUM)))
+
+
+def test_categories_are_summed_and_published_too(tmp_path: Path) -> None:
+    for key in KEYS[:2]:
+        release(tmp_path, key, flows_by_category)
+    found = publish_sum(tmp_path / "releases", KEYS[:2])
+    table = pd.read_parquet(found.folder / "segments.parquet")
+    parts = pd.concat(pd.read_parquet(tmp_path / "releases" / key.folder / "segments.parquet") for key in KEYS[:2])
+    cell = ["breakdown", "origin_level", "destination_level", "origin", "destination", "category"]
+    expected = parts.groupby(cell)["trips"].sum()
+    assert table.set_index(cell)["trips"].sort_index().equals(expected.sort_index())
+    assert (table["lower"] <= table["trips"]).all()
+    assert (table["trips"] <= table["upper"]).all()
+    assert not any(finding.fault for finding in verify_release(locations(tmp_path, found.key)))
+
+
+def test_the_period_may_be_named_in_several_ways(root: Path) -> None:
+    assert newest_releases(root / "releases", SERIES, Period("2001-Q1")) == KEYS
+    assert publish_sum(root / "releases", KEYS, "2001-Q1").key == ReleaseKey("commuters_sum", "2001-Q1")
+    assert publish_sum(root / "releases", KEYS[1:]).key == ReleaseKey("commuters_sum", "2001-02--2001-03")
+    whole_month = ReleaseKey(SERIES, "2001-04-01--2001-04-30")
+    release(root, whole_month)
+    assert publish_sum(root / "releases", [*KEYS, whole_month]).key.period == "2001-01-01--2001-04-30"
+
+
+def test_a_sum_without_intervals_where_a_release_has_none(root: Path) -> None:
+    """As with ``intervals: false`` in a declaration."""
+    from od_core.publication.bundle import staged_folder, write_bundle
+    from od_core.publication.certificate import certificate
+    from od_core.publication.context import context_of
+    from tests.od_core.publication.examples import CHECKS
+
+    key = ReleaseKey(SERIES, "2001-04")
+    place = locations(root, key)
+    made = release_flows(
+        ledger_rows.FLOWS,
+        ledger_rows.GEOGRAPHY,
+        unit=PrivacyUnit("trip", "bounded"),
+        budget=Budget(rho=2, delta="1e-8"),
+        ledger=place.ledger,
+        release_id=str(key),
+        fault_threshold=0,
+    )
+    facts = certificate(FLOWS, made, key, SERIES, CHECKS, record=place.ledger.record(key), intervals=False)
+    report = FLOWS.report(made, facts, context_of(FLOWS, place.ledger, key, SERIES, place.releases))
+    with staged_folder(lambda folder: write_bundle(FLOWS, made, facts, report, folder), place.bundle):
+        pass
+    found = publish_sum(root / "releases", [*KEYS, key])
+    assert found.certificate["interval"] is None
+    assert "lower" not in pd.read_parquet(found.folder / "flows.parquet")
+    assert not any(finding.fault for finding in verify_release(locations(root, found.key)))
+
+
+def test_a_contract_and_the_zip_file_of_a_sum(whole: Path, tmp_path: Path) -> None:
+    contract = data_contract(whole / "releases" / SUM.folder)
+    assert (contract["id"], contract["version"]) == ("commuters_sum", "2001-01--2001-03-r1")
+    shutil.copy(zip_beside(whole / "releases" / SUM.folder), tmp_path / "mine.zip")
+    with pytest.raises(OdError, match=r"OD-SUM-SOURCE: commuters/2001-01/r1 is not published below the same folder"):
+        open_release(tmp_path / "mine.zip")
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def refused(code: str, root: Path, keys: list[ReleaseKey], period: str | None = None) -> str:
+    before = sorted(path.name for path in (root / "releases").rglob("*"))
+    with pytest.raises(OdError) as caught:
+        publish_sum(root / "releases", keys, period)
+    assert caught.value.code == code
+    assert "\n" not in str(caught.value)
+    after = sorted(path.name for path in (root / "releases").rglob("*"))
+    assert [name for name in after if not name.endswith(".lock")] == [n for n in before if not n.endswith(".lock")]
+    return str(caught.value)
+
+
+def test_periods_that_are_missing_overlap_or_are_too_few_are_refused(root: Path) -> None:
+    assert "no release is published for 2001-02" in refused("OD-SUM-PERIOD", root, [KEYS[0], KEYS[2]])
+    with pytest.raises(
+        OdError, match="OD-SUM-PERIOD: no release is published for 2001-04, 2001-05, 2001-06 and 6 more"
+    ):
+        newest_releases(root / "releases", SERIES, Period("2001"))
+    with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2000-12"):
+        newest_releases(root / "releases", SERIES, Period("2000-12--2001-02"))
+    with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-01-15--2001-01-21"):
+        newest_releases(root / "releases", SERIES, Period("2001-W03"))
+    assert "2001-04/r1 is not published" in refused("OD-RELEASE-ABSENT", root, [*KEYS, ReleaseKey(SERIES, "2001-04")])
+    release(root, ReleaseKey(SERIES, MONTHS[0], 2))
+    said = refused("OD-SUM-OVERLAP", root, [*KEYS, ReleaseKey(SERIES, MONTHS[0], 2)])
+    assert "commuters/2001-01/r1 and commuters/2001-01/r2 cover the same days" in said
+    quarter = ReleaseKey(SERIES, "2001-Q1")
+    release(root, quarter, budget=Budget(rho=1, delta="1e-8"))
+    assert "cover the same days" in refused("OD-SUM-OVERLAP", root, [*KEYS, quarter])
+    refused("OD-SUM-FEW", root, KEYS[:1])
+    refused("OD-SUM-FEW", root, [])
+    refused("OD-SUM-OVERLAP", root, [KEYS[0], KEYS[0]])
+    with pytest.raises(
+        OdError, match=r"OD-RELEASE-ABSENT: no release of journeys is published here; published releases: com"
+    ):
+        newest_releases(root / "releases", "journeys", QUARTER)
+
+
+def test_releases_that_differ_are_refused_by_name(root: Path) -> None:
+    later = ReleaseKey(SERIES, "2001-04")
+    release(root, later, tree="origin")
+    said = refused("OD-SUM-OTHER", root, [*KEYS, later])
+    assert "the order of the flow tree of commuters/2001-04/r1 differs from commuters/2001-01/r1" in said
+    other = ReleaseKey("elsewhere", "2001-04")
+    release(root, other)
+    assert "commuters, elsewhere" in refused("OD-SUM-SERIES", root, [*KEYS, other])
+
+
+def test_other_kinds_sums_and_thresholds_are_refused(tmp_path: Path) -> None:
+    made = publish_examples(tmp_path)
+    for name in ("group sizes", "boxes"):
+        key = made[name].example.key
+        later = ReleaseKey(key.release, "2001-07")
+        shutil.copytree(tmp_path / "releases" / key.folder, tmp_path / "releases" / later.folder)
+        assert f"{key} is not a release of flows" in refused("OD-SUM-KIND", tmp_path, [key, later])
+    for month in ("2001-04", "2001-05"):
+        release(
+            tmp_path,
+            ReleaseKey("hidden", month),
+            mechanism="stability_histogram",
+            budget=Budget(epsilon=1, delta="1e-8"),
+            cap=Cap(epsilon=9, delta="1e-6"),
+        )
+    keys = [ReleaseKey("hidden", month) for month in ("2001-04", "2001-05")]
+    assert "stability_histogram" in refused("OD-SUM-THRESHOLD", tmp_path, keys)
+    assert sorted(EXAMPLES) == ["boxes", "flows", "group sizes"]
+
+
+def test_sums_of_sums_and_a_series_with_the_name_of_the_sums_are_refused(root: Path) -> None:
+    later = ReleaseKey(SUM.release, "2001-04")
+    shutil.copytree(root / "releases" / SUM.folder, root / "releases" / later.folder)
+    assert f"{SUM} is a sum; only releases of flows can be summed" in refused("OD-SUM-KIND", root, [SUM, later])
+    shutil.rmtree(root / "releases" / later.folder)
+    release(root, ReleaseKey(SUM.release, "2001-09"))
+    assert f"{SUM.release}/2001-09/r1 is a release of a declared series" in refused("OD-SUM-NAME", root, KEYS[:2])
+
+
+def test_a_damaged_release_is_not_summed(root: Path) -> None:
+    (root / "releases" / KEYS[1].folder / "flows.parquet").write_bytes(b"PAR1")
+    said = refused("OD-SUM-SOURCE", root, KEYS)
+    assert "the bundle of commuters/2001-02/r1 is damaged: flows.parquet does not match its checksum" in said
+
+
+# -- verification ----------------------------------------------------------------------------------------------------
+
+
+def faults(root: Path, key: ReleaseKey = SUM) -> dict[str, str]:
+    return {one.part: one.fault for one in verify_release(locations(root, key)) if one.fault is not None}
+
+
+def moved(folder: Path) -> None:
+    """Move a trip from one pair of zones to another in the leaf flows, at every pair of levels of the Parquet file."""
+    table = pd.read_parquet(folder / "flows.parquet")
+    leaves = table[table["origin_level"] == table["origin_level"].iloc[-1]]
+    leaves = leaves[leaves["destination_level"] == table["destination_level"].iloc[-1]]
+    rows = leaves.index[leaves["trips"] > 1][:2]
+    table.loc[rows[0], "trips"] += 1
+    table.loc[rows[1], "trips"] -= 1
+    table.to_parquet(folder / "flows.parquet", index=False)
+
+
+def test_a_sum_is_verified_from_the_bundles_of_its_releases(root: Path) -> None:
+    assert [finding.part for finding in verify_release(locations(root, SUM))] == ["files", "sources", "bundle"]
+    assert faults(root) == {}
+
+
+def test_a_changed_sum_is_found(root: Path) -> None:
+    bundle = root / "releases" / SUM.folder
+    moved(bundle)
+    assert set(faults(root)) == {"files", "bundle"}
+    sealed_again(bundle)
+    assert "flows.parquet differs from the file that the bundles of the releases give" in faults(root)["bundle"]
+
+
+@pytest.mark.parametrize("field", ["guarantee", "spent", "interval", "exact", "measured_at"])
+def test_a_changed_certificate_of_a_sum_is_found(root: Path, field: str) -> None:
+    bundle = root / "releases" / SUM.folder
+    stated = certificate_of(root, SUM)
+    text = json.dumps(stated[field])
+    for digit in "0123456789":
+        text = text.replace(digit, "1") if field != "interval" else '"1/2"'
+    (bundle / "certificate.json").write_text(json.dumps(stated | {field: json.loads(text)}), encoding="utf-8")
+    sealed_again(bundle)
+    assert "certificate.json" in faults(root)["bundle"]
+
+
+def test_a_changed_or_absent_release_is_found(root: Path) -> None:
+    folder = root / "releases" / KEYS[1].folder
+    moved(folder)
+    assert "flows.parquet does not match its checksum" in faults(root)["sources"]
+    sealed_again(folder)
+    assert "flows.parquet differs" in faults(root)["bundle"]
+    stated = certificate_of(root, KEYS[1])
+    (folder / "certificate.json").write_text(json.dumps(stated | {"data_set": "other"}), encoding="utf-8")
+    sealed_again(folder)
+    assert "commuters/2001-02/r1 is not the release that was summed" in faults(root)["sources"]
+    shutil.rmtree(folder)
+    assert "commuters/2001-02/r1 is not published below the same folder" in faults(root)["sources"]
+
+
+def test_a_sum_that_leaves_out_a_release_of_its_period_is_found(root: Path) -> None:
+    """A bundle that is sound in itself, of two of the three months, under the name of all three."""
+    two = publish_sum(root / "releases", [KEYS[0], KEYS[1]])
+    bundle = root / "releases" / SUM.folder
+    shutil.rmtree(bundle)
+    shutil.copytree(two.folder, bundle)
+    stated = certificate_of(root, SUM) | {"release": str(SUM), "period": SUM.period}
+    (bundle / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
+    sealed_again(bundle)
+    assert "no release is published for 2001-03" in faults(root)["bundle"]
+
+
+def test_the_second_verifier_passes_over_sums_but_over_no_release_that_calls_itself_one(root: Path) -> None:
+    def found() -> str:
+        script = Path(__file__).parents[3] / "docs" / "verify_spending.py"
+        arguments = [sys.executable, script, root / "ledger.sqlite", root / "releases"]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False).stdout
+
+    assert "0 faults" in found()
+    stated = certificate_of(root, KEYS[0]) | {"sources": []}
+    (root / "releases" / KEYS[0].folder / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
+    assert f"{KEYS[0]}: the ledger has no such certificate as published" in found()
