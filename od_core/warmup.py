@@ -35,11 +35,16 @@ def rehearse() -> None:
     """Release made-up flows, group sizes and stops with every mechanism, and discard the results."""
     zones = pd.DataFrame({"region": list("AAABB"), "zone": ["a1", "a2", "a3", "b1", "b2"]}, dtype="str")
     geography = Geography.from_frame(zones, levels=["region", "zone"])
+    numbers = range(1, 17)  # levels of fewer than 1,000 cells are not learned from
+    wide = pd.DataFrame(
+        {"region": list("AB" * 16), "zone": [f"{area}{k}" for k in numbers for area in "ab"]}, dtype="str"
+    )
+    learned = Geography.from_frame(wide, levels=["region", "zone"])
     flows = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1", "a2", "a3"], "trips": [40, 7, 100]})
     for tree, neighbours, mechanism in product(get_args(TreeOrder), RELATIONS, FLOW_MECHANISMS):
         release_flows(
             flows,
-            geography,
+            learned if mechanism.shrinks else geography,
             unit=PrivacyUnit("trip", neighbours),
             budget=Budget(epsilon=1, delta="1e-8"),
             mechanism=mechanism,
