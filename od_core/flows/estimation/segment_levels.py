@@ -106,9 +106,14 @@ _BYTES = 24
 
 Measured: 21 to 24, for 4 to 32 categories and 20 to 260 million values."""
 
+_SHRUNK_BYTES = 150
+"""The same for shrunk estimates, which need whole levels as real numbers. Measured: 143, for 65 million leaves."""
+
 
 def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -> None:
-    """Raise OdError if the values of a level, by total and by segment, need more memory than this process may use.
+    """Raise OdError if the values of a level need more memory than this process may use.
+
+    Levels by segment and levels of shrunk estimates are checked; others are read piece by piece.
 
     Their number follows from public estimates. The error is raised before the level is drawn, because a process that
     runs out of memory loses its draw. The first band of a release in parts is checked; its other bands need the memory
@@ -117,15 +122,18 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
-    if plan.segments is None or parents is None or level > plan.step_bands[0][-1].level:
+    whole = plan.segments is not None or plan.mechanism.shrinks
+    if not whole or parents is None or level > plan.step_bands[0][-1].level:
         return
     values = plan.tables * sum(map(len, plan.tree.expand(parents)))
-    if values * _BYTES > memory():
+    needed = values * (_SHRUNK_BYTES if plan.mechanism.shrinks else _BYTES)
+    if needed > memory():
+        smaller = "without estimate: shrunk" if plan.mechanism.shrinks else "with bands or fewer categories"
         raise OdError(
             "OD-PARTS-NEEDED",
-            f"level {level} has {values:,} values in {plan.tables} tables, which need about"
-            f" {values * _BYTES / 1e9:,.0f} GB of memory; this process may use {memory() / 1e9:,.0f} GB",
-            next_step="run the release on a larger machine, or release a revision with bands or fewer categories",
+            f"level {level} has {values:,} values in {plan.tables} table{'s' * (plan.tables > 1)}, which need about"
+            f" {needed / 1e9:,.0f} GB of memory; this process may use {memory() / 1e9:,.0f} GB",
+            next_step=f"run the release on a larger machine, or release a revision {smaller}",
             spent=STAYS_CHARGED,
         )
 
