@@ -107,7 +107,10 @@ def _guarantee(sources: Sequence[Source], one: _Promise, every: _Promise) -> dic
         else "The records of this change are of one of the periods, so the promise is that of the release of that"
         " period; the largest numbers of all releases are stated."
     )
-    person = f"a person with records in all of the periods ({_in_words(every)}-differentially private)"
+    person = (
+        "a person with several records as a whole (one with a single record in each of the periods:"
+        f" {_in_words(every)}-differentially private)"
+    )
     named = ["the periods themselves", *([] if by_user else [person]), "what the certificates of the releases name"]
     totals = _with_total(sources)
     stated: Mapping[str, str] = sources[0].certificate["guarantee"]
