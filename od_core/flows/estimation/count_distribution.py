@@ -108,7 +108,7 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
         counts: Number of cells with a prior mean in each octave and a noisy value x at each point; shape (octaves,
             points of x). An octave lies between two consecutive powers of two times sigma.
     """
-    bin_of = _bins(counts.sum(axis=1))
+    bin_of = bins(counts.sum(axis=1), _LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     most = len(noise.likelihood) - 1
     start = np.append(0.5, np.full(most, 0.5 / most))
@@ -125,21 +125,21 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
     return Posterior(bin_of, np.array(means), np.array(deviations))
 
 
-def _bins(cells: _Values) -> _Values:
-    """Return the bin to which each octave (doubling of the prior mean) belongs, numbered from 0; shape (octaves,).
+def bins(cells: _Values, least: int) -> _Values:
+    """Return the bin to which each size of cells belongs, numbered from 0; shape (sizes,).
 
-    Consecutive octaves share a bin until it has at least ``_LEAST_CELLS`` cells. A new bin begins only if the remaining
-    octaves also have that many. If all octaves together have fewer than ``2 * _LEAST_CELLS`` cells, there is one bin.
+    Consecutive sizes share a bin until it has at least ``least`` cells. A new bin begins only if the remaining sizes
+    also have that many. If all sizes together have fewer than ``2 * least`` cells, there is one bin.
 
     Args:
-        cells: Number of cells of each octave; shape (octaves,).
+        cells: Number of cells of each size; shape (sizes,).
     """
     bin_of = np.zeros(len(cells), dtype=np.int64)
     own, rest = 0, int(cells.sum())
-    for octave in range(1, len(cells)):
-        own, rest = own + int(cells[octave - 1]), rest - int(cells[octave - 1])
-        begins = own >= _LEAST_CELLS and rest >= _LEAST_CELLS
-        bin_of[octave] = bin_of[octave - 1] + begins
+    for size, number in enumerate(cells[:-1].tolist(), start=1):
+        own, rest = own + number, rest - number
+        begins = own >= least and rest >= least
+        bin_of[size] = bin_of[size - 1] + begins
         own = 0 if begins else own
     return bin_of
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Pairs, run_sums
@@ -51,7 +52,6 @@ class Families:
         kept: Positions of the children that were not dropped, which have measured nodes below them or are leaves.
         area: Area number of each child on the side that the level refines; shape (children,).
         areas: Number of areas of that side.
-        noisy: Noisy value of each child; shape (children,).
         v: Variance of the estimate of each child from itself and the levels below it; shape (children,).
         h: Estimate of each child from all levels; shape (children,).
         parent_h, parent_variance: Estimate of each parent from all levels, and its variance; shape (families,).
@@ -63,7 +63,6 @@ class Families:
     kept: Positions
     area: NDArray[np.int32]
     areas: int
-    noisy: Reals
     v: Reals
     h: Reals
     parent_h: Reals
@@ -94,7 +93,6 @@ def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Fa
             kept=level.divided if level is not levels[-1] else np.arange(len(area)),
             area=area,
             areas=refined.size(at),
-            noisy=level.noisy,
             v=level.own,
             h=level.estimate,
             parent_h=above.estimate[above.divided],
@@ -159,14 +157,8 @@ def pooled(cells: Positions, *sums: Reals) -> list[Reals]:
     Returns:
         For each array, the sum over all sizes that are fitted together, at each of them; shape (sizes,).
     """
-    group = np.zeros(SIZES, dtype=np.int64)
-    own, rest = 0, int(cells.sum())
-    for size, number in enumerate(cells[:-1].tolist(), start=1):
-        own, rest = own + number, rest - number
-        begins = own >= _LEAST_CELLS and rest >= _LEAST_CELLS
-        group[size] = group[size - 1] + begins
-        own = 0 if begins else own
-    return [np.bincount(group, array).astype(np.float64)[group] for array in sums]
+    bin_of = bins(cells, _LEAST_CELLS)
+    return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
 
 
 @kernel

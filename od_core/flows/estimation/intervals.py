@@ -76,10 +76,12 @@ class Intervals:
             origin, destination: Area numbers of all released cells that are not 0; shape (cells,) each.
         """
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
-        estimated = [_numbered(*fit.cells(*levels)[:2], width) for fit in self._fits]
-        cells = estimated[0] if len(estimated) == 1 else np.unique(np.concatenate(estimated))
-        cells = cells[~np.isin(cells, _numbered(origin, destination, width))]
-        upper = self.of_cells(*levels, (cells // width).astype(np.int32), (cells % width).astype(np.int32))[1]
+        estimated = [fit.cells(*levels) for fit in self._fits]
+        numbers = [_numbered(*cells[:2], width) for cells in estimated]
+        zeros = numbers[0] if len(numbers) == 1 else np.unique(np.concatenate(numbers))
+        zeros = zeros[~np.isin(zeros, _numbered(origin, destination, width))]
+        places = (zeros // width).astype(np.int32), (zeros % width).astype(np.int32)
+        upper = self._bounds(levels, estimated, *places)[1]
         dropped = [fit.largest_dropped(*levels) for fit in self._fits]
         return int(max(upper.max(initial=0), sum(dropped) if all(dropped) else 0))
 
@@ -93,7 +95,7 @@ class Intervals:
             origin, destination: Area numbers of the cells; shape (cells,) each.
         """
         levels = origin_level, destination_level
-        return bounds_of(added([_of_cells(fit, levels, origin, destination) for fit in self._fits]))
+        return self._bounds(levels, [fit.cells(*levels) for fit in self._fits], origin, destination)
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips from one set of zones to another.
@@ -103,6 +105,20 @@ class Intervals:
         """
         lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self._fits]))
         return int(lower[0]), int(upper[0])
+
+    def _bounds(
+        self,
+        levels: tuple[int, int],
+        estimated: Sequence[tuple[Numbers, Numbers, Estimates]],
+        origin: Numbers,
+        destination: Numbers,
+    ) -> tuple[Counts, Counts]:
+        """Return the bounds of the given cells of a pair of levels, from the estimated cells of each release."""
+        sums, width = [], self._tree.destination.size(levels[1])
+        for fit, (origins, destinations, estimates) in zip(self._fits, estimated, strict=True):
+            place = find_pairs(origins, destinations, origin, destination, width)
+            sums.append(fit.estimates_at(levels, origin, destination, place, estimates))
+        return bounds_of(added(sums))
 
 
 def fitted_totals(plan: ReleasePlan, total: int, measured: Sequence[NoisyCounts]) -> FittedTree:
@@ -118,13 +134,6 @@ def fitted_totals(plan: ReleasePlan, total: int, measured: Sequence[NoisyCounts]
     """
     refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
     return FittedTree(plan.tree, least_squares(plan, total, measured))
-
-
-def _of_cells(fit: FittedTree, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Estimates:
-    """Return the estimates of the given cells of a pair of levels in one release."""
-    origins, destinations, estimates = fit.cells(*levels)
-    place = find_pairs(origins, destinations, origin, destination, fit.tree.destination.size(levels[1]))
-    return fit.estimates_at(levels, origin, destination, place, estimates)
 
 
 def _numbered(origin: Numbers, destination: Numbers, width: int) -> NDArray[np.int64]:
