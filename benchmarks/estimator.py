@@ -63,6 +63,11 @@ VARIANTS = (
     Variant("refined, tree dropped", "inftda_refined", options=(("keep_all_cap", 0),)),
     Variant("empirical bayes", "inftda_refined", options=(("leaves", "empirical_bayes"),)),
     Variant("shrunk", "inftda_refined", options=(("estimate", "shrunk"),)),
+    Variant(
+        "shrunk, empirical bayes",
+        "inftda_refined",
+        options=(("estimate", "shrunk"), ("leaves", "empirical_bayes"), ("u", "1")),
+    ),
 )
 
 EPSILONS = ("0.1", "1", "10")

@@ -155,10 +155,8 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, rows: 
 
     def count(piece: tuple[Expansion, _Values]) -> _Values:
         expansion, noisy = piece
-        counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        _count(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
-        return counts
+        own = totals[expansion.parents]
+        return histogram_of(noise, noisy, expansion.offsets, own, row_means(noise, noisy, expansion, own, rows))
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
     for more in in_order(count, leaf.expanded(plan)):
@@ -186,17 +184,65 @@ def posterior_leaves(
         posterior: The result of :func:`leaf_posterior`, from all leaves.
     """
     noise = GridNoise.of(leaf.step.variance)
-    least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
 
     def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
         expansion, noisy = piece
-        trips = np.empty_like(noisy)
-        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        known = posterior.bin_of, posterior.mean, posterior.deviation
-        _share_out(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
+        own = totals[expansion.parents]
+        means = row_means(noise, noisy, expansion, own, rows)
+        trips = trips_of(noise, noisy, expansion.offsets, own, means, posterior, u)
         return at_step(leaf.step, expansion.with_trips(trips))
 
     return in_order(leaves, leaf.expanded(plan))
+
+
+def row_means(noise: GridNoise, noisy: _Values, expansion: Expansion, totals: _Values, rows: Rows) -> _Reals:
+    """Return the prior mean of each leaf, by the rows (step 1); shape (leaves,).
+
+    Args:
+        noisy: Noisy value of each leaf; shape (leaves,).
+        expansion: The leaves, as the children of their parents.
+        totals: Refined trips of the parents; shape (parents,).
+        rows: The rows of all leaves.
+    """
+    means = np.empty(len(noisy))
+    given = noisy, expansion.offsets, expansion.first_child, totals
+    _prior_means(*given, rows.sums, rows.cells, noise.sigma, means)
+    return means
+
+
+def histogram_of(noise: GridNoise, noisy: _Values, offsets: _Values, totals: _Values, means: _Reals) -> _Values:
+    """Return the histogram of :func:`leaf_histogram` for leaves whose prior means are given; shape (octaves, points).
+
+    Args:
+        noise: The noise and its grid.
+        noisy, means: Noisy value and prior mean of each leaf; shape (leaves,).
+        offsets: The leaves of parent ``k`` are ``offsets[k]:offsets[k + 1]``; shape (parents + 1,).
+        totals: Refined trips of the parents; shape (parents,).
+
+    Raises:
+        OdError: If the trips are too large.
+    """
+    _refuse_large(totals, _LIMIT)
+    counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
+    _count(noisy, offsets, totals, means, noise.sigma, noise.step, noise.low, counts)
+    return counts
+
+
+def trips_of(
+    noise: GridNoise,
+    noisy: _Values,
+    offsets: _Values,
+    totals: _Values,
+    means: _Reals,
+    posterior: Posterior,
+    u: Fraction,
+) -> _Values:
+    """Return the estimated trips of leaves, by steps 3 to 5; shape (leaves,). For others, see :func:`histogram_of`."""
+    trips = np.empty_like(noisy)
+    least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * noise.variance)))
+    known = posterior.bin_of, posterior.mean, posterior.deviation
+    _share_out(noisy, offsets, totals, means, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
+    return trips
 
 
 def _refuse_large(values: _Values, limit: int) -> None:
@@ -224,20 +270,22 @@ def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-unty
 
 
 @kernel
-def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # type: ignore[no-untyped-def]  # compiled
-    """Write the prior means of the children of one parent into ``mean[:size]``.
+def _prior_means(noisy, offsets, first_child, totals, sums, cells, sigma, means):  # type: ignore[no-untyped-def]
+    """Write the prior means of the children of every parent into ``means``.
 
-    They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
-    themselves, or equally if all of these are 0.
+    They divide the parent's trips in proportion to the row sums of the children without the children themselves, or
+    equally if all of these are 0.
     """
-    whole = 0.0
-    for i in range(size):
-        # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
-        row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
-        mean[i] = row
-        whole += row
-    for i in range(size):
-        mean[i] = total * (mean[i] / whole) if whole > 0.0 else total / float(size)
+    for parent in range(len(totals)):
+        first, size, area = offsets[parent], offsets[parent + 1] - offsets[parent], first_child[parent]
+        whole = 0.0
+        for i in range(size):
+            # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
+            row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
+            means[first + i] = row
+            whole += row
+        for i in range(first, first + size):
+            means[i] = totals[parent] * (means[i] / whole) if whole > 0.0 else totals[parent] / float(size)
 
 
 @kernel
@@ -247,30 +295,28 @@ def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, counts):  # type: ignore[no-untyped-def]
+def _count(noisy, offsets, totals, means, sigma, step, low, counts):  # type: ignore[no-untyped-def]  # compiled
     """Add the children of every parent with trips and several children to ``counts``; see :func:`leaf_histogram`."""
     points = counts.shape[1]
-    mean = np.empty(np.max(np.diff(offsets)))
     for parent in range(len(totals)):
-        first, size, total = offsets[parent], offsets[parent + 1] - offsets[parent], totals[parent]
-        if total == 0 or size == 1:
+        first, last = offsets[parent], offsets[parent + 1]
+        if totals[parent] == 0 or last - first == 1:
             continue
-        _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, mean)
-        for i in range(size):
-            point = max((noisy[first + i] + step // 2) // step - low, 0)
+        for i in range(first, last):
+            point = max((noisy[i] + step // 2) // step - low, 0)
             if point < points:
-                counts[_octave(mean[i], sigma), point] += 1
+                counts[_octave(means[i], sigma), point] += 1
 
 
 @kernel
 def _share_out(  # type: ignore[no-untyped-def]  # compiled
-    noisy, offsets, first_child, totals, sums, cells, sigma, step, low, bin_of, means, deviations, least, lump, trips
+    noisy, offsets, totals, means, sigma, step, low, bin_of, posterior_means, deviations, least, lump, trips
 ):
-    """Write the estimated trips of the children of every parent into ``trips``.
+    """Write the estimated trips of the children of every parent into ``trips``, given their prior ``means``.
 
     Posterior moments are interpolated linearly between two points of the grid.
     """
-    points = means.shape[1]
+    points = posterior_means.shape[1]
     widest = np.max(np.diff(offsets))
     w, deviation = np.empty(widest), np.empty(widest)
     for parent in range(len(totals)):
@@ -278,16 +324,16 @@ def _share_out(  # type: ignore[no-untyped-def]  # compiled
         if total == 0 or size == 1:
             trips[first : first + size] = total
             continue
-        _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, w)
         for i in range(size):
             x = noisy[first + i]
             if x > HIGHEST * sigma:
                 w[i], deviation[i] = x, sigma
                 continue
-            bin_ = bin_of[_octave(w[i], sigma)]
+            bin_ = bin_of[_octave(means[first + i], sigma)]
             point, rest = divmod(max(x - low * step, 0), step)
             beyond, part = min(point + 1, points - 1), rest / float(step)
-            mean = means[bin_, point] + part * (means[bin_, beyond] - means[bin_, point])
+            near, far = posterior_means[bin_, point], posterior_means[bin_, beyond]
+            mean = near + part * (far - near)
             w[i] = max(min(max(mean, x - 2.0 * sigma), x + 2.0 * sigma), 0.0)
             between = deviations[bin_, point] + part * (deviations[bin_, beyond] - deviations[bin_, point])
             deviation[i] = max(between, _LEAST_DEVIATION * sigma)

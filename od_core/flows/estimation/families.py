@@ -1,4 +1,4 @@
-"""Predict how the trips of a node divide among its children, from the other nodes of the level and the return trips.
+"""Predict how the trips of a node divide among its children, from other nodes of the level and from another table.
 
 A *family* is a node of the flow tree with its measured children. At a level that refines the destination, the children
 of a family are flows from one origin to several destinations. A destination that attracts many trips from other origins
@@ -6,9 +6,10 @@ is likely to attract many from this one, too. So the *gravity share* p of a chil
 row: all other cells of the level with the same refined area. Where origins are refined, origin and destination are
 exchanged.
 
-If origins and destinations have the same geography, trips in one direction also say something about the trips in the
-other. Let m be a table of trips, and tau the shares of the opposite cells in it. The *reciprocal share* of a child is
-p + b (tau - p), where b is the regression coefficient of what p leaves unexplained, fitted over cells of similar size.
+Another table may say more about the shares: the trips in the opposite direction, if origins and destinations have the
+same geography, or an earlier release. Let m be that table, and tau the shares of the children in it. The *blended
+share* of a child is p + b (tau - p), where b is the regression coefficient of what p leaves unexplained, fitted over
+cells of similar size. So a table that says nothing about this one moves no share.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Pairs, run_sums
+from od_core.geography.flow_tree import Nodes, Pairs, run_sums
 from od_core.kernels import kernel
 
 Reals = NDArray[np.float64]
@@ -110,18 +111,21 @@ def gravity_shares(families: Families) -> Reals:
     return shares
 
 
-def opposite_trips(plan: ReleasePlan, levels: Sequence[FittedLevel], trips: Reals) -> list[Reals]:
-    """Return the trips in the opposite direction of each node of each level below the root; shape (nodes,) each.
+def trips_of_nodes(
+    plan: ReleasePlan, levels: Sequence[FittedLevel], table: Nodes, *, opposite: bool = False
+) -> list[Reals]:
+    """Return the trips that a table has at each node of each level below the root; shape (nodes,) each.
 
     Args:
-        levels: All levels, top level first. Both geographies of the plan are the same.
-        trips: Trips of the leaves; shape (leaves,).
+        levels: All levels, top level first.
+        table: Leaves with their trips, in tree order, at least one.
+        opposite: Whether to return the trips in the opposite direction of each node. Both geographies are the same.
     """
     leaves = levels[-1].nodes
-    ranks = plan.tree.first_rank(Pairs(plan.tree.depth, leaves.origin, leaves.destination))
-    opposite = plan.tree.first_rank(Pairs(plan.tree.depth, leaves.destination, leaves.origin))
-    at = np.minimum(np.searchsorted(ranks, opposite), max(len(ranks) - 1, 0))
-    found = [np.where(ranks[at] == opposite, trips[at], 0.0)]
+    ends = (leaves.destination, leaves.origin) if opposite else (leaves.origin, leaves.destination)
+    wanted, ranks = plan.tree.first_rank(Pairs(plan.tree.depth, *ends)), plan.tree.first_rank(table)
+    at = np.minimum(np.searchsorted(ranks, wanted), len(ranks) - 1)
+    found = [np.where(ranks[at] == wanted, table.trips[at], 0).astype(np.float64)]
     for level, above in zip(levels[:1:-1], levels[-2:0:-1], strict=True):
         sums = np.zeros(len(above.nodes))
         sums[above.divided] = run_sums(found[0], level.offsets)
@@ -129,21 +133,21 @@ def opposite_trips(plan: ReleasePlan, levels: Sequence[FittedLevel], trips: Real
     return found
 
 
-def reciprocal_shares(families: Families, p: Reals, opposite: Reals, weight: float) -> Reals:
-    """Return the reciprocal share of each child; shape (children,). The shares of a family sum to 1.
+def blended_shares(families: Families, p: Reals, other: Reals, weight: float) -> Reals:
+    """Return the blended share of each child; shape (children,). The shares of a family sum to 1.
 
     Args:
-        p: Gravity share of each child; shape (children,).
-        opposite: Trips in the opposite direction of each child; shape (children,).
-        weight: Number of trips with shares p that is added to the trips in the opposite direction.
+        p: Share of each child without the other table; shape (children,).
+        other: Trips of each child in the other table; shape (children,).
+        weight: Number of trips with shares p that is added to the trips of a family in the other table.
     """
     explained, whole, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-    given = families.offsets, families.h, p, families.parent_h, families.sigma, opposite, weight
+    given = families.offsets, families.h, p, families.parent_h, families.sigma, other, weight
     _regress(*given, explained, whole, cells)
     explained, whole = pooled(cells, explained, whole)
     slope = np.clip(np.divide(explained, whole, out=np.zeros_like(whole), where=whole > 0), 0, 1)
     shares = np.empty_like(p)
-    _blend(families.offsets, p, families.parent_h, families.sigma, opposite, weight, slope, shares)
+    _blend(families.offsets, p, families.parent_h, families.sigma, other, weight, slope, shares)
     return shares
 
 
@@ -185,7 +189,7 @@ def _divide(offsets, area, h, rows, cells, half_sigma, shares):  # type: ignore[
 
 
 @kernel
-def _regress(offsets, h, p, parent_h, sigma, opposite, weight, explained, whole, cells):  # type: ignore[no-untyped-def]
+def _regress(offsets, h, p, parent_h, sigma, other, weight, explained, whole, cells):  # type: ignore[no-untyped-def]
     """Add the products of tau - p with what p leaves unexplained, and its squares, by size."""
     for family in range(len(offsets) - 1):
         first, last, total = offsets[family], offsets[family + 1], parent_h[family]
@@ -193,9 +197,9 @@ def _regress(offsets, h, p, parent_h, sigma, opposite, weight, explained, whole,
             continue
         back = weight
         for i in range(first, last):
-            back += opposite[i]
+            back += other[i]
         for i in range(first, last):
-            gap = ((opposite[i] + weight * p[i]) / back - p[i]) * total
+            gap = ((other[i] + weight * p[i]) / back - p[i]) * total
             size = size_of(p[i] * total, sigma)
             explained[size] += (h[i] - p[i] * total) * gap
             whole[size] += gap * gap
@@ -203,16 +207,16 @@ def _regress(offsets, h, p, parent_h, sigma, opposite, weight, explained, whole,
 
 
 @kernel
-def _blend(offsets, p, parent_h, sigma, opposite, weight, slope, shares):  # type: ignore[no-untyped-def]  # compiled
-    """Write the reciprocal shares of the children of every family into ``shares``; see :func:`reciprocal_shares`."""
+def _blend(offsets, p, parent_h, sigma, other, weight, slope, shares):  # type: ignore[no-untyped-def]  # compiled
+    """Write the blended shares of the children of every family into ``shares``; see :func:`blended_shares`."""
     for family in range(len(offsets) - 1):
         first, last, total = offsets[family], offsets[family + 1], parent_h[family]
         back = weight
         for i in range(first, last):
-            back += opposite[i]
+            back += other[i]
         whole = 0.0
         for i in range(first, last):
-            tau = (opposite[i] + weight * p[i]) / back
+            tau = (other[i] + weight * p[i]) / back
             shares[i] = max(p[i] + slope[size_of(p[i] * total, sigma)] * (tau - p[i]), 0.0)
             whole += shares[i]
         for i in range(first, last):

@@ -119,7 +119,8 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
         fitted = least_squares(plan, None if root is None else int(root.trips.sum()), measured)
         for level in fitted:
             refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
-        return [with_trips(level.nodes, trips) for level, trips in zip(fitted, shrink(plan, fitted), strict=True)]
+        shrunk = shrink(plan, fitted, u=plan.mechanism.leaf_dial)
+        return [with_trips(level.nodes, trips) for level, trips in zip(fitted, shrunk, strict=True)]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
     trips = trips_by_level(plan, root, levels)

@@ -27,8 +27,13 @@ be the least-squares estimate from all levels. The steps are:
     The result is rounded and projected, so that the children are at least 0 and sum to c, as in every refinement.
     Levels of fewer than 1,000 cells are estimated by least squares, in both directions: they have too few families to
     learn from.
-5.  If origins and destinations have the same geography, repeat steps 1 to 4 with reciprocal shares, which also use the
-    trips in the opposite direction that the first round found.
+5.  If origins and destinations have the same geography, repeat steps 1 to 4 with blended shares, which also use the
+    trips in the opposite direction that the first round found. If there is an earlier table of the same areas, the
+    shares of both rounds are first blended with it.
+
+The leaves may also be estimated by empirical Bayes (:mod:`od_core.flows.estimation.empirical_bayes`), whose prior means
+are then p_i c. The distribution of trips is estimated instead of assumed to be normal, and small numbers become a few
+leaves that probably have trips. This has less error where most pairs of zones have no trips.
 
 The result is the same on every machine and for any number of threads: real numbers come from single operations of IEEE
 754, one after the other, in compiled loops that neither fuse nor reorder them.
@@ -37,23 +42,26 @@ The result is the same on every machine and for any number of threads: real numb
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.estimation.count_distribution import GridNoise, posterior_of
+from od_core.flows.estimation.empirical_bayes import histogram_of, trips_of
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
+    blended_shares,
     families_of,
     gravity_shares,
-    opposite_trips,
     pooled,
-    reciprocal_shares,
     size_of,
+    trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import FittedLevel, combined
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import run_sums
+from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
 
 _Values = NDArray[np.int64]
@@ -66,27 +74,46 @@ _LEAST_NOISE = 0.05
 """Smallest w of a cell, as a part of v. Where all noise cancels, rounding would decide otherwise."""
 
 
-def shrink(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> list[_Values]:
+def shrink(
+    plan: ReleasePlan, levels: Sequence[FittedLevel], *, u: Fraction | None = None, earlier: Nodes | None = None
+) -> list[_Values]:
     """Return the trips of all nodes of each level, top level first; shape (nodes,) each.
 
     Trips are integers of at least 0, and the children of a node sum to its trips. Dropped nodes have 0 trips.
 
     Args:
         levels: All levels with their least-squares estimates, top level first.
+        u: The smallest number of trips that a small leaf receives, in standard deviations of its noise, if the leaves
+            are estimated by empirical Bayes. If None, they are estimated as every other level.
+        earlier: Leaves of an earlier release with their trips, in tree order; None or empty if there is none.
+
+    Raises:
+        OdError: If the noisy values or the trips are too large for empirical Bayes.
     """
     families = list(families_of(plan, levels))
     shares = [gravity_shares(each) for each in families]
-    trips = _estimated(plan, levels, families, shares)
+    if earlier is not None and len(earlier):
+        shares = _blended(families, shares, trips_of_nodes(plan, levels, earlier))
+    trips = _estimated(plan, levels, families, shares, u)
     if plan.tree.origin.digest != plan.tree.destination.digest:
         return trips
-    opposite = opposite_trips(plan, levels, trips[-1].astype(np.float64))
-    given = zip(families, shares, opposite, strict=True)
-    shares = [reciprocal_shares(*each, weight=families[-1].sigma) for each in given]
-    return _estimated(plan, levels, families, shares)
+    leaves = levels[-1].nodes
+    table = Nodes(plan.tree.depth, leaves.origin, leaves.destination, trips[-1])
+    shares = _blended(families, shares, trips_of_nodes(plan, levels, table, opposite=True))
+    return _estimated(plan, levels, families, shares, u)
+
+
+def _blended(families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals]) -> list[_Reals]:
+    """Return the shares of each level, blended with the trips of another table at its nodes."""
+    return [blended_shares(*each, weight=families[-1].sigma) for each in zip(families, shares, other, strict=True)]
 
 
 def _estimated(
-    plan: ReleasePlan, levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[_Reals]
+    plan: ReleasePlan,
+    levels: Sequence[FittedLevel],
+    families: Sequence[Families],
+    shares: Sequence[_Reals],
+    u: Fraction | None,
 ) -> list[_Values]:
     """Return the trips of all nodes of each level, given the shares of the children of each family; steps 2 to 4."""
     dispersions = [_dispersion(*each) for each in zip(families, shares, strict=True)]
@@ -94,6 +121,9 @@ def _estimated(
     trips = [np.maximum(np.floor(z[0] + 0.5), 0).astype(np.int64)]
     for each, p, d, own_z, own_v in zip(families, shares, dispersions, z[1:], v[1:], strict=True):
         totals, runs = trips[-1][each.parents], np.searchsorted(each.kept, each.offsets)
+        if u is not None and each is families[-1] and each.learns:
+            trips.append(_leaves(plan, levels[-1], each, p, totals, u))
+            continue
         if each.learns:
             estimate = np.empty(len(each.kept))
             _descend(*each.deviations(p), d, each.kept, runs, own_z, own_v, totals, estimate)
@@ -103,6 +133,16 @@ def _estimated(
         own[each.kept] = plan.mechanism.project(np.floor(estimate + 0.5).astype(np.int64), totals, runs)
         trips.append(own)
     return trips
+
+
+def _leaves(
+    plan: ReleasePlan, level: FittedLevel, families: Families, p: _Reals, totals: _Values, u: Fraction
+) -> _Values:
+    """Return the trips of the leaves by empirical Bayes, with the prior means p c; shape (leaves,)."""
+    noise, noisy = GridNoise.of(plan.totals[-1].variance), np.floor(level.noisy + 0.5).astype(np.int64)
+    means = p * np.repeat(totals, np.diff(families.offsets))
+    posterior = posterior_of(noise, histogram_of(noise, noisy, families.offsets, totals, means))
+    return trips_of(noise, noisy, families.offsets, totals, means, posterior, u)
 
 
 def _dispersion(families: Families, p: _Reals) -> _Reals:

@@ -108,12 +108,6 @@ class InfTDARefined(InfTDA):
         refuse_unknown("leaf estimator", self.leaves, LEAVES, code="OD-MECHANISM-OPTION", next_step=step)
         step = "choose least_squares or shrunk"
         refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
-        if self.shrinks and self.leaves != "chebyshev":
-            raise OdError(
-                "OD-MECHANISM-OPTION",
-                "estimate: shrunk estimates all levels, so leaves must be chebyshev",
-                next_step="leave out the option leaves",
-            )
         object.__setattr__(self, "u", _dial(self.u))
 
     @property

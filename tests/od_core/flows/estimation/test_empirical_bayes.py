@@ -175,8 +175,8 @@ def errors(world, plans):
 
 
 def leaves_of_the_rule(plan, measurement, totals):
-    """Its five steps once more, in dictionaries; expectation-maximisation and moments are the library's."""
-    noise, u = GridNoise.of(measurement.step.variance), float(plan.mechanism.u)
+    """Its five steps once more, in dictionaries: prior means by rows, and the rest in :func:`leaves_given`."""
+    noise = GridNoise.of(measurement.step.variance)
     side = 0 if plan.tree.refines_origin(plan.tree.depth) else 1
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
     rows, families = {}, {}
@@ -196,6 +196,14 @@ def leaves_of_the_rule(plan, measurement, totals):
         whole = sum(part.values())
         for area in family:
             priors[key, area] = totals.get(key, 0) * (part[area] / whole if whole else 1 / len(family))
+    return leaves_given(noise, float(plan.mechanism.u), families, totals, priors)
+
+
+def leaves_given(noise, u, families, totals, priors):
+    """Steps 2 to 5, given the prior mean of each cell; expectation-maximisation and moments are the library's.
+
+    ``families`` has the noisy values by parent and area, ``totals`` the trips of parents, ``priors`` the prior means.
+    """
     counts = np.zeros((24, noise.points), dtype=np.int64)
     octaves = {cell: min(max(math.floor(math.log2(m / noise.sigma)) + 19, 0), 23) for cell, m in priors.items() if m}
     for (key, area), octave in octaves.items():
@@ -479,13 +487,14 @@ def test_what_real_numbers_lose_goes_to_the_largest():
 
 def test_prior_means_follow_the_rows_without_the_cell_itself():
     """Two cells, with two others each in their rows that sum to 30 and 10: without noise, with some, and alone."""
-    noisy, sums, cells, mean = np.array([0, 7, 5]), np.array([37, 15]), np.array([3, 3]), np.empty(2)
-    _prior_means(noisy, 1, 2, 0, 8, sums, cells, 1e-9, mean)
-    assert mean == pytest.approx([6, 2])
-    _prior_means(noisy, 1, 2, 0, 8, sums, cells, 20 / math.sqrt(2), mean)
-    assert mean == pytest.approx([8 * 40 / 60, 8 * 20 / 60])
-    _prior_means(noisy, 1, 2, 0, 8, noisy[1:], np.array([1, 1]), 3.0, mean)
-    assert mean.tolist() == [4, 4]
+    noisy, sums, cells, means = np.array([7, 5]), np.array([37, 15]), np.array([3, 3]), np.empty(2)
+    family = noisy, np.array([0, 2]), np.array([0]), np.array([8])
+    _prior_means(*family, sums, cells, 1e-9, means)
+    assert means == pytest.approx([6, 2])
+    _prior_means(*family, sums, cells, 20 / math.sqrt(2), means)
+    assert means == pytest.approx([8 * 40 / 60, 8 * 20 / 60])
+    _prior_means(*family, noisy, np.array([1, 1]), 3.0, means)
+    assert means.tolist() == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -494,9 +503,9 @@ def test_prior_means_follow_the_rows_without_the_cell_itself():
 )
 def test_a_posterior_mean_stays_within_two_sigma_of_its_cell(noisy, table_mean, expected):
     """A distribution of one count that is far from x, which is of sigma 10; beyond 100, x stands for itself."""
-    one, two, trips = np.ones(1, dtype=np.int64), np.ones(2, dtype=np.int64), np.empty(2, dtype=np.int64)
+    trips = np.empty(2, dtype=np.int64)
     means, deviations, bin_of = np.full((1, 181), table_mean), np.full((1, 181), 1.0), np.zeros(24, dtype=np.int64)
-    family = np.array(noisy), np.array([0, 2]), 0 * one, np.array([sum(expected)]), two, two
+    family = np.array(noisy), np.array([0, 2]), np.array([sum(expected)]), np.ones(2)
     _share_out(*family, 10.0, 1, -80, bin_of, means, deviations, 1.0, 1, trips)
     assert trips.tolist() == expected
 

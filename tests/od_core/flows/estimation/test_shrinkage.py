@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -11,20 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Bands, Budget, OdError, PrivacyUnit, plan_release
-from od_core.flows.estimation import families, segment_levels
-from od_core.flows.estimation.families import families_of, gravity_shares, opposite_trips
+from od_core.flows.estimation import count_distribution, families, segment_levels
+from od_core.flows.estimation.count_distribution import GridNoise
+from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.shrinkage import _descend
+from od_core.flows.estimation.shrinkage import _descend, shrink
 from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
+from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
-from tests.od_core.flows.estimation.test_empirical_bayes import GRID, UNITS, counts_of, dense, errors, table
+from tests.od_core.flows.estimation.test_empirical_bayes import (
+    GRID,
+    UNITS,
+    counts_of,
+    dense,
+    errors,
+    leaves_given,
+    table,
+)
 from tests.od_core.strategies import TREES, World, worlds
 
 FAR = 2**32
@@ -45,13 +56,17 @@ def gravity_world(seed=4):
 GRAVITY = gravity_world()
 
 
-def plan_of(world, tree="destination", estimate="shrunk", epsilon="1", cap=KEEP_ALL_CAP, unit=UNITS[0]):
+LEAVES = ({}, {"leaves": "empirical_bayes", "u": "1"})
+"""Options of the leaves: estimated as every other level, or by empirical Bayes."""
+
+
+def plan_of(world, tree="destination", estimate="shrunk", epsilon="1", cap=KEEP_ALL_CAP, unit=UNITS[0], **options):
     return plan_release(
         world.origin,
         destination_geography=world.destination,
         unit=unit,
         budget=Budget(epsilon, "1e-8", conversion="tight"),
-        mechanism=InfTDARefined(keep_all_cap=cap, estimate=estimate),
+        mechanism=InfTDARefined(keep_all_cap=cap, estimate=estimate, **options),
         tree=tree,
         acceptance=NO_FAULTS,
     )
@@ -76,13 +91,14 @@ def small_levels_learn():
     epsilon=st.sampled_from(["1e-6", "0.1", "1", "10", "100"]),
     cap=st.sampled_from([0, 12, KEEP_ALL_CAP]),
     unit=st.sampled_from(UNITS),
+    leaves=st.sampled_from(LEAVES),
     noise=st.one_of(
         st.integers(0, 2**32).map(SeededNoise),
         st.lists(st.sampled_from([0, 0, 0, 1, -1, 15, -15, FAR, -FAR]), min_size=1, max_size=12).map(ListedNoise),
     ),
 )
-def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(world, tree, epsilon, cap, unit, noise):
-    plan = plan_of(world, tree, epsilon=epsilon, cap=cap, unit=unit)
+def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(world, tree, epsilon, cap, unit, leaves, noise):
+    plan = plan_of(world, tree, epsilon=epsilon, cap=cap, unit=unit, **leaves)
     counts = counts_of(plan, world)
     release = run_plan(plan, counts, noise, MemoryMeasurements())
     levels = refine(plan, published_root(plan, counts.total), release.measured)
@@ -97,16 +113,22 @@ def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(world, tr
 
 @pytest.mark.usefixtures("small_levels_learn")
 @settings(max_examples=60)
-@given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]))
-def test_without_noise_and_with_a_large_budget_the_truth_comes_back(world, tree, cap):
-    plan = plan_of(world, tree, epsilon="10000", cap=cap)
+@given(
+    world=worlds(),
+    tree=st.sampled_from(TREES),
+    cap=st.sampled_from([0, KEEP_ALL_CAP]),
+    leaves=st.sampled_from(LEAVES),
+)
+def test_without_noise_and_with_a_large_budget_the_truth_comes_back(world, tree, cap, leaves):
+    plan = plan_of(world, tree, epsilon="10000", cap=cap, **leaves)
     release = run_plan(plan, counts_of(plan, world), no_noise(), MemoryMeasurements())
     assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
 
 
+@pytest.mark.parametrize("leaves", LEAVES, ids=["chebyshev", "empirical_bayes"])
 @pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
-def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, tree, cap):
-    plan = plan_of(GRID, tree, cap=cap, epsilon="0.5")
+def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, tree, cap, leaves):
+    plan = plan_of(GRID, tree, cap=cap, epsilon="0.5", **leaves)
     counts, found = counts_of(plan, GRID), []
     for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
         monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
@@ -127,6 +149,37 @@ def test_it_lowers_the_error_where_zones_and_return_trips_explain_the_flows(tree
         GRAVITY, [plan_of(GRAVITY, tree, estimate, "0.5") for estimate in ("shrunk", "least_squares")]
     )
     assert shrunk < 0.95 * plain
+
+
+@pytest.mark.parametrize("leaves", LEAVES, ids=["chebyshev", "empirical_bayes"])
+def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_little(leaves):
+    """Total errors of 12 releases: each learns from another one of the same trips, and from its shuffled cells."""
+    plan = plan_of(GRAVITY, epsilon="0.5", **leaves)
+    counts, random = counts_of(plan, GRAVITY), np.random.default_rng(1)
+    exact = run_plan(plan_of(GRAVITY, epsilon="10000"), counts, no_noise(), MemoryMeasurements())
+    truth, found = dense(plan, exact), np.zeros(3)
+    for seed in range(12):
+        release, before = (run_plan(plan, counts, SeededNoise(k), MemoryMeasurements()) for k in (seed, seed + 12))
+        fitted = least_squares(plan, counts.total, release.measured)
+        zones = random.permutation(len(plan.tree.origin.zones))
+        mixed = dense(plan, before)[zones][:, random.permutation(zones)]
+        public = plan.tree.public_nodes(plan.tree.depth)
+        shuffled = Nodes(plan.tree.depth, public.origin, public.destination, mixed[public.origin, public.destination])
+        for k, earlier in enumerate((None, before.leaves, shuffled)):
+            table = dense(plan, replace(release, leaves=leaves_of(plan, fitted, earlier)))
+            found[k] += np.abs(table - truth).sum()
+    without, learned, misled = found
+    assert learned < 0.98 * without
+    assert misled < 1.01 * without
+
+
+def test_an_empty_earlier_table_is_none():
+    plan = plan_of(GRAVITY)
+    counts = counts_of(plan, GRAVITY)
+    release = run_plan(plan, counts, SeededNoise(1), MemoryMeasurements())
+    fitted = least_squares(plan, counts.total, release.measured)
+    nothing = Nodes(plan.tree.depth, *(np.empty(0, np.int32),) * 2, np.empty(0, np.int64))
+    assert table(leaves_of(plan, fitted, nothing)) == table(leaves_of(plan, fitted, None))
 
 
 def test_values_beyond_the_limit_are_refused():
@@ -230,8 +283,8 @@ def said_of_parent(p, d, z, v):
     return weights @ z / (weights @ p), 1 / (weights @ p)
 
 
-def estimated(plan, fitted, sheets, shares):
-    """The trips of each level as matrices."""
+def estimated(plan, fitted, sheets, shares, u=None):
+    """The trips of each level as matrices; ``u`` is None if the leaves are estimated as every other level."""
     kept = [sheet.dispersion(p) for sheet, p in zip(sheets, shares, strict=True)]
     z, v = [sheets[-1].noisy.astype(float)], [np.full(sheets[-1].shape, fitted[-1].noise)]
     for k in range(len(sheets) - 1, -1, -1):
@@ -250,6 +303,9 @@ def estimated(plan, fitted, sheets, shares):
     for k, sheet in enumerate(sheets, start=1):
         own = np.zeros(sheet.shape, dtype=np.int64)
         above = trips[-1] if k == 1 or sheets[k - 2].side == sheet.side else trips[-1].T
+        if u is not None and k == len(sheets):
+            trips.append(leaves_by_posterior(plan, sheet, shares[-1], above, u))
+            continue
         for f, c in sheet.families():
             total, d = int(above[sheet.parent[f[0]], c]), kept[k - 1][f, c]
             mean = shares[k - 1][f, c] * total
@@ -259,52 +315,87 @@ def estimated(plan, fitted, sheets, shares):
     return trips
 
 
-def reciprocal(sheet, p, opposite, sigma):
+def leaves_by_posterior(plan, sheet, p, above, u):
+    """The trips of the leaves by empirical Bayes with the prior means p c, in dictionaries."""
+    own, cells = np.zeros(sheet.shape, dtype=np.int64), list(sheet.families())
+    values = {(f[0], c): dict(zip(f, sheet.noisy[f, c].astype(int).tolist(), strict=True)) for f, c in cells}
+    totals = {(f[0], c): int(above[sheet.parent[f[0]], c]) for f, c in cells}
+    priors = {((f[0], c), i): p[i, c] * totals[f[0], c] for f, c in cells for i in f}
+    found = leaves_given(GridNoise.of(plan.steps[-1].variance), u, values, totals, priors)
+    for ((_, column), i), trips in found.items():
+        own[i, column] = trips
+    return own
+
+
+def blended(sheet, p, other, sigma):
     tau = np.zeros(sheet.shape)
     for f, c in sheet.families():
-        tau[f, c] = (opposite[f, c] + sigma * p[f, c]) / (opposite[f, c].sum() + sigma)
+        tau[f, c] = (other[f, c] + sigma * p[f, c]) / (other[f, c].sum() + sigma)
     gap = (tau - p) * sheet.parent_h
     left = (sheet.h - p * sheet.parent_h) * gap
     slope = np.clip(sheet.fitted(sheet.several() & (sheet.parent_h > 0), sheet.sizes(p), left, gap**2), 0, 1)
-    blended = np.maximum(p + slope * (tau - p), 0)
+    shares = np.maximum(p + slope * (tau - p), 0)
     for f, c in sheet.families():
-        blended[f, c] /= blended[f, c].sum()
-    return blended
+        shares[f, c] /= shares[f, c].sum()
+    return shares
 
 
-def opposite_of(plan, sheet, level, leaves):
-    """Trips in the opposite direction of each cell of a level, from a matrix of leaves."""
+def at_level(plan, sheet, level, leaves):
+    """Trips of each cell of a level, from a matrix of leaves."""
     at = plan.tree.level_pair(level)
     o, d = plan.tree.origin.ancestors(at[0]), plan.tree.destination.ancestors(at[1])
     full = np.zeros((plan.tree.origin.size(at[0]), plan.tree.destination.size(at[1])))
-    np.add.at(full, (o[:, None], d[None, :]), leaves.T)
+    np.add.at(full, (o[:, None], d[None, :]), leaves)
     return full if sheet.side == 0 else full.T
 
 
 @pytest.mark.usefixtures("small_levels_learn")
-@pytest.mark.parametrize(("tree", "epsilon"), [("destination", "0.2"), ("destination", "5"), ("origin", "1")])
-def test_the_table_is_that_of_the_rule(tree, epsilon):
+@pytest.mark.parametrize(
+    ("tree", "epsilon", "leaves", "has_earlier"),
+    [
+        ("destination", "0.2", LEAVES[0], False),
+        ("destination", "5", LEAVES[0], True),
+        ("origin", "1", LEAVES[0], False),
+        ("destination", "0.5", LEAVES[1], False),
+        ("origin", "0.2", LEAVES[1], True),
+    ],
+)
+def test_the_table_is_that_of_the_rule(monkeypatch, tree, epsilon, leaves, has_earlier):
     """Real numbers are found in another way, so a few may be rounded to another side."""
-    plan = plan_of(GRAVITY, tree, epsilon=epsilon)
+    monkeypatch.setattr(count_distribution, "_LEAST_CELLS", 40)
+    plan = plan_of(GRAVITY, tree, epsilon=epsilon, **leaves)
+    u = float(plan.mechanism.u) if leaves else None
     counts = counts_of(plan, GRAVITY)
-    release = run_plan(plan, counts, SeededNoise(2), MemoryMeasurements())
+    release, before = (run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements()) for seed in (2, 3))
     fitted = least_squares(plan, counts.total, release.measured)
     sheets = [Sheet(plan, level, above) for above, level in pairwise(fitted)]
+
+    def moved(shares, table):
+        others = [at_level(plan, s, level.nodes.level, table) for s, level in zip(sheets, fitted[1:], strict=True)]
+        return [blended(*each, sheets[-1].sigma) for each in zip(sheets, shares, others, strict=True)]
+
+    def table_of(shares):
+        own = estimated(plan, fitted, sheets, shares, u)[-1]
+        return own if sheets[-1].side == 0 else own.T
+
     shares = [sheet.shares() for sheet in sheets]
     for each, sheet, p in zip(families_of(plan, fitted), sheets, shares, strict=True):
         assert np.allclose(sheet.matrix(gravity_shares(each)), p, rtol=1e-9)
-    first = estimated(plan, fitted, sheets, shares)[-1]
-    first = first if sheets[-1].side == 0 else first.T
-    opposite = [opposite_of(plan, s, level.nodes.level, first) for s, level in zip(sheets, fitted[1:], strict=True)]
-    again = [
-        reciprocal(sheet, p, back, sheets[-1].sigma) for sheet, p, back in zip(sheets, shares, opposite, strict=True)
-    ]
-    leaves = estimated(plan, fitted, sheets, again)[-1]
-    leaves = leaves if sheets[-1].side == 0 else leaves.T
-    differing = np.abs(leaves - dense(plan, release))
-    assert release.leaves.trips.sum() == leaves.sum()
-    assert np.count_nonzero(differing) <= 0.01 * len(release.leaves.trips)
-    assert np.count_nonzero(dense(plan, release) - first) > 0.1 * len(release.leaves.trips)  # the second round counts
+    if has_earlier:
+        shares = moved(shares, dense(plan, before))
+    first = table_of(shares)
+    expected = table_of(moved(shares, first.T))
+    earlier = before.leaves if has_earlier else None
+    found = dense(plan, replace(release, leaves=leaves_of(plan, fitted, earlier)))
+    assert found.sum() == expected.sum()
+    assert np.count_nonzero(found - expected) <= 0.01 * np.count_nonzero(found)
+    assert np.count_nonzero(found - first) > 0.1 * np.count_nonzero(found)  # the second round counts
+    assert np.array_equal(found, dense(plan, release)) == (not has_earlier)
+
+
+def leaves_of(plan, fitted, earlier):
+    trips = shrink(plan, fitted, u=plan.mechanism.leaf_dial, earlier=earlier)[-1]
+    return Nodes(plan.tree.depth, fitted[-1].nodes.origin, fitted[-1].nodes.destination, trips)
 
 
 def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
@@ -316,17 +407,20 @@ def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
     assert np.allclose(estimate, [50, 20])
 
 
-def test_opposite_trips_are_those_of_the_transposed_table():
+@pytest.mark.parametrize("opposite", [False, True])
+def test_trips_of_nodes_are_those_of_the_table_or_its_transpose(opposite):
+    """At the nodes that were measured, from leaves that need not be."""
     plan = plan_of(GRID, "origin", cap=0, epsilon="0.5")
     release = run_plan(plan, counts_of(plan, GRID), SeededNoise(3), MemoryMeasurements())
     fitted = least_squares(plan, None, release.measured)
-    leaves = fitted[-1].nodes
-    trips = np.random.default_rng(1).poisson(3.0, len(leaves)).astype(float)
-    full = np.zeros((plan.tree.origin.size(2), plan.tree.destination.size(2)))
-    full[leaves.origin, leaves.destination] = trips
-    measured = np.zeros_like(full)
-    measured[leaves.origin, leaves.destination] = 1
-    for level, found in zip(fitted[1:], opposite_trips(plan, fitted, trips), strict=True):
+    public = plan.tree.public_nodes(plan.tree.depth)
+    trips = np.random.default_rng(1).poisson(3.0, len(public))
+    some = trips > 1
+    given = Nodes(plan.tree.depth, public.origin[some], public.destination[some], trips[some])
+    full, measured = np.zeros((2, plan.tree.origin.size(2), plan.tree.destination.size(2)))
+    full[given.origin, given.destination] = given.trips
+    measured[fitted[-1].nodes.origin, fitted[-1].nodes.destination] = 1
+    for level, found in zip(fitted[1:], trips_of_nodes(plan, fitted, given, opposite=opposite), strict=True):
         o, d = (
             g.ancestors(at)
             for g, at in zip(
@@ -334,7 +428,7 @@ def test_opposite_trips_are_those_of_the_transposed_table():
             )
         )
         sums = np.zeros((o.max() + 1, d.max() + 1))
-        np.add.at(sums, (o[:, None], d[None, :]), full.T * measured)
+        np.add.at(sums, (o[:, None], d[None, :]), (full.T if opposite else full) * measured)
         assert np.allclose(found, sums[level.nodes.origin, level.nodes.destination])
 
 
@@ -364,8 +458,6 @@ def test_the_option_is_read_back_from_text_and_tells_plans_apart():
 def test_what_it_cannot_be_combined_with_is_refused():
     with pytest.raises(OdError, match="OD-MECHANISM-OPTION: there is no estimate 'shrunken'"):
         InfTDARefined(estimate="shrunken")
-    with pytest.raises(OdError, match="OD-MECHANISM-OPTION: estimate: shrunk estimates all levels"):
-        InfTDARefined(estimate="shrunk", leaves="empirical_bayes")
     given = {
         "unit": PrivacyUnit("trip"),
         "budget": Budget("1", "1e-8"),
