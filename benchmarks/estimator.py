@@ -66,7 +66,7 @@ VARIANTS = (
     Variant(
         "shrunk, empirical bayes",
         "inftda_refined",
-        options=(("estimate", "shrunk"), ("leaves", "empirical_bayes"), ("u", "1")),
+        options=(("estimate", "shrunk"), ("leaves", "empirical_bayes")),
     ),
 )
 

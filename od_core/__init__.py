@@ -15,9 +15,10 @@ module that defines it is loaded when the name is first used. A release of flows
    reads the stored measurements. ``noise`` is the name of a backend or a :class:`NoiseSource`.
 4. Open, query and verify. :func:`open_release` opens a published release of any kind. :meth:`Release.flows_at` returns
    the flows at any pair of levels, with 90 % intervals on request. :meth:`Release.trips_between` returns a sum of trips
-   with its interval. :func:`sum_releases` sums releases of several periods, as a :class:`FlowSum`, at no privacy cost.
-   :func:`verify_release` recomputes a published release from its measurements. :func:`data_contract`
-   describes it for a data catalogue.
+   with its interval. At no privacy cost, :func:`sum_releases` sums releases of several periods, as a :class:`FlowSum`,
+   and :func:`assist_release` estimates the flows of a release again with the help of earlier ones, as
+   :class:`AssistedFlows`. :func:`verify_release` recomputes a published release from its measurements.
+   :func:`data_contract` describes it for a data catalogue.
 5. Evaluate. :func:`evaluate` returns the errors of a release against the true flows. The result is NOT private.
 
 Two other kinds of tables are released in the same steps:

@@ -12,6 +12,7 @@ from .errors import (
     StorageError,
 )
 from .evaluation.evaluate import evaluate
+from .flows.assisted_flows import AssistedFlows, assist_release
 from .flows.bands import Bands
 from .flows.flow_sum import FlowSum, sum_releases
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
@@ -49,6 +50,7 @@ from .stops.trajectories import Trajectories
 __all__ = [
     "TDAL2",
     "Acceptance",
+    "AssistedFlows",
     "Balance",
     "Bands",
     "Breakdown",
@@ -99,6 +101,7 @@ __all__ = [
     "TopCodeEstimate",
     "Trajectories",
     "VanillaGauss",
+    "assist_release",
     "data_contract",
     "evaluate",
     "evaluate_group_sizes",

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from od_assets.cli.assist import assist
 from od_assets.cli.compare import compare
 from od_assets.cli.compare_mechanisms import compare_mechanisms
 from od_assets.cli.contract import contract
@@ -34,6 +35,7 @@ app = typer.Typer(
 for command in (plan, forecast, init, run, report, status, verify, doctor, compare, compare_mechanisms, contract, ui):
     app.command()(command)
 app.command("sum")(sum_command)
+app.command()(assist)
 app.add_typer(ledger_app, name="ledger")
 
 

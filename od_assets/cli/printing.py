@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import typer
 from rich.text import Text
 
 from od_assets.cli.findings import Finding
-from od_assets.cli.tables import print_frame
+from od_assets.cli.tables import print_frame, print_rows
 from od_assets.terminal import WRONG, console
 from od_core.flows.plan import ReleasePlan
 from od_core.privacy.accounting import float_above, text_above
@@ -20,6 +22,7 @@ from od_core.publication.bundle import REPORT
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
     from od_assets.series.settings import SeriesSettings
+    from od_core.published.derived import PublishedFlows
 
 
 def spent_text(spent: Spent) -> str:
@@ -166,3 +169,24 @@ def print_findings(findings: list[Finding]) -> None:
     faults = sum(finding.fault is not None for finding in findings)
     count = f"{faults} of {len(findings)} checks found a fault." if faults else f"{len(findings)} checks, all fine."
     console.print(count, style=WRONG if faults else "")
+
+
+def print_derived(found: PublishedFlows, heading: str, *, as_json: bool) -> None:
+    """Print what published derived flows protect, the releases they are made of under a heading, and their bundle."""
+    if as_json:
+        facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
+        typer.echo(json.dumps(facts | {"certificate": found.certificate}, indent=2))
+        return
+    print_guarantee(found.certificate["guarantee"])
+    console.print()
+    used = [
+        {"release": stated["release"], "trips": int(release.leaves.trips.sum()), "epsilon": stated["epsilon"]}
+        for stated, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
+    ]
+    print_rows(heading, used)
+    leaves = found.flows.leaves
+    console.print(
+        f"{found.key}: {int(leaves.trips.sum()):,} trips in {len(leaves):,} pairs of zones."
+        f"{'' if found.is_new else ' It was published before, and its bundle is complete.'} Nothing was charged."
+    )
+    console.print(f"Bundle: {found.folder}", soft_wrap=True)

@@ -14,17 +14,17 @@ from od_core.errors import OdError
 def status(as_json: Json = False) -> None:
     """Print the state, the measured levels and the spent rho of every release, and what its data set has left.
 
-    Releases whose settings were changed since they were published or begun are named, and published releases that are
-    no longer declared are listed, too, as are published sums of releases, which spend nothing. If a declaration has a
-    fault, the others are printed all the same, and the exit code is 2.
+    Releases whose settings were changed since they were published or begun are named. Published releases that are no
+    longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
+    declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
     from od_assets.cli.declared_series import declared_series
     from od_assets.cli.tables import print_status
     from od_assets.resources.folders import Folders
-    from od_assets.runs.period_status import period_status, release_status, sum_status
+    from od_assets.runs.period_status import derived_status, period_status, release_status
     from od_assets.series.declared_names import declared_releases
     from od_core.ledger.release_key import ReleaseKey
-    from od_core.published.opening import published_sums
+    from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
     rows, faults = [], []
@@ -35,7 +35,7 @@ def status(as_json: Json = False) -> None:
             faults.append(error)
     listed = {row["release"] for row in rows}
     rows += [release_status(ledger, key) for key in ledger.published() if str(key) not in listed]
-    rows += [sum_status(key) for key in published_sums(Folders().releases)]
+    rows += [derived_status(key) for key in published_derived(Folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
         typer.echo(json.dumps(rows, indent=2))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from od_assets.cli.options import Json
-from od_assets.terminal import console
 from od_core.errors import OdError
 
 
@@ -30,8 +28,7 @@ def sum_command(
     It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
     same releases give the same bundle; after a new revision of one of them, the sum has a new revision, too.
     """
-    from od_assets.cli.printing import print_guarantee
-    from od_assets.cli.tables import print_rows
+    from od_assets.cli.printing import print_derived
     from od_assets.project import current_project, releases_folder
     from od_core.ledger.release_key import ReleaseKey
     from od_core.periods import Period
@@ -49,21 +46,4 @@ def sum_command(
             "--periods needs the name of one series",
             next_step="name a series with --periods, or name releases without it",
         )
-    found = publish_sum(place, keys, period)
-    if as_json:
-        facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
-        typer.echo(json.dumps(facts | {"certificate": found.certificate}, indent=2))
-        return
-    print_guarantee(found.certificate["guarantee"])
-    console.print()
-    summed = [
-        {"release": stated["release"], "trips": int(release.leaves.trips.sum()), "epsilon": stated["epsilon"]}
-        for stated, release in zip(found.certificate["sources"], found.total.releases, strict=True)
-    ]
-    trips = int(found.total.leaves.trips.sum())
-    print_rows("Summed releases", summed)
-    console.print(
-        f"{found.key}: {trips:,} trips in {len(found.total.leaves):,} pairs of zones."
-        f"{'' if found.is_new else ' It was published before, and its bundle is complete.'} Nothing was charged."
-    )
-    console.print(f"Bundle: {found.folder}", soft_wrap=True)
+    print_derived(publish_sum(place, keys, period), "Summed releases", as_json=as_json)

@@ -93,8 +93,8 @@ def release_status(ledger: Ledger, key: ReleaseKey, left: Fraction | None = None
     }
 
 
-def sum_status(key: ReleaseKey) -> dict[str, Any]:
-    """Return the state of a published sum of releases: it measured and spent nothing, and the ledger does not know it.
+def derived_status(key: ReleaseKey) -> dict[str, Any]:
+    """Return the state of published derived flows: they measured and spent nothing, and the ledger does not know them.
 
     The fields are those of :func:`release_status`.
     """
@@ -103,7 +103,7 @@ def sum_status(key: ReleaseKey) -> dict[str, Any]:
         "state": "published",
         "settings_changed": None,
         "waits_for": None,
-        "measured_levels": "none, a sum",
+        "measured_levels": "none, derived",
         "interrupted_levels": 0,
         "rho_spent": 0.0,
         "data_set_rho_left": None,

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.derived_flows import AREAS, BREAKDOWNS, UNIT, DerivedFlows, releases_of
 from od_core.flows.estimation.intervals import Intervals
 from od_core.flows.estimation.segment_intervals import SegmentIntervals
 from od_core.flows.release import Release
-from od_core.flows.released_flows import ReleasedFlows
-from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.flow_tree import Nodes
 from od_core.records.segments import Breakdown
 
 LEAST = 2
@@ -23,7 +23,7 @@ LEAST = 2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FlowSum(ReleasedFlows):
+class FlowSum(DerivedFlows):
     """The sum of releases of flows. It is read as a release is: flows at every pair of levels, with their intervals.
 
     The interval of a sum is not the sum of the intervals: the estimates of the releases add up, and so do their
@@ -42,11 +42,6 @@ class FlowSum(ReleasedFlows):
 
     def __repr__(self) -> str:
         return f"FlowSum({len(self.releases)} releases, {self.leaves.trips.sum():,} trips)"
-
-    @property
-    def tree(self) -> FlowTree:
-        """The flow tree, which all releases have."""
-        return self.releases[0].tree
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
@@ -98,13 +93,10 @@ def sum_releases(releases: Sequence[Release]) -> FlowSum:
 
 def sum_of(named: Mapping[str, Any]) -> FlowSum:
     """Return the sum of releases, given by the names that messages use; see :func:`sum_releases`."""
+    if not named:
+        raise too_few()
+    releases = releases_of(named, (*AREAS, UNIT, BREAKDOWNS))
     for name, release in named.items():
-        if not isinstance(release, Release):
-            raise OdError(
-                "OD-SUM-KIND",
-                f"{name} is not a release of flows; only releases of flows can be summed",
-                next_step="name releases of flows; to extend a sum, name all releases that it is made of",
-            )
         if release.plan.has_threshold:
             raise OdError(
                 "OD-SUM-THRESHOLD",
@@ -112,10 +104,8 @@ def sum_of(named: Mapping[str, Any]) -> FlowSum:
                 " threshold: a sum would lack them, and nothing states how many they are",
                 next_step="sum releases of another mechanism",
             )
-    releases = tuple(named.values())
     if len({id(release) for release in releases}) < max(len(releases), LEAST):
         raise too_few()
-    _refuse_unlike(named)
     return FlowSum(releases, *_summed(releases))
 
 
@@ -126,30 +116,6 @@ def too_few() -> OdError:
         "a sum needs at least two releases, each given once",
         next_step="name the releases of two or more periods",
     )
-
-
-def _refuse_unlike(named: Mapping[str, Release]) -> None:
-    """Raise OdError if releases differ in public facts that a sum needs; the message names those unlike the first."""
-    (first, expected), *others = [(name, _facts(release)) for name, release in named.items()]
-    for fact, value in expected.items():
-        if unlike := [name for name, facts in others if facts[fact] != value]:
-            raise OdError(
-                "OD-SUM-OTHER",
-                f"{fact} of {', '.join(unlike)} {'differs' if len(unlike) == 1 else 'differ'} from {first}",
-                next_step="sum releases that have the same areas, privacy unit and breakdowns",
-            )
-
-
-def _facts(release: Release) -> dict[str, object]:
-    """Return the public facts that all releases of a sum must share, by the words for them."""
-    plan, unit = release.plan, release.plan.unit
-    return {
-        "the areas of the origins": plan.tree.origin.digest,
-        "the areas of the destinations": plan.tree.destination.digest,
-        "the order of the flow tree": plan.tree.order,
-        "the privacy unit": (unit.kind, unit.neighbours, unit.column, unit.contribution_bound, unit.max_weight),
-        "the breakdowns": plan.breakdowns,
-    }
 
 
 def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, NDArray[np.int64]]]:

@@ -124,7 +124,7 @@ def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFil
 
 
 def _origin(certificate: dict[str, Any]) -> str:
-    """Return a sentence that names the plan of a release, or the number of releases that a sum is made of."""
-    if "sources" in certificate:
-        return f"The sum of {len(certificate['sources'])} published releases."
+    """Return a sentence that names the plan of a release, or the number of releases that flows are derived from."""
+    if sources := certificate.get("sources"):
+        return f"Derived from {len(sources)} published release{'s' * (len(sources) > 1)}."
     return f"Plan {certificate['plan_digest'][:16]}."

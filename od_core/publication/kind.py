@@ -61,7 +61,7 @@ class ReleaseContext(Generic[R]):
 
 
 class BundleKind(ABC, Generic[T]):
-    """Base class of what is published as a bundle: a kind of release, or sums of releases.
+    """Base class of what is published as a bundle: a kind of release, or derived flows.
 
     Attributes:
         contents: content of the bundle in the words of summaries, such as ``flows``.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from od_core.errors import OdError
+from od_core.flows.publishing.assisted_kind import ASSISTED
+from od_core.flows.publishing.derived_kind import DerivedKind
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sum_kind import SUMS
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -12,11 +14,17 @@ from od_core.publication.kind import BundleKind, Kind
 from od_core.stops.publishing import STOPS
 
 KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
+DERIVED: tuple[DerivedKind[Any], ...] = (SUMS, ASSISTED)
 
 
 def bundle_kind_of(certificate: dict[str, Any]) -> BundleKind[Any]:
-    """Return what a certificate is of: a kind of release, or sums of releases. Raises OdError if it is unknown."""
-    return SUMS if certificate.get("format") == SUMS.format else kind_of(certificate)
+    """Return what a certificate is of: a kind of release, or derived flows. Raises OdError if it is unknown."""
+    return derived_kind_of(certificate) or kind_of(certificate)
+
+
+def derived_kind_of(certificate: dict[str, Any]) -> DerivedKind[Any] | None:
+    """Return the kind of derived flows (sums, or model-assisted flows) of a certificate; None if it is of a release."""
+    return next((kind for kind in DERIVED if kind.format == certificate.get("format")), None)
 
 
 def kind_of(certificate: dict[str, Any]) -> Kind[Any]:

@@ -16,7 +16,7 @@ from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.read_back import absent, certificate_of, refuse_incomplete
 
 if TYPE_CHECKING:
-    from od_core.flows.flow_sum import FlowSum
+    from od_core.flows.derived_flows import DerivedFlows
     from od_core.flows.release import Release
     from od_core.group_sizes.release import GroupSizeRelease
     from od_core.stops.release import StopsRelease
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def open_release(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
-) -> Release | FlowSum | GroupSizeRelease | StopsRelease:
+) -> Release | DerivedFlows | GroupSizeRelease | StopsRelease:
     """Return a published release, read from a bundle (a folder or a .zip file) or from ``release.duckdb``.
 
     Args:
@@ -35,8 +35,9 @@ def open_release(
         revision: revision of the release; by default the newest.
 
     Returns:
-        The whole release, in memory. Its class depends on the contents: flows, a sum of releases of flows, group sizes
-        or trips with stops. A sum is computed from the bundles of its releases, which must lie below the same folder.
+        The whole release, in memory. Its class depends on the contents: flows, flows that are derived from releases
+        (a sum, or model-assisted flows), group sizes or trips with stops. Derived flows are computed from the bundles
+        of their releases, which must lie below the same folder.
 
     Raises:
         OdError: the file or the release does not exist (the message lists published releases); ``release`` is left out,
@@ -51,7 +52,7 @@ def open_release(
 
 def open_bundle(
     place: Path, asked: Asked = ANY
-) -> tuple[ReleaseKey, Release | FlowSum | GroupSizeRelease | StopsRelease]:
+) -> tuple[ReleaseKey, Release | DerivedFlows | GroupSizeRelease | StopsRelease]:
     """Return the key and the release of a bundle, which is a folder or a .zip file.
 
     ``asked`` is the requested series, period and revision, which the bundle must match; by default, any.
@@ -83,14 +84,14 @@ def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
     return dict(sorted(bundles.items()))
 
 
-def published_sums(releases: Path) -> list[ReleaseKey]:
-    """Return the keys of all published sums of releases; a bundle whose certificate cannot be read is left out."""
-    sums = []
+def published_derived(releases: Path) -> list[ReleaseKey]:
+    """Return the keys of all published derived flows; a bundle whose certificate cannot be read is left out."""
+    derived = []
     for key, folder in published_bundles(releases).items():
         with suppress(OdError):  # verification reports faults of bundles
             if "sources" in certificate_of(folder):
-                sums.append(key)
-    return sums
+                derived.append(key)
+    return derived
 
 
 def _is_zip(place: Path) -> bool:

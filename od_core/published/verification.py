@@ -17,21 +17,19 @@ from typing import Any
 import numpy as np
 
 from od_core.errors import OdError
-from od_core.flows.publishing.sum_certificate import sum_certificate
-from od_core.flows.publishing.sum_kind import SUMS
-from od_core.flows.publishing.sum_sources import Source, sources_of, summed
+from od_core.flows.publishing.derived_certificate import derived_certificate
+from od_core.flows.publishing.derived_kind import DerivedKind
+from od_core.flows.publishing.derived_sources import Source, by_name, sources_of
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
-from od_core.periods import Period
 from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.context import context_of
 from od_core.publication.kind import Examination, Kind
-from od_core.published.kinds import kind_of
-from od_core.published.sums import in_sequence
+from od_core.published.kinds import derived_kind_of, kind_of
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,11 @@ REPAIR = (
 )
 """Next step if the files of a bundle are damaged."""
 
-REPAIR_SUM = (
-    "sum the releases again with od-release sum, which replaces a bundle of which only damaged files differ; anything"
-    " else must be restored from a copy, or removed and summed again"
+REPAIR_DERIVED = (
+    "derive the flows again with the same command, which replaces a bundle of which only damaged files differ; anything"
+    " else must be restored from a copy, or removed and derived again"
 )
-"""Next step if the files of the bundle of a sum are damaged."""
+"""Next step if the files of the bundle of derived flows are damaged."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ def verify_release(published: Published) -> list[Finding]:
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
         stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
-        if stated.get("format") == SUMS.format:
-            return _sum_findings(published, faults, stated)
+        if derived := derived_kind_of(stated):
+            return _derived_findings(derived, published, faults, stated)
         kind = kind_of(stated)
         public = kind.open(published.bundle)
         rebuilt, own_examinations = kind.recomputed(public, stated)
@@ -112,26 +110,30 @@ def verify_release(published: Published) -> list[Finding]:
     return [files, *(Finding(part, _fault(examine)) for part, examine in examinations.items())]
 
 
-def _sum_findings(published: Published, faults: str | None, stated: dict[str, Any]) -> list[Finding]:
-    """Return the findings on a sum, which is computed again from the bundles of its releases. The ledger is not read.
+def _derived_findings(
+    kind: DerivedKind[Any], published: Published, faults: str | None, stated: dict[str, Any]
+) -> list[Finding]:
+    """Return the findings on derived flows, which are derived again from the bundles of their releases.
 
-    The releases themselves are verified as releases.
+    The ledger is not read. The releases themselves are verified as releases.
     """
-    files = Finding("files", faults, None if faults is None else REPAIR_SUM)
+    files = Finding("files", faults, None if faults is None else REPAIR_DERIVED)
     try:
         sources = sources_of(published.bundle, stated)
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
         return [files, Finding("sources", _line(error))]
-    return [files, Finding("sources", None), Finding("bundle", _fault(lambda: _sum_bundle(published, sources)))]
+    bundle = Finding("bundle", _fault(lambda: _derived_bundle(kind, published, sources)))
+    return [files, Finding("sources", None), bundle]
 
 
-def _sum_bundle(published: Published, sources: Sequence[Source]) -> Iterator[str]:
-    """Yield one line for each file of the bundle of a sum that differs from the one that its releases give."""
-    in_sequence([source.key for source in sources], Period(published.key.period))
-    total = summed(sources)
-    facts = sum_certificate(published.key, total, sources)
+def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Sequence[Source]) -> Iterator[str]:
+    """Yield one line for each file of the bundle of derived flows that differs from the one that its releases give."""
+    if kind.in_sequence([source.key for source in sources], published.key.period) != [one.key for one in sources]:
+        yield "its releases are not in the order of their periods"
+    flows = kind.derived(by_name(sources))
+    facts = derived_certificate(kind, published.key, flows, sources)
     with TemporaryDirectory(prefix="od-release-verify-") as name:
-        write_bundle(SUMS, total, facts, SUMS.report(total, facts), Path(name))
+        write_bundle(kind, flows, facts, kind.report(flows, facts), Path(name))
         for file in differing_files(Path(name), published.bundle):
             yield f"{file} differs from the file that the bundles of the releases give"
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
-from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.refinement_kernels import (
     LIMIT,
     WEIGHT_BITS,
@@ -117,8 +117,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
     if plan.mechanism.shrinks:
         fitted = least_squares(plan, None if root is None else int(root.trips.sum()), measured)
-        for level in fitted:
-            refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
+        refuse_large_levels(fitted)
         shrunk = shrink(plan, fitted, u=plan.mechanism.leaf_dial)
         return [with_trips(level.nodes, trips) for level, trips in zip(fitted, shrunk, strict=True)]
     sums = leaf_sums(plan, leaf)
@@ -344,6 +343,12 @@ def _disorder() -> OdError:
         "a measurement does not follow the measurement of the level above",
         next_step="report this defect",
     )
+
+
+def refuse_large_levels(levels: Sequence[FittedLevel]) -> None:
+    """Raise OdError if a noisy value is so large that the sum of its level may not fit 64 bits."""
+    for level in levels:
+        refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
 
 
 def refuse_large(values: _Values | _Reals, limit: int) -> None:

@@ -106,7 +106,7 @@ _BYTES = 24
 
 Measured: 21 to 24, for 4 to 32 categories and 20 to 260 million values."""
 
-_SHRUNK_BYTES = 150
+SHRUNK_BYTES = 150
 """The same for shrunk estimates, which need whole levels as real numbers. Measured: 143, for 65 million leaves."""
 
 
@@ -126,7 +126,7 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -
     if not whole or parents is None or level > plan.step_bands[0][-1].level:
         return
     values = plan.tables * sum(map(len, plan.tree.expand(parents)))
-    needed = values * (_SHRUNK_BYTES if plan.mechanism.shrinks else _BYTES)
+    needed = values * (SHRUNK_BYTES if plan.mechanism.shrinks else _BYTES)
     if needed > memory():
         smaller = "without estimate: shrunk" if plan.mechanism.shrinks else "with bands or fewer categories"
         raise OdError(

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from od_core.files.parquet import write_batches
-from od_core.flows.flow_sum import FlowSum
+from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
@@ -54,9 +54,9 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
     ]
 
 
-def sum_files(total: FlowSum, certificate: dict[str, Any]) -> list[BundleFile]:
-    """Return the files of the bundle of a sum: as for a release, but without measurements, which its sources have."""
-    tables = FlowTables.of(total, certificate)
+def derived_files(flows: DerivedFlows, certificate: dict[str, Any]) -> list[BundleFile]:
+    """Return the files of derived flows: as for a release, but without measurements, which the releases have."""
+    tables = FlowTables.of(flows, certificate)
     return [*_formats(tables, certificate), *segment_files(tables), *_areas(tables.tree)]
 
 

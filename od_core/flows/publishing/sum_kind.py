@@ -1,13 +1,16 @@
-"""Define the bundle of a sum of releases of flows: its files, the notes of its codebook, and its report."""
+"""Define the bundle of a sum of releases of flows: its periods, the notes of its codebook, and its report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
 from typing import Any
 
-from od_core.flows.flow_sum import FlowSum
-from od_core.flows.publishing.flow_files import flow_notes, sum_files
+from od_core.errors import OdError
+from od_core.flows.flow_sum import FlowSum, sum_of
+from od_core.flows.publishing.derived_kind import DerivedKind, derived_citation, derived_page, sources_section
+from od_core.flows.publishing.flow_files import flow_notes
 from od_core.flows.publishing.report_flows import (
     confidence,
     heat_section,
@@ -16,25 +19,57 @@ from od_core.flows.publishing.report_flows import (
     map_sections,
     sizes_section,
 )
-from od_core.flows.publishing.sum_sources import SUM_FORMAT, sources_of, summed
-from od_core.publication.certificate import certificate_digest
+from od_core.flows.release import Release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Length, Period, following
 from od_core.publication.html.report_certificate import limitations, protected
-from od_core.publication.html.report_page import number, page, paragraph, table
-from od_core.publication.kind import BundleKind
-from od_core.publication.markup import Markup, element, joined
-from od_core.publication.read_back import certificate_of, changed
-from od_core.publication.tables import BundleFile
+from od_core.publication.html.report_page import number
+
+_NAMED = 3
+"""Largest number of periods that a message names."""
 
 
-class SumKind(BundleKind[FlowSum]):
-    """The bundle of a sum of releases of flows. It has no measurements: those are in the bundles of the releases."""
+class SumKind(DerivedKind[FlowSum]):
+    """The bundle of a sum of releases of flows."""
 
-    contents = "flows"
-    format = SUM_FORMAT
+    format = "od-release sum certificate 1"
+    suffix = "_sum"
+    main = 0
+    what = "sums of"
+    total_of = "all releases"
 
-    def files(self, total: FlowSum, certificate: dict[str, Any]) -> Sequence[BundleFile]:
-        """Return the files of the bundle: the summed flows in every format, and the areas."""
-        return sum_files(total, certificate)
+    def derived(self, named: Mapping[str, Release]) -> FlowSum:
+        """Return the sum of releases, given by the names that messages use."""
+        return sum_of(named)
+
+    def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
+        """Return keys in the order of their periods, which must follow each other and fill ``period`` if it is given.
+
+        Raises:
+            OdError: two periods overlap, or a part of the period has no release.
+        """
+        spans = sorted(((Period(key.period), key) for key in keys), key=lambda one: (one[0].first, one[0].end, one[1]))
+        for (one, earlier), (other, later) in pairwise(spans):
+            if other.first < one.end:
+                raise OdError(
+                    "OD-SUM-OVERLAP",
+                    f"{earlier} and {later} cover the same days, which would be counted twice",
+                    next_step="name one release for each period",
+                )
+        whole = None if period is None else Period(period)
+        length = spans[0][0].length if spans else None
+        first, end = (whole.first, whole.end) if whole else (spans[0][0].first, spans[-1][0].end)
+        ends, begins = [first, *(span.end for span, _ in spans)], [*(span.first for span, _ in spans), end]
+        gaps = [(begin, until) for begin, until in zip(ends, begins, strict=True) if begin < until]
+        missing = [text for begin, until in gaps for text in _named(begin, until, length)]
+        if missing:
+            raise OdError(
+                "OD-SUM-PERIOD",
+                f"no release is published for {', '.join(missing[:_NAMED])}"
+                f"{f' and {len(missing) - _NAMED} more periods' if len(missing) > _NAMED else ''}",
+                next_step="release the missing periods, or choose periods that are published and follow each other",
+            )
+        return [key for _, key in spans]
 
     def notes(self, total: FlowSum, certificate: dict[str, Any]) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
@@ -47,40 +82,25 @@ class SumKind(BundleKind[FlowSum]):
             *flow_notes(total, certificate),
         ]
 
-    def open(self, bundle: Path) -> FlowSum:
-        """Return the sum in a bundle's folder, computed from the bundles of its releases, below the same folder.
-
-        Raises:
-            OdError: a release is missing or is not the one that was summed, or the sum differs from the published one.
-        """
-        stated = certificate_of(bundle)
-        total = summed(sources_of(bundle, stated))
-        if stated["contents"] != {"flows": len(total.leaves), "trips": int(total.leaves.trips.sum())}:
-            raise changed("flows")
-        return total
-
     def report(self, total: FlowSum, certificate: dict[str, Any]) -> str:
         """Return the HTML text of the page that presents a sum to its readers."""
         leaves = leaf_flows(total, certificate)
-        series, period, _ = certificate["release"].split("/")
-        trips = number(int(total.leaves.trips.sum()))
-        return page(
-            f"Flows: {series}, {period}",
-            f"Revision {certificate['revision']}, the sum of {number(len(total.releases))} releases of data set"
-            f" {certificate['data_set']}. All numbers contain noise, except those that are stated as exact.",
-            [
-                ("trips" if total.exact_trips is None else "trips, exact", trips),
-                ("pairs of zones with trips", number(len(total.leaves))),
-                ("releases", number(len(total.releases))),
-            ],
+        text = (
+            "The trips are the exact sums of the released trips of these releases. The sum was charged nothing, because"
+            " it was computed from their bundles alone."
+        )
+        return derived_page(
+            total,
+            certificate,
+            f"the sum of {number(len(total.releases))} releases of data set {certificate['data_set']}.",
             [
                 ("What is protected", protected(certificate)),
-                ("The releases that were summed", _sources(certificate)),
+                ("The releases that were summed", sources_section(certificate, text)),
                 ("The largest flows", largest_flows_section(total, leaves, confidence(certificate))),
                 ("Flows between large areas", heat_section(total)),
                 *map_sections(total, leaves),
                 ("Sizes of flows", sizes_section(total)),
-                ("How to cite", _citation(certificate)),
+                ("How to cite", derived_citation(certificate, "the sum of")),
                 ("Assumptions and limitations", limitations(certificate)),
             ],
         )
@@ -89,35 +109,12 @@ class SumKind(BundleKind[FlowSum]):
 SUMS = SumKind()
 
 
-def _sources(certificate: dict[str, Any]) -> Markup:
-    rows = [
-        (
-            one["release"],
-            one["measured_at"][:10],
-            f"{one['epsilon']:.6g}",
-            f"{one['delta']:.3g}",
-            element("code", one["certificate"]),
-        )
-        for one in certificate["sources"]
-    ]
-    return joined(
-        paragraph(
-            "The trips are the exact sums of the released trips of these releases. The sum was charged nothing, because"
-            " it was computed from their bundles alone."
-        ),
-        table(
-            "Releases, by their period",
-            ("release", "measured", "epsilon", "delta", "SHA-256 of its certificate"),
-            rows,
-            numbers={2, 3},
-        ),
-    )
-
-
-def _citation(certificate: dict[str, Any]) -> Markup:
-    named = (
-        f"{certificate['release']}, the sum of {len(certificate['sources'])} releases with differential privacy"
-        f" ({certificate['sources'][0]['release']} to {certificate['sources'][-1]['release']}). Certificate"
-        f" {certificate_digest(certificate)[:16]}."
-    )
-    return element("blockquote", named)
+def _named(begin: datetime.date, until: datetime.date, length: Length | None) -> Iterator[str]:
+    """Yield the periods between two days: by the given length if it fits, and otherwise as one span of days."""
+    if length is not None:
+        parts = list(takewhile(lambda part: part.first < until, following(begin, length)))
+        if parts[0].first == begin and parts[-1].end == until:
+            yield from (part.text for part in parts)
+            return
+    last = until - datetime.timedelta(days=1)
+    yield begin.isoformat() if begin == last else f"{begin}--{last}"

@@ -80,6 +80,6 @@ def test_status_and_report_know_a_sum(var: Path) -> None:
     run(OLD, NEW)
     rows = json.loads(CliRunner().invoke(app, ["status", "--json"]).stdout)
     (mine,) = (row for row in rows if row["release"] == SUM)
-    assert (mine["state"], mine["rho_spent"], mine["measured_levels"]) == ("published", 0.0, "none, a sum")
+    assert (mine["state"], mine["rho_spent"], mine["measured_levels"]) == ("published", 0.0, "none, derived")
     page = CliRunner().invoke(app, ["report", "us_flights_sum"]).stdout.strip()
     assert page == str(var / "releases" / SUM / "report.html")

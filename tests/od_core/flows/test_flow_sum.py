@@ -339,7 +339,7 @@ def one(mechanism: Any = None, zones: Any = (("a",), ("b",)), **changes: Any) ->
     ],
 )
 def test_releases_with_other_public_facts_are_refused_by_name(changes: dict[str, Any], fact: str) -> None:
-    with pytest.raises(OdError, match=rf"OD-SUM-OTHER: {fact} of release 2 differs from release 1"):
+    with pytest.raises(OdError, match=rf"OD-DERIVED-OTHER: {fact} of release 2 differs from release 1"):
         sum_releases([one(), one(**changes)])
     with pytest.raises(OdError, match=rf"{fact} of release 2, release 4 differ from release 1"):
         sum_releases([one(), one(**changes), one(), one(**changes)])
@@ -353,7 +353,7 @@ def test_what_cannot_be_summed_is_refused() -> None:
     hidden = one(MECHANISMS["stability_histogram"](), noise=SeededLaplace(3))
     with pytest.raises(OdError, match="OD-SUM-THRESHOLD: release 2 was released by 'stability_histogram'"):
         sum_releases([release, hidden])
-    with pytest.raises(OdError, match="OD-SUM-KIND: release 1 is not a release of flows"):
+    with pytest.raises(OdError, match="OD-DERIVED-KIND: release 1 is not a release of flows"):
         sum_releases([sum_releases([release, one()]), one()])  # type: ignore[list-item]  # refused
     assert repr(sum_releases([release, one()])).startswith("FlowSum(2 releases")
     assert inside((), [("a",)]) == [0]

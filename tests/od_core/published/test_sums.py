@@ -249,7 +249,7 @@ def test_a_contract_and_the_zip_file_of_a_sum(whole: Path, tmp_path: Path) -> No
     contract = data_contract(whole / "releases" / SUM.folder)
     assert (contract["id"], contract["version"]) == ("commuters_sum", "2001-01--2001-03-r1")
     shutil.copy(zip_beside(whole / "releases" / SUM.folder), tmp_path / "mine.zip")
-    with pytest.raises(OdError, match=r"OD-SUM-SOURCE: commuters/2001-01/r1 is not published below the same folder"):
+    with pytest.raises(OdError, match=r"OD-DERIVED-SOURCE: commuters/2001-01/r1 is not published below the same"):
         open_release(tmp_path / "mine.zip")
 
 
@@ -296,11 +296,11 @@ def test_periods_that_are_missing_overlap_or_are_too_few_are_refused(root: Path)
 def test_releases_that_differ_are_refused_by_name(root: Path) -> None:
     later = ReleaseKey(SERIES, "2001-04")
     release(root, later, tree="origin")
-    said = refused("OD-SUM-OTHER", root, [*KEYS, later])
+    said = refused("OD-DERIVED-OTHER", root, [*KEYS, later])
     assert "the order of the flow tree of commuters/2001-04/r1 differs from commuters/2001-01/r1" in said
     other = ReleaseKey("elsewhere", "2001-04")
     release(root, other)
-    assert "commuters, elsewhere" in refused("OD-SUM-SERIES", root, [*KEYS, other])
+    assert "commuters, elsewhere" in refused("OD-DERIVED-SERIES", root, [*KEYS, other])
 
 
 def test_other_kinds_sums_and_thresholds_are_refused(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_other_kinds_sums_and_thresholds_are_refused(tmp_path: Path) -> None:
         key = made[name].example.key
         later = ReleaseKey(key.release, "2001-07")
         shutil.copytree(tmp_path / "releases" / key.folder, tmp_path / "releases" / later.folder)
-        assert f"{key} is not a release of flows" in refused("OD-SUM-KIND", tmp_path, [key, later])
+        assert f"{key} is not a release of flows" in refused("OD-DERIVED-KIND", tmp_path, [key, later])
     for month in ("2001-04", "2001-05"):
         release(
             tmp_path,
@@ -326,15 +326,15 @@ def test_other_kinds_sums_and_thresholds_are_refused(tmp_path: Path) -> None:
 def test_sums_of_sums_and_a_series_with_the_name_of_the_sums_are_refused(root: Path) -> None:
     later = ReleaseKey(SUM.release, "2001-04")
     shutil.copytree(root / "releases" / SUM.folder, root / "releases" / later.folder)
-    assert f"{SUM} is a sum; only releases of flows can be summed" in refused("OD-SUM-KIND", root, [SUM, later])
+    assert f"{SUM} is derived itself; flows can be derived only" in refused("OD-DERIVED-KIND", root, [SUM, later])
     shutil.rmtree(root / "releases" / later.folder)
     release(root, ReleaseKey(SUM.release, "2001-09"))
-    assert f"{SUM.release}/2001-09/r1 is a release of a declared series" in refused("OD-SUM-NAME", root, KEYS[:2])
+    assert f"{SUM.release}/2001-09/r1 is a release of a declared series" in refused("OD-DERIVED-NAME", root, KEYS[:2])
 
 
 def test_a_damaged_release_is_not_summed(root: Path) -> None:
     (root / "releases" / KEYS[1].folder / "flows.parquet").write_bytes(b"PAR1")
-    said = refused("OD-SUM-SOURCE", root, KEYS)
+    said = refused("OD-DERIVED-SOURCE", root, KEYS)
     assert "the bundle of commuters/2001-02/r1 is damaged: flows.parquet does not match its checksum" in said
 
 
@@ -390,7 +390,7 @@ def test_a_changed_or_absent_release_is_found(root: Path) -> None:
     stated = certificate_of(root, KEYS[1])
     (folder / "certificate.json").write_text(json.dumps(stated | {"data_set": "other"}), encoding="utf-8")
     sealed_again(folder)
-    assert "commuters/2001-02/r1 is not the release that was summed" in faults(root)["sources"]
+    assert "commuters/2001-02/r1 is not the release that was used" in faults(root)["sources"]
     shutil.rmtree(folder)
     assert "commuters/2001-02/r1 is not published below the same folder" in faults(root)["sources"]
 

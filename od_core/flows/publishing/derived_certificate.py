@@ -1,4 +1,4 @@
-"""Write the certificate of a sum of releases: what it is made of, and what the releases together protect and spent."""
+"""Write the certificate of derived flows: what they follow from, and what the releases together protect and spent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from od_core.flows.flow_sum import FlowSum
+from od_core.flows.derived_flows import DerivedFlows
+from od_core.flows.publishing.derived_kind import DerivedKind
+from od_core.flows.publishing.derived_sources import Source
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT
-from od_core.flows.publishing.sum_sources import SUM_FORMAT, Source
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
@@ -26,40 +27,41 @@ _COPIED = (
     "geography_versions",
     "repeated_levels",
 )
-"""Names of the fields that a sum has from its releases; those that may differ are of the first release."""
+"""Names of the fields that derived flows have from one of their releases."""
 
 
-def sum_certificate(key: ReleaseKey, total: FlowSum, sources: Sequence[Source]) -> dict[str, Any]:
-    """Return the certificate of a sum of releases as a JSON-ready dictionary of public values.
+def derived_certificate(
+    kind: DerivedKind[Any], key: ReleaseKey, flows: DerivedFlows, sources: Sequence[Source]
+) -> dict[str, Any]:
+    """Return the certificate of derived flows as a JSON-ready dictionary of public values.
 
     It states intervals if all releases state some. It follows from the bundles of the releases alone, so it is the same
     whenever it is made.
     """
-    first, releases = sources[0].certificate, [source.release for source in sources]
-    exact = total.exact_trips
-    one, every = _one_period(releases), _all_periods(releases)
+    main, releases = sources[kind.main].certificate, [source.release for source in sources]
+    exact, one, every = flows.exact_trips, _one_period(releases), _all_periods(releases)
     intervals = {source.certificate["interval"] for source in sources}
-    trips = int(total.leaves.trips.sum())
+    trips = int(flows.leaves.trips.sum())
     return {
-        "format": SUM_FORMAT,
+        "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
         "release": str(key),
         "period": key.period,
         "revision": key.revision,
         "measured_at": max(source.certificate["measured_at"] for source in sources),
-        **{name: first[name] for name in _COPIED},
+        **{name: main[name] for name in _COPIED},
         "sources": [source.facts() for source in sources],
-        "guarantee": _guarantee(sources, one, every),
+        "guarantee": _guarantee(kind, sources, one, every),
         "spent": {
             "charged_rho_exact": "0",
             "rho_exact": str(sum((release.spent.rho for release in releases), start=Fraction(0))),
             "one_period": _facts(one),
             "all_periods": _facts(every),
         },
-        "contents": {"flows": len(total.leaves), "trips": trips},
-        "interval": None if None in intervals else first["interval"],
+        "contents": {"flows": len(flows.leaves), "trips": trips},
+        "interval": None if None in intervals else main["interval"],
         "exact": {} if exact is None else {"trips": exact},
-        "invariants": [] if exact is None else ["the total number of valid trips of all releases"],
+        "invariants": [] if exact is None else [f"the total number of valid trips of {kind.total_of}"],
         "software": software_versions(),
         "known_limitations": list(KNOWN_LIMITATIONS),
     }
@@ -96,9 +98,10 @@ def _in_words(promise: _Promise) -> str:
     return f"({epsilon}, {delta})" if promise[1] else epsilon
 
 
-def _guarantee(sources: Sequence[Source], one: _Promise, every: _Promise) -> dict[str, str]:
-    """Return sentences, by name, on what a sum and its releases together protect. Numbers are rounded up."""
-    unit, releases = sources[0].release.plan.unit, f"{len(sources)} published releases"
+def _guarantee(kind: DerivedKind[Any], sources: Sequence[Source], one: _Promise, every: _Promise) -> dict[str, str]:
+    """Return sentences, by name, on what derived flows and their releases together protect. Numbers are rounded up."""
+    unit, number = sources[0].release.plan.unit, len(sources)
+    releases = f"{number} published release{'s' * (number > 1)}"
     change = change_of(unit)
     by_user = unit.kind == "user"
     where = (
@@ -113,14 +116,14 @@ def _guarantee(sources: Sequence[Source], one: _Promise, every: _Promise) -> dic
     )
     named = ["the periods themselves", *([] if by_user else [person]), "what the certificates of the releases name"]
     totals = _with_total(sources)
-    stated: Mapping[str, str] = sources[0].certificate["guarantee"]
+    stated: Mapping[str, str] = sources[kind.main].certificate["guarantee"]
     return {
         "protected": (
-            f"These numbers are sums of {releases} and follow from these alone: no record was read, no noise was drawn"
-            " and no budget was spent for them, and they reveal nothing beyond those releases. Anyone who sees all of"
-            " those releases and this sum, even with knowledge of every other record, learns almost nothing about"
-            f" whether {change}: together they are {_in_words(every if by_user else one)}-differentially private for"
-            f" that change. {where}"
+            f"These numbers are {kind.what} {releases} and follow from these alone: no record was read, no noise was"
+            " drawn and no budget was spent for them, and they reveal nothing beyond those releases. Anyone who sees"
+            " all of those releases and these numbers, even with knowledge of every other record, learns almost nothing"
+            f" about whether {change}: together they are {_in_words(every if by_user else one)}-differentially"
+            f" private for that change. {where}"
         ),
         "public": (
             "The following are public, without noise: the periods, the areas and all settings of the releases"

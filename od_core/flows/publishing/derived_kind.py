@@ -1,0 +1,124 @@
+"""Define what the bundles of derived flows share: their files, how they are read back, and parts of their reports."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from od_core.flows.derived_flows import D
+from od_core.flows.publishing.derived_sources import by_name, sources_of
+from od_core.flows.publishing.flow_files import derived_files
+from od_core.flows.release import Release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.certificate import certificate_digest
+from od_core.publication.html.report_page import number, page, paragraph, table
+from od_core.publication.kind import BundleKind
+from od_core.publication.markup import Markup, element, joined
+from od_core.publication.read_back import certificate_of, changed
+from od_core.publication.tables import BundleFile
+
+
+class DerivedKind(BundleKind[D]):
+    """Base class of the bundles of derived flows. They have no measurements: those are in the bundles of the releases.
+
+    Attributes:
+        suffix: end of the series name of these flows, after the name of the series of the releases.
+        main: position of the release whose facts, such as how its records were read, the certificate repeats.
+        what: what the flows are, in words that end before the number of releases.
+        total_of: the releases whose exact total number of trips the flows have, in words.
+    """
+
+    contents = "flows"
+    suffix: ClassVar[str]
+    main: ClassVar[int]
+    what: ClassVar[str]
+    total_of: ClassVar[str]
+
+    @abstractmethod
+    def derived(self, named: Mapping[str, Release]) -> D:
+        """Return the flows that follow from releases, given by the names that messages use."""
+
+    @abstractmethod
+    def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
+        """Return releases in the order in which these flows are derived from them.
+
+        Args:
+            keys: the releases.
+            period: period of the flows; None for the one that follows from the releases.
+
+        Raises:
+            OdError: the periods of the releases do not fit each other or the period.
+        """
+
+    @abstractmethod
+    def report(self, flows: D, certificate: dict[str, Any]) -> str:
+        """Return the HTML text of the page that presents these flows to their readers."""
+
+    def files(self, flows: D, certificate: dict[str, Any]) -> Sequence[BundleFile]:
+        """Return the files of the bundle: the flows in every format, and the areas."""
+        return derived_files(flows, certificate)
+
+    def open(self, bundle: Path) -> D:
+        """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder.
+
+        Raises:
+            OdError: a release is missing or is not the one that was used, or the flows differ from the published ones.
+        """
+        stated = certificate_of(bundle)
+        flows = self.derived(by_name(sources_of(bundle, stated)))
+        if stated["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
+            raise changed("flows")
+        return flows
+
+
+def derived_page(flows: D, certificate: dict[str, Any], intro: str, sections: Sequence[tuple[str, Markup]]) -> str:
+    """Return the HTML text of a page on derived flows, given its introduction and its sections."""
+    series, period, _ = certificate["release"].split("/")
+    return page(
+        f"Flows: {series}, {period}",
+        f"Revision {certificate['revision']}, {intro} All numbers contain noise, except those that are stated as"
+        " exact.",
+        [
+            ("trips" if flows.exact_trips is None else "trips, exact", number(int(flows.leaves.trips.sum()))),
+            ("pairs of zones with trips", number(len(flows.leaves))),
+            ("releases", number(len(flows.releases))),
+        ],
+        sections,
+    )
+
+
+def sources_section(certificate: dict[str, Any], text: str) -> Markup:
+    """Return a paragraph and a table of the releases that flows are derived from."""
+    rows = [
+        (
+            one["release"],
+            one["measured_at"][:10],
+            f"{one['epsilon']:.6g}",
+            f"{one['delta']:.3g}",
+            element("code", one["certificate"]),
+        )
+        for one in certificate["sources"]
+    ]
+    return joined(
+        paragraph(text),
+        table(
+            "Releases, by their period",
+            ("release", "measured", "epsilon", "delta", "SHA-256 of its certificate"),
+            rows,
+            numbers={2, 3},
+        ),
+    )
+
+
+def derived_citation(certificate: dict[str, Any], what: str) -> Markup:
+    """Return how to cite derived flows; ``what`` says what they are, before the number of releases."""
+    sources = certificate["sources"]
+    first, last = sources[0]["release"], sources[-1]["release"]
+    span = first if first == last else f"{first} to {last}"
+    named = (
+        f"{certificate['release']}, {what} {len(sources)} release{'s' * (len(sources) > 1)} with differential privacy"
+        f" ({span}). Certificate {certificate_digest(certificate)[:16]}."
+    )
+    return element("blockquote", named)

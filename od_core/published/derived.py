@@ -1,0 +1,137 @@
+"""Publish flows that are derived from published releases, and find their releases. Only public bundles are read.
+
+Derived flows of the series ``us_flights`` are published as releases of a series of their own, such as
+``us_flights_sum``. The ledger does not know them, because they cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from od_core.errors import OdError
+from od_core.files.durable import make_folder
+from od_core.files.lock import locked
+from od_core.flows.derived_flows import DerivedFlows
+from od_core.flows.publishing.derived_certificate import derived_certificate
+from od_core.flows.publishing.derived_kind import DerivedKind
+from od_core.flows.publishing.derived_sources import by_name, published_source
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.read_back import certificate_of
+from od_core.published.opening import published_bundles
+
+_LOCK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedFlows:
+    """Published derived flows.
+
+    Attributes:
+        key: series, period and revision of the flows.
+        folder: their bundle.
+        flows: the flows.
+        certificate: their certificate.
+        is_new: whether they were published by this call; otherwise, the bundle was there already.
+    """
+
+    key: ReleaseKey
+    folder: Path
+    flows: DerivedFlows
+    certificate: dict[str, Any]
+    is_new: bool
+
+
+def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[ReleaseKey], period: str) -> PublishedFlows:
+    """Publish flows that are derived from releases as a bundle, or return them if they are published already.
+
+    Flows from the same releases, with the same certificates, keep their revision. Others, such as those after a new
+    revision of a month, are the next revision.
+
+    Args:
+        kind: what is derived.
+        releases: folder of all public bundles.
+        keys: the releases of one series, in the order of :meth:`DerivedKind.in_sequence`.
+        period: period of the flows.
+
+    Raises:
+        OdError: a release is of another series, not published, damaged or not of flows; the flows cannot be derived
+            from these releases; the name of their series is taken by another one; or the bundle cannot be written.
+    """
+    if len({key.release for key in keys}) > 1:
+        raise OdError(
+            "OD-DERIVED-SERIES",
+            f"the releases are of several series: {', '.join(sorted({key.release for key in keys}))}",
+            next_step="name releases of one series",
+        )
+    for key in keys:
+        if not (releases / key.folder).is_dir():
+            raise absent(f"{key} is not published here", releases)
+    sources = [published_source(releases, key) for key in keys]
+    if len({source.certificate["data_set"] for source in sources}) > 1:
+        raise OdError(
+            "OD-DERIVED-OTHER",
+            "the releases are charged to different data sets",
+            next_step="name releases of one data set",
+        )
+    flows, name = kind.derived(by_name(sources)), f"{keys[0].release}{kind.suffix}"
+    make_folder(releases)
+    with locked(releases / f".{name}.lock", _held(name), seconds=_LOCK_SECONDS):
+        key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
+        certificate, folder = derived_certificate(kind, key, flows, sources), releases / key.folder
+        is_new = not folder.exists()
+        report = kind.report(flows, certificate)
+        with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
+            pass
+    return PublishedFlows(key, folder, flows, certificate, is_new)
+
+
+def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
+    """Return the newest revision of each published release of a series, by its periods.
+
+    Raises:
+        OdError: no release of the series is published.
+    """
+    newest = {key.period: key for key in published_bundles(releases) if key.release == series}
+    if not newest:
+        raise absent(f"no release of {series} is published here", releases)
+    return list(newest.values())
+
+
+def absent(message: str, releases: Path) -> OdError:
+    """Return the OdError for a release that is not published; the message lists those that are."""
+    published = ", ".join(map(str, published_bundles(releases))) or "none"
+    return OdError(
+        "OD-RELEASE-ABSENT", f"{message}; published releases: {published}", next_step="name published releases"
+    )
+
+
+def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]) -> ReleaseKey:
+    """Return the key of the published flows from the same releases or, if there are none, of the next revision.
+
+    Raises:
+        OdError: a certificate of an earlier revision cannot be read, or is not one of these flows.
+    """
+    newest = 0
+    for key, folder in published_bundles(releases).items():
+        if key.release != first.release:
+            continue
+        stated = certificate_of(folder)
+        if stated.get("format") != kind.format:
+            raise OdError(
+                "OD-DERIVED-NAME",
+                f"{key} is a release of a declared series, whose name derived flows need",
+                next_step=f"rename the declared series {key.release}",
+            )
+        if key.period == first.period:
+            if stated.get("sources") == sources:
+                return key
+            newest = key.revision
+    return ReleaseKey(first.release, first.period, newest + 1)
+
+
+def _held(name: str) -> OdError:
+    return OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
