@@ -46,13 +46,12 @@ class GridNoise:
     """The noise of the leaves, and the grid of true counts n and noisy values x.
 
     Attributes:
-        variance, sigma: Variance and standard deviation of the noise.
+        sigma: Standard deviation of the noise.
         step: Distance between the points of the grid, a whole number of trips.
         low: The smallest x on the grid, in steps. The smallest n is 0.
         likelihood: Probability of x given n, up to a constant factor; shape (points of n, points of x).
     """
 
-    variance: Fraction
     sigma: float
     step: int
     low: int
@@ -75,7 +74,7 @@ class GridNoise:
         decay = exact.divide(Decimal(rate.numerator), Decimal(rate.denominator))
         weight = np.array([float(exact.exp(exact.multiply(decay, Decimal(k * k)))) for k in range(most - low + 1)])
         distance = np.abs(np.arange(low, high + 1) - np.arange(most + 1)[:, None])
-        return cls(variance, sigma, step, low, weight[distance])
+        return cls(sigma, step, low, weight[distance])
 
     @property
     def points(self) -> int:

@@ -13,10 +13,7 @@ destination are exchanged. Sigma is the standard deviation of the noise of x. Th
     [dempster1977em; laird1978mixing].
 3.  Compute the posterior mean m and variance V of each leaf from x and the distribution of its bin.
 4.  For each parent, find real numbers w >= 0 with the sum c that minimise the sum of (w - m)^2 / sqrt V.
-5.  Convert the w of each parent to whole numbers with the sum c. Round every w that is at least u sigma, where u is an
-    option of the mechanism. Divide the remaining trips into lumps of floor(u sigma), and assign the lumps to the leaves
-    with w below u sigma, largest w first. Add a remainder of less than a lump to the leaves that were rounded. So many
-    small fractions become a few leaves, each of which probably has trips.
+5.  Convert the w of each parent to whole numbers with the sum c, in lumps (:mod:`od_core.flows.estimation.lumps`).
 
 Two alternatives were rejected because they had more error on real data (``docs/explanation/estimator.md``). The first
 is to use only the part of a row below one area of the other side. With whole rows, two numbers are stored per area,
@@ -40,6 +37,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.count_distribution import HIGHEST, GridNoise, Posterior, posterior_of
+from od_core.flows.estimation.lumps import project_to_total, round_in_lumps
 from od_core.flows.estimation.top_down import NoisyCounts, at_step
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes
@@ -155,8 +153,10 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, rows: 
 
     def count(piece: tuple[Expansion, _Values]) -> _Values:
         expansion, noisy = piece
-        own = totals[expansion.parents]
-        return histogram_of(noise, noisy, expansion.offsets, own, row_means(noise, noisy, expansion, own, rows))
+        counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
+        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
+        _count(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
+        return counts
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
     for more in in_order(count, leaf.expanded(plan)):
@@ -184,65 +184,17 @@ def posterior_leaves(
         posterior: The result of :func:`leaf_posterior`, from all leaves.
     """
     noise = GridNoise.of(leaf.step.variance)
+    least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
 
     def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
         expansion, noisy = piece
-        own = totals[expansion.parents]
-        means = row_means(noise, noisy, expansion, own, rows)
-        trips = trips_of(noise, noisy, expansion.offsets, own, means, posterior, u)
+        trips = np.empty_like(noisy)
+        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
+        known = posterior.bin_of, posterior.mean, posterior.deviation
+        _share_out(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
         return at_step(leaf.step, expansion.with_trips(trips))
 
     return in_order(leaves, leaf.expanded(plan))
-
-
-def row_means(noise: GridNoise, noisy: _Values, expansion: Expansion, totals: _Values, rows: Rows) -> _Reals:
-    """Return the prior mean of each leaf, by the rows (step 1); shape (leaves,).
-
-    Args:
-        noisy: Noisy value of each leaf; shape (leaves,).
-        expansion: The leaves, as the children of their parents.
-        totals: Refined trips of the parents; shape (parents,).
-        rows: The rows of all leaves.
-    """
-    means = np.empty(len(noisy))
-    given = noisy, expansion.offsets, expansion.first_child, totals
-    _prior_means(*given, rows.sums, rows.cells, noise.sigma, means)
-    return means
-
-
-def histogram_of(noise: GridNoise, noisy: _Values, offsets: _Values, totals: _Values, means: _Reals) -> _Values:
-    """Return the histogram of :func:`leaf_histogram` for leaves whose prior means are given; shape (octaves, points).
-
-    Args:
-        noise: The noise and its grid.
-        noisy, means: Noisy value and prior mean of each leaf; shape (leaves,).
-        offsets: The leaves of parent ``k`` are ``offsets[k]:offsets[k + 1]``; shape (parents + 1,).
-        totals: Refined trips of the parents; shape (parents,).
-
-    Raises:
-        OdError: If the trips are too large.
-    """
-    _refuse_large(totals, _LIMIT)
-    counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-    _count(noisy, offsets, totals, means, noise.sigma, noise.step, noise.low, counts)
-    return counts
-
-
-def trips_of(
-    noise: GridNoise,
-    noisy: _Values,
-    offsets: _Values,
-    totals: _Values,
-    means: _Reals,
-    posterior: Posterior,
-    u: Fraction,
-) -> _Values:
-    """Return the estimated trips of leaves, by steps 3 to 5; shape (leaves,). For others, see :func:`histogram_of`."""
-    trips = np.empty_like(noisy)
-    least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * noise.variance)))
-    known = posterior.bin_of, posterior.mean, posterior.deviation
-    _share_out(noisy, offsets, totals, means, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
-    return trips
 
 
 def _refuse_large(values: _Values, limit: int) -> None:
@@ -270,22 +222,20 @@ def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-unty
 
 
 @kernel
-def _prior_means(noisy, offsets, first_child, totals, sums, cells, sigma, means):  # type: ignore[no-untyped-def]
-    """Write the prior means of the children of every parent into ``means``.
+def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # type: ignore[no-untyped-def]  # compiled
+    """Write the prior means of the children of one parent into ``mean[:size]``.
 
-    They divide the parent's trips in proportion to the row sums of the children without the children themselves, or
-    equally if all of these are 0.
+    They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
+    themselves, or equally if all of these are 0.
     """
-    for parent in range(len(totals)):
-        first, size, area = offsets[parent], offsets[parent + 1] - offsets[parent], first_child[parent]
-        whole = 0.0
-        for i in range(size):
-            # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
-            row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
-            means[first + i] = row
-            whole += row
-        for i in range(first, first + size):
-            means[i] = totals[parent] * (means[i] / whole) if whole > 0.0 else totals[parent] / float(size)
+    whole = 0.0
+    for i in range(size):
+        # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
+        row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
+        mean[i] = row
+        whole += row
+    for i in range(size):
+        mean[i] = total * (mean[i] / whole) if whole > 0.0 else total / float(size)
 
 
 @kernel
@@ -295,28 +245,30 @@ def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _count(noisy, offsets, totals, means, sigma, step, low, counts):  # type: ignore[no-untyped-def]  # compiled
+def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, counts):  # type: ignore[no-untyped-def]
     """Add the children of every parent with trips and several children to ``counts``; see :func:`leaf_histogram`."""
     points = counts.shape[1]
+    mean = np.empty(np.max(np.diff(offsets)))
     for parent in range(len(totals)):
-        first, last = offsets[parent], offsets[parent + 1]
-        if totals[parent] == 0 or last - first == 1:
+        first, size, total = offsets[parent], offsets[parent + 1] - offsets[parent], totals[parent]
+        if total == 0 or size == 1:
             continue
-        for i in range(first, last):
-            point = max((noisy[i] + step // 2) // step - low, 0)
+        _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, mean)
+        for i in range(size):
+            point = max((noisy[first + i] + step // 2) // step - low, 0)
             if point < points:
-                counts[_octave(means[i], sigma), point] += 1
+                counts[_octave(mean[i], sigma), point] += 1
 
 
 @kernel
 def _share_out(  # type: ignore[no-untyped-def]  # compiled
-    noisy, offsets, totals, means, sigma, step, low, bin_of, posterior_means, deviations, least, lump, trips
+    noisy, offsets, first_child, totals, sums, cells, sigma, step, low, bin_of, means, deviations, least, lump, trips
 ):
-    """Write the estimated trips of the children of every parent into ``trips``, given their prior ``means``.
+    """Write the estimated trips of the children of every parent into ``trips``.
 
     Posterior moments are interpolated linearly between two points of the grid.
     """
-    points = posterior_means.shape[1]
+    points = means.shape[1]
     widest = np.max(np.diff(offsets))
     w, deviation = np.empty(widest), np.empty(widest)
     for parent in range(len(totals)):
@@ -324,77 +276,18 @@ def _share_out(  # type: ignore[no-untyped-def]  # compiled
         if total == 0 or size == 1:
             trips[first : first + size] = total
             continue
+        _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, w)
         for i in range(size):
             x = noisy[first + i]
             if x > HIGHEST * sigma:
                 w[i], deviation[i] = x, sigma
                 continue
-            bin_ = bin_of[_octave(means[first + i], sigma)]
+            bin_ = bin_of[_octave(w[i], sigma)]
             point, rest = divmod(max(x - low * step, 0), step)
             beyond, part = min(point + 1, points - 1), rest / float(step)
-            near, far = posterior_means[bin_, point], posterior_means[bin_, beyond]
-            mean = near + part * (far - near)
+            mean = means[bin_, point] + part * (means[bin_, beyond] - means[bin_, point])
             w[i] = max(min(max(mean, x - 2.0 * sigma), x + 2.0 * sigma), 0.0)
             between = deviations[bin_, point] + part * (deviations[bin_, beyond] - deviations[bin_, point])
             deviation[i] = max(between, _LEAST_DEVIATION * sigma)
-        _project(w[:size], deviation[:size], float(total))
-        _lump(w[:size], total, least, lump, trips[first : first + size])
-
-
-@kernel
-def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
-    """Replace w in place by the w' >= 0 with the sum ``total`` that minimises the sum of (w' - w)^2 / deviation.
-
-    All w, the posterior means of the leaves of one parent, are at least 0, and ``total``, the parent's trips, is above
-    0. The solution is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the leaves that are
-    still above 0. The shift decreases until no further leaf becomes 0 [michelot1986simplex].
-    """
-    positive, shift = len(w) + 1, np.inf
-    while True:
-        own, whole, left = 0.0, 0.0, 0
-        for i in range(len(w)):
-            if w[i] + shift * deviation[i] > 0.0:
-                own += w[i]
-                whole += deviation[i]
-                left += 1
-        if left >= positive or left == 0:
-            break
-        positive = left
-        shift = (total - own) / whole
-    for i in range(len(w)):
-        w[i] = max(w[i] + shift * deviation[i], 0.0)
-
-
-@kernel
-def _lump(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Round ``w`` to whole numbers of at least 0 with the sum ``total``, and write them into ``trips``.
-
-    This is step 5 of the module docstring: ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. The sum of
-    ``w`` is about ``total``. The remainder from rounding one cell is added to the next, so rounding changes the sum by
-    at most half a trip.
-    """
-    left, large, carry = total, 0, 0.0
-    for i in range(len(w)):
-        trips[i] = 0
-        if w[i] >= least:
-            trips[i] = np.int64(math.floor(w[i] + carry + 0.5))
-            carry += w[i] - trips[i]
-            left -= trips[i]
-            large += 1
-    small = len(w) - large
-    if small > 0 and (left >= lump or large == 0):
-        order = np.argsort(np.where(w >= least, 1.0, -w), kind="mergesort")  # small cells first, ties by position
-        at = 0
-        while left >= lump or (large == 0 and left > 0):
-            given = min(lump, left)
-            trips[order[at % small]] += given
-            left -= given
-            at += 1
-    largest = np.argmax(trips)
-    for i in range(len(w)):
-        if left > 0 and w[i] >= least:
-            given = left // large
-            trips[i] += given
-            left -= given
-            large -= 1
-    trips[largest] += left  # floating-point error of totals near the limit
+        project_to_total(w[:size], deviation[:size], float(total))
+        round_in_lumps(w[:size], total, least, lump, trips[first : first + size])

@@ -43,6 +43,10 @@ _LEAST_LEARNED = 1_000
 """Smallest number of cells of a level from which something is learned."""
 
 
+_LEAST_NOISE = 0.05
+"""Smallest w of a cell, as a part of v. Where all noise cancels, rounding would decide otherwise."""
+
+
 @dataclass(frozen=True, eq=False)
 class Families:
     """The families of a measured level, with the least-squares estimates of their nodes.
@@ -172,6 +176,18 @@ def size_of(trips, sigma):  # type: ignore[no-untyped-def]  # compiled
         return 0
     mantissa, exponent = math.frexp(trips / sigma)
     return min(max(2 * exponent + (1 if mantissa >= 0.7071067811865476 else 0) + _SIZE_OF_SIGMA, 0), SIZES - 1)
+
+
+@kernel
+def deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-untyped-def]  # compiled
+    """Return r = h_i - p_i h, and w, the variance that the noise alone gives to r.
+
+    ``siblings`` is the sum of v over the family. The part of h_i that does not depend on h has the variance
+    v - v^2 / sum v, and h_i - p_i h has the part (v / sum v - p) of h.
+    """
+    part = v / siblings
+    noise = v - v * part + (part - p) * (part - p) * parent_variance
+    return h - p * parent_h, max(noise, _LEAST_NOISE * v)
 
 
 @kernel

@@ -31,9 +31,10 @@ be the least-squares estimate from all levels. The steps are:
     trips in the opposite direction that the first round found. If there is an earlier table of the same areas, the
     shares of both rounds are first blended with it.
 
-The leaves may also be estimated by empirical Bayes (:mod:`od_core.flows.estimation.empirical_bayes`), whose prior means
-are then p_i c. The distribution of trips is estimated instead of assumed to be normal, and small numbers become a few
-leaves that probably have trips. This has less error where most pairs of zones have no trips.
+Step 4 has another form for tables in which most pairs of zones have no trips. The deviations e then have the distribution
+of :mod:`od_core.flows.estimation.deviation_mixture`, whose posterior mean moves at most 1 standard deviation of z_i, or
+1.5 in the leaves, from the linear estimate z_i + (c - sum z) v_i / sum v. The results are rounded in lumps
+(:mod:`od_core.flows.estimation.lumps`), so that small fractions become a few flows that probably have trips.
 
 The result is the same on every machine and for any number of threads: real numbers come from single operations of IEEE
 754, one after the other, in compiled loops that neither fuse nor reorder them.
@@ -41,18 +42,19 @@ The result is the same on every machine and for any number of threads: real numb
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.count_distribution import GridNoise, posterior_of
-from od_core.flows.estimation.empirical_bayes import histogram_of, trips_of
+from od_core.flows.estimation.deviation_mixture import deviation_mixture, kept_part
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
     blended_shares,
+    deviation,
     families_of,
     gravity_shares,
     pooled,
@@ -60,6 +62,7 @@ from od_core.flows.estimation.families import (
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import FittedLevel, combined
+from od_core.flows.estimation.lumps import project_to_total, round_in_lumps
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
@@ -70,8 +73,9 @@ _Reals = NDArray[np.float64]
 _LEAST_DISPERSION = 1e-3
 """Smallest d, in variances of the noise of the level."""
 
-_LEAST_NOISE = 0.05
-"""Smallest w of a cell, as a part of v. Where all noise cancels, rounding would decide otherwise."""
+_FURTHEST = (1.0, 1.5)
+"""Largest distance of an estimate by the mixture from the linear estimate, in standard deviations: at inner levels, and
+in the leaves."""
 
 
 def shrink(
@@ -83,12 +87,10 @@ def shrink(
 
     Args:
         levels: All levels with their least-squares estimates, top level first.
-        u: The smallest number of trips that a small leaf receives, in standard deviations of its noise, if the leaves
-            are estimated by empirical Bayes. If None, they are estimated as every other level.
+        u: The smallest number of trips that a small node receives, in standard deviations of the noise of the leaves,
+            if deviations follow a mixture. If None, they are normal, and every number of trips may be given.
         earlier: Leaves of an earlier release with their trips, in tree order; None or empty if there is none.
 
-    Raises:
-        OdError: If the noisy values or the trips are too large for empirical Bayes.
     """
     families = list(families_of(plan, levels))
     shares = [gravity_shares(each) for each in families]
@@ -121,8 +123,9 @@ def _estimated(
     trips = [np.maximum(np.floor(z[0] + 0.5), 0).astype(np.int64)]
     for each, p, d, own_z, own_v in zip(families, shares, dispersions, z[1:], v[1:], strict=True):
         totals, runs = trips[-1][each.parents], np.searchsorted(each.kept, each.offsets)
-        if u is not None and each is families[-1] and each.learns:
-            trips.append(_leaves(plan, levels[-1], each, p, totals, u))
+        if each.learns and u is not None:
+            is_leaf, least = each is families[-1], float(u) * families[-1].sigma
+            trips.append(_by_mixture(each, p, own_z, own_v, totals, runs, _FURTHEST[is_leaf], least))
             continue
         if each.learns:
             estimate = np.empty(len(each.kept))
@@ -135,14 +138,29 @@ def _estimated(
     return trips
 
 
-def _leaves(
-    plan: ReleasePlan, level: FittedLevel, families: Families, p: _Reals, totals: _Values, u: Fraction
+def _by_mixture(
+    families: Families,
+    p: _Reals,
+    z: _Reals,
+    v: _Reals,
+    totals: _Values,
+    runs: _Values,
+    furthest: float,
+    least: float,
 ) -> _Values:
-    """Return the trips of the leaves by empirical Bayes, with the prior means p c; shape (leaves,)."""
-    noise, noisy = GridNoise.of(plan.totals[-1].variance), np.floor(level.noisy + 0.5).astype(np.int64)
-    means = p * np.repeat(totals, np.diff(families.offsets))
-    posterior = posterior_of(noise, histogram_of(noise, noisy, families.offsets, totals, means))
-    return trips_of(noise, noisy, families.offsets, totals, means, posterior, u)
+    """Return the trips of the children of each family by a mixture of deviations, in lumps; shape (children,).
+
+    Args:
+        p, z, v: The share, estimate and variance of each child; shape (children,).
+        totals: Trips of the parents; shape (families,).
+        runs: The kept children of family ``f`` are those at ``kept[runs[f]:runs[f + 1]]``; shape (families + 1,).
+        furthest: Largest distance of an estimate from the linear estimate, in standard deviations.
+        least: Smallest number of trips that a small node receives.
+    """
+    mixture, trips = deviation_mixture(families, p), np.zeros(len(p), dtype=np.int64)
+    given = p, families.sigma, families.kept, runs, z, v, totals, mixture.bin_of, mixture.kept
+    _descend_by_mixture(*given, furthest, least, max(1, math.floor(least)), trips)
+    return trips
 
 
 def _dispersion(families: Families, p: _Reals) -> _Reals:
@@ -182,18 +200,6 @@ def _rise(
 
 
 @kernel
-def _deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-untyped-def]  # compiled
-    """Return r = h_i - p_i h, and w, the variance that the noise alone gives to r.
-
-    ``siblings`` is the sum of v over the family. The part of h_i that does not depend on h has the variance
-    v - v^2 / sum v, and h_i - p_i h has the part (v / sum v - p) of h.
-    """
-    part = v / siblings
-    noise = v - v * part + (part - p) * (part - p) * parent_variance
-    return h - p * parent_h, max(noise, _LEAST_NOISE * v)
-
-
-@kernel
 def _deviate(offsets, h, v, p, parent_h, parent_variance, sigma, excess, rest, cells):  # type: ignore[no-untyped-def]
     """Add r^2 - w and 1 - p of the children of every family, and their number, by size."""
     for family in range(len(offsets) - 1):
@@ -204,7 +210,7 @@ def _deviate(offsets, h, v, p, parent_h, parent_variance, sigma, excess, rest, c
         for i in range(first, last):
             siblings += v[i]
         for i in range(first, last):
-            r, noise = _deviation(h[i], v[i], p[i], parent_h[family], siblings, parent_variance[family])
+            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings, parent_variance[family])
             size = size_of(p[i] * parent_h[family], sigma)
             excess[size] += r * r - noise
             rest[size] += 1.0 - p[i]
@@ -218,7 +224,7 @@ def _dispersions(first, last, h, v, p, parent_h, parent_variance, sigma, d, own)
     for i in range(first, last):
         siblings += v[i]
     for i in range(first, last):
-        r, noise = _deviation(h[i], v[i], p[i], parent_h, siblings, parent_variance)
+        r, noise = deviation(h[i], v[i], p[i], parent_h, siblings, parent_variance)
         own[i - first] = max(d[size_of(p[i] * parent_h, sigma)], r * r - noise)
 
 
@@ -262,3 +268,36 @@ def _descend(  # type: ignore[no-untyped-def]  # compiled
             mean = p[i] * (totals[family] / whole) if whole > 0.0 else 0.0
             own = own_d[i - first]
             estimate[k] = mean + (own_z[i] - mean) * (own / (own + own_v[i]))
+
+
+@kernel
+def _descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
+    p, sigma, kept, runs, own_z, own_v, totals, bin_of, kept_parts, furthest, least, lump, trips
+):
+    """Write the trips of the kept children of every family, given its trips, into ``trips``.
+
+    Estimates are at most ``furthest`` standard deviations from the linear estimate z + (c - sum z) v / sum v.
+    """
+    widest = np.max(np.diff(runs))
+    w, even, own = np.empty(widest), np.ones(widest), np.empty(widest, dtype=np.int64)
+    for family in range(len(totals)):
+        first, size, total = runs[family], runs[family + 1] - runs[family], totals[family]
+        if total == 0 or size == 0:
+            continue
+        whole, z, v = 0.0, 0.0, 0.0
+        for k in range(first, first + size):
+            whole += p[kept[k]]
+            z += own_z[kept[k]]
+            v += own_v[kept[k]]
+        for k in range(size):
+            i = kept[first + k]
+            mean = p[i] * (total / whole) if whole > 0.0 else 0.0
+            spread = math.sqrt(own_v[i])
+            part = kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[size_of(mean, sigma)]])
+            linear = own_z[i] + (total - z) * own_v[i] / v
+            estimate = mean + (own_z[i] - mean) * part
+            w[k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
+        project_to_total(w[:size], even[:size], float(total))
+        round_in_lumps(w[:size], total, least, lump, own[:size])
+        for k in range(size):
+            trips[kept[first + k]] = own[k]

@@ -80,7 +80,9 @@ class InfTDARefined(InfTDA):
         estimate: How the measurements of all levels become one estimate. ``least_squares`` uses the measurements on the
             path of a node. ``shrunk`` (``od_core.flows.estimation.shrinkage``) also learns from all other nodes. It has
             less error in the leaves, and needs whole levels in memory: it cannot be used with bands or with segments.
-        u: Used by ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
+            With ``leaves: empirical_bayes``, it uses a mixture of deviations at every level instead, and gives small
+            numbers in lumps. This has much less error if most pairs of zones have no trips, and more if all have some.
+        u: Used with ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
             deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
     """
 

@@ -16,7 +16,8 @@ from scipy.stats import norm
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows.estimation import count_distribution
 from od_core.flows.estimation.count_distribution import GridNoise, _maximised, _moments, bins
-from od_core.flows.estimation.empirical_bayes import _lump, _prior_means, _project, _share_out, leaf_rows
+from od_core.flows.estimation.empirical_bayes import _prior_means, _share_out, leaf_rows
+from od_core.flows.estimation.lumps import project_to_total, round_in_lumps
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import InfTDARefined
@@ -175,8 +176,8 @@ def errors(world, plans):
 
 
 def leaves_of_the_rule(plan, measurement, totals):
-    """Its five steps once more, in dictionaries: prior means by rows, and the rest in :func:`leaves_given`."""
-    noise = GridNoise.of(measurement.step.variance)
+    """Its five steps once more, in dictionaries; expectation-maximisation and moments are the library's."""
+    noise, u = GridNoise.of(measurement.step.variance), float(plan.mechanism.u)
     side = 0 if plan.tree.refines_origin(plan.tree.depth) else 1
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
     rows, families = {}, {}
@@ -196,14 +197,6 @@ def leaves_of_the_rule(plan, measurement, totals):
         whole = sum(part.values())
         for area in family:
             priors[key, area] = totals.get(key, 0) * (part[area] / whole if whole else 1 / len(family))
-    return leaves_given(noise, float(plan.mechanism.u), families, totals, priors)
-
-
-def leaves_given(noise, u, families, totals, priors):
-    """Steps 2 to 5, given the prior mean of each cell; expectation-maximisation and moments are the library's.
-
-    ``families`` has the noisy values by parent and area, ``totals`` the trips of parents, ``priors`` the prior means.
-    """
     counts = np.zeros((24, noise.points), dtype=np.int64)
     octaves = {cell: min(max(math.floor(math.log2(m / noise.sigma)) + 19, 0), 23) for cell, m in priors.items() if m}
     for (key, area), octave in octaves.items():
@@ -408,7 +401,7 @@ def test_the_projection_is_the_nearest_point_of_its_sum(family):
     """Against the best of all sets of cells that are not 0: exact, by enumeration."""
     mean, deviation, total = np.array(family[0]), np.array(family[1]), family[2]
     found = mean.copy()
-    _project(found, deviation, float(total))
+    project_to_total(found, deviation, float(total))
     assert np.all(found >= 0)
     assert found.sum() == pytest.approx(total, rel=1e-9)
     best = np.inf
@@ -427,7 +420,7 @@ def test_the_projection_is_that_of_a_general_solver(seed):
     random = np.random.default_rng(seed)
     mean, deviation, total = random.exponential(9, 12), random.uniform(0.2, 9, 12), float(random.integers(1, 150))
     found = mean.copy()
-    _project(found, deviation, total)
+    project_to_total(found, deviation, total)
     solved = minimize(
         lambda w: ((w - mean) ** 2 / deviation).sum(),
         np.full(12, total / 12),
@@ -473,7 +466,7 @@ def test_lumps_go_to_the_largest_and_what_is_less_than_one_to_the_rounded(eighth
     eighths[-1] += -sum(eighths) % 8
     w = [Fraction(value, 8) for value in eighths]
     trips = np.empty(len(w), dtype=np.int64)
-    _lump(np.array(w, dtype=np.float64), int(sum(w)), least / 8, lump, trips)
+    round_in_lumps(np.array(w, dtype=np.float64), int(sum(w)), least / 8, lump, trips)
     assert trips.tolist() == lumped(w, Fraction(least, 8), lump)
     assert trips.min() >= 0
     assert trips.sum() == sum(w)
@@ -481,20 +474,19 @@ def test_lumps_go_to_the_largest_and_what_is_less_than_one_to_the_rounded(eighth
 
 def test_what_real_numbers_lose_goes_to_the_largest():
     trips = np.empty(3, dtype=np.int64)
-    _lump(np.array([5.0, 90.0, 7.0]), 99, 1.0, 1, trips)
+    round_in_lumps(np.array([5.0, 90.0, 7.0]), 99, 1.0, 1, trips)
     assert trips.tolist() == [5, 87, 7]
 
 
 def test_prior_means_follow_the_rows_without_the_cell_itself():
     """Two cells, with two others each in their rows that sum to 30 and 10: without noise, with some, and alone."""
-    noisy, sums, cells, means = np.array([7, 5]), np.array([37, 15]), np.array([3, 3]), np.empty(2)
-    family = noisy, np.array([0, 2]), np.array([0]), np.array([8])
-    _prior_means(*family, sums, cells, 1e-9, means)
-    assert means == pytest.approx([6, 2])
-    _prior_means(*family, sums, cells, 20 / math.sqrt(2), means)
-    assert means == pytest.approx([8 * 40 / 60, 8 * 20 / 60])
-    _prior_means(*family, noisy, np.array([1, 1]), 3.0, means)
-    assert means.tolist() == [4, 4]
+    noisy, sums, cells, mean = np.array([0, 7, 5]), np.array([37, 15]), np.array([3, 3]), np.empty(2)
+    _prior_means(noisy, 1, 2, 0, 8, sums, cells, 1e-9, mean)
+    assert mean == pytest.approx([6, 2])
+    _prior_means(noisy, 1, 2, 0, 8, sums, cells, 20 / math.sqrt(2), mean)
+    assert mean == pytest.approx([8 * 40 / 60, 8 * 20 / 60])
+    _prior_means(noisy, 1, 2, 0, 8, noisy[1:], np.array([1, 1]), 3.0, mean)
+    assert mean.tolist() == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -503,9 +495,9 @@ def test_prior_means_follow_the_rows_without_the_cell_itself():
 )
 def test_a_posterior_mean_stays_within_two_sigma_of_its_cell(noisy, table_mean, expected):
     """A distribution of one count that is far from x, which is of sigma 10; beyond 100, x stands for itself."""
-    trips = np.empty(2, dtype=np.int64)
+    one, two, trips = np.ones(1, dtype=np.int64), np.ones(2, dtype=np.int64), np.empty(2, dtype=np.int64)
     means, deviations, bin_of = np.full((1, 181), table_mean), np.full((1, 181), 1.0), np.zeros(24, dtype=np.int64)
-    family = np.array(noisy), np.array([0, 2]), np.array([sum(expected)]), np.ones(2)
+    family = np.array(noisy), np.array([0, 2]), 0 * one, np.array([sum(expected)]), two, two
     _share_out(*family, 10.0, 1, -80, bin_of, means, deviations, 1.0, 1, trips)
     assert trips.tolist() == expected
 

@@ -1,0 +1,180 @@
+"""Model-assisted flows: shrunk estimates of a release that learn from the releases before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import AssistedFlows, Budget, Geography, OdError, PrivacyUnit, Release, assist_release, release_group_sizes
+from od_core.flows import assisted_flows
+from od_core.flows.estimation import families, intervals
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from tests.od_core.doubles import SeededLaplace, SeededNoise
+from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
+from tests.od_core.flows.estimation.test_shrinkage import GRAVITY, plan_of
+from tests.od_core.flows.test_flow_sum import RANDOMS, cases_of
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, made
+from tests.od_core.oracles.segments import segment_case
+
+ZONES = [("a", "a1"), ("a", "a2"), ("b", "b1")]
+AREAS = pd.DataFrame(ZONES, columns=["region", "zone"])
+ASSISTED = {"estimate": "shrunk", "leaves": "empirical_bayes", "u": "3/2"}
+"""Options of a mechanism that estimates a release as the first of a series is estimated."""
+
+
+def releases_of(world: Any, seeds: range, **options: Any) -> list[Release]:
+    """Releases of the same trips, with the noise of each seed."""
+    plan = plan_of(world, **({"estimate": "least_squares", "epsilon": "0.5"} | options))
+    return [run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()) for seed in seeds]
+
+
+# -- estimates -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(random=RANDOMS, learns=st.booleans())
+def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_release(
+    random: Random, learns: bool
+) -> None:
+    """Of any mechanism that measures every level, whatever was dropped, and for levels that learn or do not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(families, "_LEAST_LEARNED", 1 if learns else 10**9)
+        releases = [case.release for case in cases_of(random, [*KEEPING[:2], *DROPPING])]
+        found = assist_release(releases)
+    last, tree = releases[-1], found.tree
+    assert found.releases == tuple(releases)
+    assert np.all(found.leaves.trips >= 1)
+    assert np.all(np.diff(tree.first_rank(found.leaves)) > 0)
+    if last.plan.publishes_total:
+        assert found.leaves.trips.sum() == last.leaves.trips.sum() == found.exact_trips
+    else:
+        assert found.exact_trips is None
+    levels = tree.origin.levels[-1], tree.destination.levels[-1]
+    for listed in (found.flows_at(*levels, interval=True), last.flows_at(*levels, interval=True)):
+        assert (listed["lower"] <= listed["trips"]).all()
+        assert (listed["trips"] <= listed["upper"]).all()
+    assert found.flows["trips"].sum() == found.leaves.trips.sum()
+    everything = [np.ones(len(side.zones), dtype=bool) for side in (tree.origin, tree.destination)]
+    assert found.intervals.of_sum(*everything) == last.intervals.of_sum(*everything)
+    there = found.leaves.origin, found.leaves.destination
+    depth = tree.origin.depth, tree.destination.depth
+    for mine, direct in zip(
+        found.intervals.of_cells(*depth, *there), last.intervals.of_cells(*depth, *there), strict=True
+    ):
+        assert mine.tolist() == direct.tolist()
+
+
+def test_the_estimates_of_one_release_are_those_of_the_mechanism_that_learns() -> None:
+    """With nothing before it, a release is estimated as ``estimate: shrunk`` with leaves by empirical Bayes does."""
+    (direct,), (learned,) = (releases_of(GRAVITY, range(1), **options) for options in ({}, ASSISTED))
+    found = assist_release([direct])
+    assert np.array_equal(dense(direct.plan, found), dense(learned.plan, learned))
+    assert not np.array_equal(dense(direct.plan, found), dense(direct.plan, direct))
+
+
+def test_every_earlier_release_lowers_the_error() -> None:
+    """Total errors of the leaves, over 6 series of 4 releases of the same trips, with fixed noise."""
+    (truth,) = releases_of(GRAVITY, range(1), epsilon="10000")
+    errors = np.zeros(4)
+    for series in range(6):
+        releases = releases_of(GRAVITY, range(4 * series, 4 * series + 4))
+        for number in range(4):
+            found = assist_release(releases[number::-1])  # the last one estimated is the same in all of them
+            errors[number] += np.abs(dense(truth.plan, found) - dense(truth.plan, truth)).sum()
+    direct = sum(
+        np.abs(dense(truth.plan, one) - dense(truth.plan, truth)).sum() for one in releases_of(GRAVITY, range(0, 24, 4))
+    )
+    print(errors, direct)
+    assert errors[0] < direct
+    assert errors[1] < 0.99 * errors[0]
+    assert errors[3] < errors[1]
+
+
+def test_the_order_of_the_releases_matters() -> None:
+    one, two = releases_of(GRAVITY, range(2))
+    assert not np.array_equal(dense(one.plan, assist_release([one, two])), dense(one.plan, assist_release([two, one])))
+
+
+def test_a_release_with_breakdowns_is_estimated_without_them() -> None:
+    """All its measurements are used: those of the totals, and the sums of the categories."""
+    case = segment_case(Random(5))  # noqa: S311  # no secret
+    found = assist_release([case.release])
+    assert found.breakdowns == ()
+    if case.release.plan.publishes_total:
+        assert found.leaves.trips.sum() == case.release.leaves.trips.sum()
+    name = case.release.plan.breakdowns[0].name
+    levels = found.tree.origin.levels[-1], found.tree.destination.levels[-1]
+    with pytest.raises(OdError, match="OD-SEGMENT-UNKNOWN"):
+        found.flows_at(*levels, segment=name)
+    with pytest.raises(OdError, match="OD-SEGMENT-UNKNOWN: model-assisted estimates have no breakdown"):
+        found.segment_intervals(name)
+
+
+def test_a_table_of_one_cell_is_as_it_was_released() -> None:
+    case = small(unit=PrivacyUnit("trip", "unbounded"), zones=[("a", "a1")])
+    assert assist_release([case]).leaves.trips.tolist() == case.leaves.trips.tolist()
+    assert repr(assist_release([case])) == f"AssistedFlows(1 releases, {case.leaves.trips.sum():,} trips)"
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def small(zones: Any = ZONES, **changes: Any) -> Release:
+    given = {
+        "mechanism": InfTDARefined(),
+        "unit": PrivacyUnit("trip", "bounded"),
+        "budget": Budget(rho=1, delta="1e-8"),
+        "noise": SeededNoise(1),
+    }
+    return made(zones, zones, np.full((len(zones), len(zones)), 5), **(given | changes)).release
+
+
+def test_releases_that_do_not_fit_each_other_are_refused() -> None:
+    with pytest.raises(OdError, match="OD-ASSIST-FEW"):
+        assist_release([])
+    with pytest.raises(OdError, match="OD-DERIVED-OTHER: the areas of the origins of release 2 differs from release 1"):
+        assist_release([small(), small(zones=ZONES[:2])])
+    with pytest.raises(OdError, match="OD-DERIVED-OTHER: the privacy unit of release 2"):
+        assist_release([small(), small(unit=PrivacyUnit("trip", "unbounded"))])
+    assert isinstance(assist_release([small(), small(budget=Budget(rho=2, delta="1e-8"))]), AssistedFlows)
+
+
+def test_what_has_no_measured_levels_is_refused() -> None:
+    groups = release_group_sizes(
+        pd.DataFrame({"group": [1], "area": ["a1"], "size": [2]}),
+        Geography.from_frame(AREAS, ["region", "zone"]),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=1),
+        top_code=4,
+    )
+    with pytest.raises(OdError, match="OD-DERIVED-KIND: release 1 is not a release of flows"):
+        assist_release([groups])  # type: ignore[list-item]
+    with pytest.raises(OdError, match="OD-DERIVED-KIND"):
+        assist_release([assist_release([small()])])  # type: ignore[list-item]
+    for name, noise in (("vanilla_gauss", SeededNoise(1)), ("stability_histogram", SeededLaplace(1))):
+        unit = PrivacyUnit("trip", "unbounded")
+        other = small(mechanism=MECHANISMS[name](), unit=unit, noise=noise, budget=Budget(epsilon=1, delta="1e-8"))
+        with pytest.raises(OdError, match=f"OD-ASSIST-MECHANISM: release 1 was released by '{name}'"):
+            assist_release([other])
+
+
+def test_what_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = small()
+    monkeypatch.setattr(assisted_flows, "memory", lambda: 150 * 9 - 1)
+    with pytest.raises(OdError, match="OD-ASSIST-MEMORY"):
+        assist_release([case])
+    monkeypatch.setattr(assisted_flows, "memory", lambda: 150 * 9)
+    assist_release([case])
+    monkeypatch.setattr(intervals, "MOST_MEASURED", 8)
+    with pytest.raises(OdError, match="OD-INTERVAL"):
+        assist_release([replace(case)])
