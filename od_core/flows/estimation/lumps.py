@@ -23,6 +23,7 @@ def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # co
     ``w`` are the estimates of the children of one parent, and ``total``, the parent's trips, is above 0. The solution
     is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the children that are still above 0.
     The shift decreases until no further child becomes 0 [michelot1986simplex].
+    """
     positive, shift = len(w) + 1, np.inf
     while True:
         own, whole, left = 0.0, 0.0, 0

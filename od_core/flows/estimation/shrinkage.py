@@ -31,10 +31,10 @@ be the least-squares estimate from all levels. The steps are:
     trips in the opposite direction that the first round found. If there is an earlier table of the same areas, the
     shares of both rounds are first blended with it.
 
-Step 4 has another form for tables in which most pairs of zones have no trips. The deviations e then have the distribution
-of :mod:`od_core.flows.estimation.deviation_mixture`, whose posterior mean moves at most 1 standard deviation of z_i, or
-1.5 in the leaves, from the linear estimate z_i + (c - sum z) v_i / sum v. The results are rounded in lumps
-(:mod:`od_core.flows.estimation.lumps`), so that small fractions become a few flows that probably have trips.
+Step 4 has another form, for tables in which most pairs of zones have no trips. The deviations e then have the
+distribution of :mod:`od_core.flows.estimation.deviation_mixture`, whose posterior mean moves at most 1 standard
+deviation of z_i, or 1.5 in the leaves, from the linear estimate z_i + (c - sum z) v_i / sum v. The results are rounded
+in lumps (:mod:`od_core.flows.estimation.lumps`), so that small fractions become a few flows that probably have trips.
 
 The result is the same on every machine and for any number of threads: real numbers come from single operations of IEEE
 754, one after the other, in compiled loops that neither fuse nor reorder them.
