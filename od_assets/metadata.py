@@ -152,7 +152,12 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
     """Return metadata on a published release: its guarantee, its report, the pictures of the report, and its bundle."""
     drawn = kind.pictures(release, certificate)
     pictures = [f"![{in_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
-    shown = {"pictures": dg.MetadataValue.md("\n\n".join(pictures))} if pictures else {}
+    shown = allowed(pictures=dg.MetadataValue.md("\n\n".join(pictures))) if pictures else {}
+    return published_metadata(certificate, folder) | shown
+
+
+def published_metadata(certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return metadata on a published bundle: its guarantee, its report, its release, and its folder."""
     guarantee, key = in_markdown(promise(certificate["guarantee"])), certificate["release"]
     return allowed(
         guarantee=dg.MetadataValue.md(guarantee) if len(guarantee) < _SHOWN_AT_ONCE else guarantee,
@@ -160,7 +165,6 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
             f"[Open the report]({REPORTS}/{key}/{REPORT}) in the UI of `od-release ui`. It is `{REPORT}` in the bundle."
         ),
         release=key,
-        **shown,
         bundle=dg.MetadataValue.path(str(folder)),
     )
 

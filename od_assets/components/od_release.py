@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from od_assets.assets.assisted import assisted_assets
 from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import publication_assets
@@ -51,7 +52,7 @@ class OdRelease(Series, DeclaredFlows):
         traits = self.traits(settings, settings.mechanism.name)
         assets = [
             asset
-            for make in (input_assets, level_assets, publication_assets)
+            for make in (input_assets, level_assets, publication_assets, assisted_assets)
             for asset in make(settings, partitions, traits)
         ]
         return self.definitions(settings, assets, release_checks(settings))

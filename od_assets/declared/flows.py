@@ -95,6 +95,9 @@ class DeclaredFlows(DeclaredSeries):
     mechanism_options: dict[str, str | int | float] = Field({})
     tree: str = "destination"
     intervals: bool = Field(True, description="Whether every published cell has a 90 % interval.")
+    assisted: bool = Field(
+        False, description="Whether model-assisted flows, which learn from earlier periods, are published, too."
+    )
     bands: BandsSection | None = Field(
         None, description="Levels at which the flow tree is cut; it is not cut if left out."
     )
@@ -153,6 +156,7 @@ class DeclaredFlows(DeclaredSeries):
             ),
             mechanism=mechanism,
             intervals=self.intervals,
+            assisted=self.assisted,
             bands=bands,
             engine=self._engine(),
             segments=segments,

@@ -274,6 +274,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         mechanism: mechanism of the releases.
         tree: order in which the flow tree refines origins and destinations.
         intervals: whether flows are published with their intervals.
+        assisted: whether model-assisted flows of each period are published, too.
         bands: cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut.
         engine: engine that counts the records and processes the parts; None for the threads of this machine.
         segments: breakdowns by which trips are also counted, with their share of the budget; None if there are none.
@@ -283,6 +284,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     mechanism: Mechanism
     tree: TreeOrder
     intervals: bool
+    assisted: bool
     bands: Bands | None
     engine: SparkEngine | None
     segments: Segments | None

@@ -118,14 +118,22 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
     first, *others = releases
-    leaves = _learned(first, None)
+    leaves = learned(first, None)
     for release in others:
-        leaves = _learned(release, leaves)
+        leaves = learned(release, leaves)
     return AssistedFlows(releases, leaves)
 
 
-def _learned(release: Release, earlier: Nodes | None) -> Nodes:
-    """Return the estimated leaves of a release, which learn from those of the period before, if they are given."""
+def learned(release: Release, earlier: Nodes | None) -> Nodes:
+    """Return the estimated leaves of one release.
+
+    Args:
+        release: The release.
+        earlier: Leaves of the period before, in tree order, to learn from; None if there is none.
+
+    Raises:
+        OdError: If a level does not fit into memory, or a noisy value is too large.
+    """
     plan, measured = release.plan, combined_totals(release.plan, release.measured)
     if measured[-1].parents is None:  # every level has one node, so there is nothing to learn
         return release.leaves

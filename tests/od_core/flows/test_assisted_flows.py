@@ -82,7 +82,7 @@ def test_the_estimates_of_one_release_are_those_of_the_mechanism_that_learns() -
     assert not np.array_equal(dense(direct.plan, found), dense(direct.plan, direct))
 
 
-def test_every_earlier_release_lowers_the_error() -> None:
+def test_earlier_releases_lower_the_error() -> None:
     """Total errors of the leaves, over 6 series of 4 releases of the same trips, with fixed noise."""
     (truth,) = releases_of(GRAVITY, range(1), epsilon="10000")
     errors = np.zeros(4)
@@ -94,9 +94,8 @@ def test_every_earlier_release_lowers_the_error() -> None:
     direct = sum(
         np.abs(dense(truth.plan, one) - dense(truth.plan, truth)).sum() for one in releases_of(GRAVITY, range(0, 24, 4))
     )
-    print(errors, direct)
-    assert errors[0] < direct
-    assert errors[1] < 0.99 * errors[0]
+    assert errors[0] < 0.97 * direct
+    assert errors[1] < 0.95 * errors[0]
     assert errors[3] < errors[1]
 
 

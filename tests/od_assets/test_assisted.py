@@ -1,0 +1,78 @@
+"""The asset of model-assisted flows: what it publishes, after which others, and what changes when they do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from od_core import AssistedFlows, open_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+
+from .conftest import Project, failure_text
+
+ASSISTED = dg.AssetKey(["trips", "assisted"])
+
+
+@pytest.fixture
+def months(project: Project) -> Project:
+    """Two months of records."""
+    for period in ("2001-01", "2001-02"):
+        records = pd.DataFrame(
+            {"date": f"{period}-03", "origin": ["Z00", "Z10"] * 60, "destination": ["Z11", "Z20"] * 60}
+        )
+        project.write_records(records, period)
+    return project
+
+
+def test_each_month_learns_from_the_months_before_and_spends_nothing(months: Project) -> None:
+    component = months.component(assisted=True)
+    for period in ("2001-01", "2001-02"):
+        result = months.run(component, period)
+        assert result.success, failure_text(result)
+        folder = months.var / "releases" / "trips_assisted" / period / "r1"
+        found = open_release(folder)
+        assert isinstance(found, AssistedFlows)
+        assert found.leaves.trips.sum() == 120
+        (event,) = result.asset_materializations_for_node("trips__assisted")
+        assert event.metadata["releases"].value == len(found.releases) == int(period[-1])
+        assert event.metadata["release"].value == f"trips_assisted/{period}/r1"
+        assert "no budget was spent" in str(event.metadata["guarantee"].value)
+    assert {key.release for key in Ledger(months.var / "ledger.sqlite").published()} == {"trips"}
+    again = months.run(component, "2001-01")
+    assert again.success, failure_text(again)
+    assert len(list((months.var / "releases" / "trips_assisted" / "2001-01").glob("r?"))) == 1
+
+
+def test_a_new_revision_of_an_earlier_month_gives_a_new_revision_when_it_is_run_again(months: Project) -> None:
+    component = months.component(assisted=True)
+    for period in ("2001-01", "2001-02"):
+        assert months.run(component, period).success
+    assert months.run(months.component(assisted=True, revision=2), "2001-01").success
+    later = months.materialize("assisted", period="2001-02", component=component)
+    assert later.success, failure_text(later)
+    folder = months.var / "releases" / "trips_assisted" / "2001-02"
+    names = [[str(key) for key in sorted(sources(folder / name))] for name in ("r1", "r2")]
+    assert names == [["trips/2001-01/r1", "trips/2001-02/r1"], ["trips/2001-01/r2", "trips/2001-02/r1"]]
+
+
+def sources(folder: Path) -> list[ReleaseKey]:
+    stated = json.loads((folder / "certificate.json").read_text("utf-8"))
+    return [ReleaseKey.parse(one["release"]) for one in stated["sources"]]
+
+
+def test_a_backfill_waits_for_the_bundles_of_the_months_before(months: Project) -> None:
+    graph = months.definitions(months.component(assisted=True)).resolve_asset_graph()
+    bundle = graph.get(ASSISTED).parent_keys
+    assert bundle == {dg.AssetKey(["trips", "bundle"])}
+    mapping = graph.get(ASSISTED).partition_mappings[dg.AssetKey(["trips", "bundle"])]
+    partitions = months.component().partitions()
+    keys = mapping.get_upstream_mapped_partitions_result_for_partitions(
+        partitions.subset_with_partition_keys(["2001-02"]), partitions, partitions
+    )
+    assert list(keys.partitions_subset.get_partition_keys()) == ["2001-01", "2001-02"]
+    assert ASSISTED not in months.definitions(months.component()).resolve_asset_graph().get_all_asset_keys()
