@@ -91,12 +91,13 @@ def run(months: Sequence[KnownFlows], first: int, epsilon: str) -> dict[str, NDA
         month, own = months[number], releases[number]
         before = releases[max(0, number + 1 - MOST) : number]
         wrong = permuted(own.tree, assist_release(before).leaves, random)
+        alone, assisted = assist_release([own]), assist_release([*before, own])
         tables = {
             "paper": run_plan(paper, month.trips, noise, MemoryMeasurements()).leaves,
             "refined": own.leaves,
-            "alone": learned(own, None),
-            "assisted": assist_release([*before, own]).leaves,
-            "misled": learned(own, wrong),
+            "alone": alone.leaves,
+            "assisted": assisted.leaves,
+            "misled": learned(own, alone.rule, wrong),
         }
         for name, leaves in tables.items():
             found[name].append(errors(month, leaves))

@@ -63,6 +63,7 @@ VARIANTS = (
     Variant("refined, tree dropped", "inftda_refined", options=(("keep_all_cap", 0),)),
     Variant("empirical bayes", "inftda_refined", options=(("leaves", "empirical_bayes"),)),
     Variant("shrunk", "inftda_refined", options=(("estimate", "shrunk"),)),
+    Variant("auto", "inftda_refined", options=(("estimate", "auto"),)),
     Variant(
         "shrunk, empirical bayes",
         "inftda_refined",

@@ -2,8 +2,9 @@
 
 The estimates of a release use its own measurements alone. Flows change slowly, so the releases of earlier periods say
 much about how the trips of an area divide among its neighbours. *Model-assisted* estimates start with the first release
-and go on period by period. Each is a table of shrunk estimates (:mod:`od_core.flows.estimation.shrinkage`), with leaves
-by empirical Bayes, that learns from the table of the period before.
+and go on period by period. Each is a table of shrunk estimates (:mod:`od_core.flows.estimation.shrinkage`) that learns
+from the table of the period before. Held-out noise chooses the rule of estimation
+(:mod:`od_core.flows.estimation.held_out`); if no rule that learns has less error, the released flows stay as they are.
 
 How much a table learns is itself estimated from the noisy measurements. So earlier flows that no longer hold are hardly
 used. Still, these estimates move towards the past, and their errors are not independent over time. For changes between
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.derived_flows import AREAS, UNIT, DerivedFlows, releases_of
+from od_core.flows.estimation.held_out import LEAST_SQUARES, chosen_rule
 from od_core.flows.estimation.intervals import Intervals, refuse_without_intervals
-from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.refinement import refuse_large_levels
 from od_core.flows.estimation.segment_intervals import SegmentIntervals
 from od_core.flows.estimation.segment_levels import SHRUNK_BYTES, combined_totals
-from od_core.flows.estimation.shrinkage import shrink
+from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import Release
 from od_core.geography.flow_tree import Nodes
 from od_core.parallel import memory
@@ -36,9 +37,6 @@ from od_core.records.segments import Breakdown
 
 MOST = 12
 """Largest number of releases that model-assisted estimates are made of, the estimated one included."""
-
-_U = Fraction(3, 2)
-"""The smallest number of trips that a small flow receives, in standard deviations of the noise of the leaves."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,10 +49,13 @@ class AssistedFlows(DerivedFlows):
     Attributes:
         releases: the earlier releases and, last, the one whose flows are estimated.
         leaves: estimated leaf nodes, in tree order.
+        rule: how they were estimated. If least squares have less error than any rule that learns, these are the
+            released flows.
     """
 
     releases: tuple[Release, ...]
     leaves: Nodes
+    rule: Rule
     segments: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -117,26 +118,42 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
                 next_step="choose releases of a mechanism that does, such as inftda_refined",
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
-    first, *others = releases
-    leaves = learned(first, None)
-    for release in others:
-        leaves = learned(release, leaves)
-    return AssistedFlows(releases, leaves)
+    rule, leaves = _rule(releases[-1]), None
+    for release in releases:
+        leaves = learned(release, rule, leaves)
+    return AssistedFlows(releases, releases[-1].leaves if leaves is None else leaves, rule)
 
 
-def learned(release: Release, earlier: Nodes | None) -> Nodes:
-    """Return the estimated leaves of one release.
+def _rule(release: Release) -> Rule:
+    """Return the rule by which a release is estimated, chosen by held-out noise from its own measurements."""
+    measured = combined_totals(release.plan, release.measured)
+    if measured[-1].parents is None:  # every level has one node, so there is nothing to learn
+        return LEAST_SQUARES
+    return chosen_rule(release.plan, _fitted(release))
+
+
+def learned(release: Release, rule: Rule, earlier: Nodes | None) -> Nodes:
+    """Return the estimated leaves of one release; by least squares, they are the released ones.
 
     Args:
         release: The release.
+        rule: How deviations are estimated.
         earlier: Leaves of the period before, in tree order, to learn from; None if there is none.
 
     Raises:
         OdError: If a level does not fit into memory, or a noisy value is too large.
     """
-    plan, measured = release.plan, combined_totals(release.plan, release.measured)
-    if measured[-1].parents is None:  # every level has one node, so there is nothing to learn
+    if not rule.learns:
         return release.leaves
+    levels = _fitted(release)
+    trips, nodes = shrink(release.plan, levels, rule, earlier)[-1], levels[-1].nodes
+    there = trips > 0
+    return Nodes(release.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])
+
+
+def _fitted(release: Release) -> list[FittedLevel]:
+    """Return the levels of a release with their least-squares estimates. Raises OdError as :func:`learned` does."""
+    plan, measured = release.plan, combined_totals(release.plan, release.measured)
     needed = SHRUNK_BYTES * len(measured[-1].noisy)
     if needed > memory():
         raise OdError(
@@ -145,9 +162,6 @@ def learned(release: Release, earlier: Nodes | None) -> Nodes:
             f" {memory() / 1e9:,.0f} GB",
             next_step="use a larger machine",
         )
-    total = int(release.leaves.trips.sum()) if plan.publishes_total else None
-    levels = least_squares(plan, total, measured)
+    levels = least_squares(plan, int(release.leaves.trips.sum()) if plan.publishes_total else None, measured)
     refuse_large_levels(levels)
-    trips, nodes = shrink(plan, levels, u=_U, earlier=earlier)[-1], levels[-1].nodes
-    there = trips > 0
-    return Nodes(plan.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])
+    return levels

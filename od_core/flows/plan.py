@@ -67,7 +67,7 @@ class ReleasePlan(Plan):
             if self.mechanism.shrinks:
                 raise OdError(
                     "OD-BANDS",
-                    "estimate: shrunk learns from whole levels, so it cannot be used with bands",
+                    f"estimate: {self.mechanism.estimate} learns from whole levels, so it cannot be used with bands",
                     next_step="leave out the bands, or the option estimate",
                 )
             if len(self.step_bands) <= len(self.bands.cuts):

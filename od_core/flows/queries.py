@@ -87,7 +87,7 @@ class Segments:
         """Raise OdError if a mechanism cannot be combined with segments."""
         what = f"mechanism {mechanism.name!r}" if mechanism.name != "inftda_refined" else ""
         what = "leaves: empirical_bayes" if mechanism.leaf_dial is not None else what
-        what = "estimate: shrunk" if mechanism.shrinks else what
+        what = f"estimate: {mechanism.estimate}" if mechanism.shrinks else what
         if what:
             raise OdError(
                 "OD-SEGMENT-MECHANISM",

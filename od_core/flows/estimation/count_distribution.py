@@ -110,19 +110,31 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
     """
     bin_of = bins(counts.sum(axis=1), _LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
-    most = len(noise.likelihood) - 1
-    start = np.append(0.5, np.full(most, 0.5 / most))
-    pooled = _maximised(noise.likelihood, by_x, counts.sum(axis=0), start, _POOLED_ITERATIONS)
+    pooled = maximised(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
 
     def moments(number: int) -> tuple[_Reals, _Reals]:
         own = counts[bin_of == number].sum(axis=0)
-        prior = _maximised(noise.likelihood, by_x, own, pooled, _BIN_ITERATIONS)
+        prior = maximised(noise, own, pooled, _BIN_ITERATIONS)
         mean, deviation = np.empty(noise.points), np.empty(noise.points)
         _moments(by_x, prior, noise.low, mean, deviation)
         return mean * noise.step, deviation * noise.step
 
     means, deviations = zip(*in_order(moments, range(int(bin_of[-1]) + 1)), strict=True)
     return Posterior(bin_of, np.array(means), np.array(deviations))
+
+
+def maximised(noise: GridNoise, counts: _Values, start: _Reals | None, iterations: int) -> _Reals:
+    """Return the distribution of true counts n after iterations of expectation-maximisation; shape (points of n,).
+
+    Args:
+        noise: The noise and its grid.
+        counts: Number of cells with a noisy value x at each point; shape (points of x,).
+        start: Distribution to start from; None for 1/2 at 0 and uniform on the other points.
+        iterations: Number of iterations.
+    """
+    most = len(noise.likelihood) - 1
+    first = np.append(0.5, np.full(most, 0.5 / most)) if start is None else start
+    return _maximised(noise.likelihood, np.ascontiguousarray(noise.likelihood.T), counts, first, iterations)  # type: ignore[no-any-return]
 
 
 def bins(cells: _Values, least: int) -> _Values:

@@ -111,7 +111,11 @@ def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[Noisy
             total is not public.
         measured: The noisy counts of all measured levels, top level first.
     """
-    levels = _measured_levels(plan, total, measured)
+    return fit(_measured_levels(plan, total, measured))
+
+
+def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
+    """Return measured levels, top level first, with their estimates."""
     z, v, sums = _upwards(levels)
     fitted: list[FittedLevel] = []
     for k, level in enumerate(levels):

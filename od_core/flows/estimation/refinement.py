@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
+from od_core.flows.estimation.held_out import chosen_rule
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.refinement_kernels import (
     LIMIT,
@@ -39,7 +40,7 @@ from od_core.flows.estimation.refinement_kernels import (
     share_out,
     shift_expansion,
 )
-from od_core.flows.estimation.shrinkage import shrink
+from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.estimation.top_down import NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
@@ -118,8 +119,10 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
     if plan.mechanism.shrinks:
         fitted = least_squares(plan, None if root is None else int(root.trips.sum()), measured)
         refuse_large_levels(fitted)
-        shrunk = shrink(plan, fitted, u=plan.mechanism.leaf_dial)
-        return [with_trips(level.nodes, trips) for level, trips in zip(fitted, shrunk, strict=True)]
+        rule = chosen_rule(plan, fitted) if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
+        if rule.learns:
+            shrunk = shrink(plan, fitted, rule)
+            return [with_trips(level.nodes, trips) for level, trips in zip(fitted, shrunk, strict=True)]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
     trips = trips_by_level(plan, root, levels)

@@ -128,7 +128,11 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -
     values = plan.tables * sum(map(len, plan.tree.expand(parents)))
     needed = values * (SHRUNK_BYTES if plan.mechanism.shrinks else _BYTES)
     if needed > memory():
-        smaller = "without estimate: shrunk" if plan.mechanism.shrinks else "with bands or fewer categories"
+        smaller = (
+            f"without estimate: {plan.mechanism.estimate}"
+            if plan.mechanism.shrinks
+            else "with bands or fewer categories"
+        )
         raise OdError(
             "OD-PARTS-NEEDED",
             f"level {level} has {values:,} values in {plan.tables} table{'s' * (plan.tables > 1)}, which need about"

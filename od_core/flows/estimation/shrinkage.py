@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -78,8 +79,22 @@ _FURTHEST = (1.0, 1.5)
 in the leaves."""
 
 
+@dataclass(frozen=True)
+class Rule:
+    """How the deviations from the predicted shares are estimated.
+
+    Attributes:
+        learns: False for least squares, which predict nothing, at every level.
+        u: The smallest number of trips that a small node receives, in standard deviations of the noise of the leaves,
+            if deviations follow a mixture. If None, they are normal, and every number of trips may be given.
+    """
+
+    learns: bool = True
+    u: Fraction | None = None
+
+
 def shrink(
-    plan: ReleasePlan, levels: Sequence[FittedLevel], *, u: Fraction | None = None, earlier: Nodes | None = None
+    plan: ReleasePlan, levels: Sequence[FittedLevel], rule: Rule = Rule(), earlier: Nodes | None = None
 ) -> list[_Values]:
     """Return the trips of all nodes of each level, top level first; shape (nodes,) each.
 
@@ -87,22 +102,20 @@ def shrink(
 
     Args:
         levels: All levels with their least-squares estimates, top level first.
-        u: The smallest number of trips that a small node receives, in standard deviations of the noise of the leaves,
-            if deviations follow a mixture. If None, they are normal, and every number of trips may be given.
+        rule: How deviations are estimated.
         earlier: Leaves of an earlier release with their trips, in tree order; None or empty if there is none.
-
     """
     families = list(families_of(plan, levels))
     shares = [gravity_shares(each) for each in families]
     if earlier is not None and len(earlier):
         shares = _blended(families, shares, trips_of_nodes(plan, levels, earlier))
-    trips = _estimated(plan, levels, families, shares, u)
-    if plan.tree.origin.digest != plan.tree.destination.digest:
+    trips = _estimated(plan, levels, families, shares, rule)
+    if not rule.learns or plan.tree.origin.digest != plan.tree.destination.digest:
         return trips
     leaves = levels[-1].nodes
     table = Nodes(plan.tree.depth, leaves.origin, leaves.destination, trips[-1])
     shares = _blended(families, shares, trips_of_nodes(plan, levels, table, opposite=True))
-    return _estimated(plan, levels, families, shares, u)
+    return _estimated(plan, levels, families, shares, rule)
 
 
 def _blended(families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals]) -> list[_Reals]:
@@ -115,19 +128,20 @@ def _estimated(
     levels: Sequence[FittedLevel],
     families: Sequence[Families],
     shares: Sequence[_Reals],
-    u: Fraction | None,
+    rule: Rule,
 ) -> list[_Values]:
     """Return the trips of all nodes of each level, given the shares of the children of each family; steps 2 to 4."""
     dispersions = [_dispersion(*each) for each in zip(families, shares, strict=True)]
-    z, v = _rise(levels, families, shares, dispersions)
+    learns = [rule.learns and each.learns for each in families]
+    z, v = _rise(levels, families, shares, dispersions, learns)
     trips = [np.maximum(np.floor(z[0] + 0.5), 0).astype(np.int64)]
-    for each, p, d, own_z, own_v in zip(families, shares, dispersions, z[1:], v[1:], strict=True):
+    for each, learned, p, d, own_z, own_v in zip(families, learns, shares, dispersions, z[1:], v[1:], strict=True):
         totals, runs = trips[-1][each.parents], np.searchsorted(each.kept, each.offsets)
-        if each.learns and u is not None:
-            is_leaf, least = each is families[-1], float(u) * families[-1].sigma
+        if learned and rule.u is not None:
+            is_leaf, least = each is families[-1], float(rule.u) * families[-1].sigma
             trips.append(_by_mixture(each, p, own_z, own_v, totals, runs, _FURTHEST[is_leaf], least))
             continue
-        if each.learns:
+        if learned:
             estimate = np.empty(len(each.kept))
             _descend(*each.deviations(p), d, each.kept, runs, own_z, own_v, totals, estimate)
         else:
@@ -183,12 +197,13 @@ def _rise(
     families: Sequence[Families],
     shares: Sequence[_Reals],
     dispersions: Sequence[_Reals],
+    learns: Sequence[bool],
 ) -> tuple[list[_Reals], list[_Reals]]:
     """Return z and v of all nodes of each level under the model, top level first; step 3."""
     z, v = [levels[-1].noisy], [np.full(len(levels[-1].nodes), levels[-1].noise)]
-    below = zip(levels[:-1], families, shares, dispersions, strict=True)
-    for level, each, p, d in reversed(list(below)):
-        if each.learns:
+    below = zip(levels[:-1], families, shares, dispersions, learns, strict=True)
+    for level, each, p, d, learned in reversed(list(below)):
+        if learned:
             sums, spread = np.empty(len(each.parents)), np.empty(len(each.parents))
             _combine(*each.deviations(p), d, z[0], v[0], sums, spread)
         else:

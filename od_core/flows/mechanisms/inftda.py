@@ -55,8 +55,8 @@ The value does not affect the charge, since a level is one query however many of
 Leaves = Literal["chebyshev", "empirical_bayes"]
 LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
 
-Estimate = Literal["least_squares", "shrunk"]
-ESTIMATES: tuple[Estimate, ...] = ("least_squares", "shrunk")
+Estimate = Literal["least_squares", "shrunk", "auto"]
+ESTIMATES: tuple[Estimate, ...] = ("least_squares", "shrunk", "auto")
 
 _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 
@@ -82,6 +82,8 @@ class InfTDARefined(InfTDA):
             less error in the leaves, and needs whole levels in memory: it cannot be used with bands or with segments.
             With ``leaves: empirical_bayes``, it uses a mixture of deviations at every level instead, and gives small
             numbers in lumps. This has much less error if most pairs of zones have no trips, and more if all have some.
+            ``auto`` (``od_core.flows.estimation.held_out``) chooses between all of these and the size of the lumps, by
+            the error that held-out noise shows.
         u: Used with ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
             deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
     """
@@ -108,8 +110,14 @@ class InfTDARefined(InfTDA):
             )
         step = "choose chebyshev or empirical_bayes"
         refuse_unknown("leaf estimator", self.leaves, LEAVES, code="OD-MECHANISM-OPTION", next_step=step)
-        step = "choose least_squares or shrunk"
+        step = "choose least_squares, shrunk or auto"
         refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
+        if self.estimate == "auto" and self.leaves != "chebyshev":
+            raise OdError(
+                "OD-MECHANISM-OPTION",
+                "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",
+                next_step="leave out the option leaves",
+            )
         object.__setattr__(self, "u", _dial(self.u))
 
     @property
@@ -119,11 +127,6 @@ class InfTDARefined(InfTDA):
         if self.shrinks:
             options["estimate"] = self.estimate
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
-
-    @property
-    def shrinks(self) -> bool:
-        """True if the estimates learn from all nodes (``estimate: shrunk``)."""
-        return self.estimate == "shrunk"
 
     @property
     def leaf_dial(self) -> Fraction | None:

@@ -75,11 +75,17 @@ class Mechanism(Protocol):
         ...
 
     @property
-    def shrinks(self) -> bool:
-        """True if the refinement also learns how nodes divide from the other nodes of a level.
+    def estimate(self) -> str:
+        """How the measurements of all levels become one estimate, if the mechanism refines.
 
-        See :mod:`od_core.flows.estimation.shrinkage`. Only a mechanism that refines can do so.
+        ``least_squares`` uses those on the path of a node. ``shrunk`` also learns from the other nodes of a level
+        (:mod:`od_core.flows.estimation.shrinkage`), and ``auto`` chooses (:mod:`od_core.flows.estimation.held_out`).
         """
+        ...
+
+    @property
+    def shrinks(self) -> bool:
+        """True if the estimates may learn from all nodes of a level, which must then fit into memory."""
         ...
 
     def project(
@@ -122,9 +128,14 @@ class PaperMechanism:
         return 0
 
     @property
+    def estimate(self) -> str:
+        """``least_squares``; see :attr:`Mechanism.estimate`."""
+        return "least_squares"
+
+    @property
     def shrinks(self) -> bool:
-        """False, because a node is estimated from its own measurements and those above and below it."""
-        return False
+        """True if ``estimate`` is not ``least_squares``."""
+        return self.estimate != "least_squares"
 
     @property
     def leaf_dial(self) -> Fraction | None:

@@ -1,0 +1,159 @@
+"""Choose between rules of estimation by held-out noise, which shows which of them has less error on a table.
+
+Estimates look good to themselves. An independent measurement would tell, but each costs budget. Gaussian noise can be
+divided instead: if y is a measurement and W is new public noise of the same variance, then y + W and y - W are two
+independent measurements of twice the variance, whose mean is y. A table is estimated from the first and compared with
+the second, and the other way round, for each rule. The choice is a function of public values, so it is free.
+
+The total absolute error of a table s is the sum of E|s - n| over the leaves, where n is the true number of trips.
+Leaves are grouped by their sizes in both tables that are compared. The second measurement is independent of this
+grouping given n. In each group, it gives the distribution of n by expectation-maximisation
+(:mod:`od_core.flows.estimation.count_distribution`), and so E|s - n| and the probability of n = 0.
+
+A rule is chosen if it has the least estimated error, among those with at most 1.1 times the false discoveries of least
+squares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.flows.estimation.count_distribution import GridNoise, maximised
+from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
+from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.plan import ReleasePlan
+from od_core.kernels import kernel
+
+_Values = NDArray[np.int64]
+_Reals = NDArray[np.float64]
+
+LEAST_SQUARES = Rule(learns=False)
+RULES = (Rule(), *(Rule(u=Fraction(u)) for u in ("1/4", "1/2", "3/4", "1", "3/2", "2", "3")))
+"""Rules that are compared with least squares."""
+
+_MOST_FALSE = 1.1
+"""Largest share of false discoveries, relative to that of least squares."""
+
+_EDGES = (0.0, 0.25, 1.0, 4.0)
+"""Sizes by which leaves are grouped, in standard deviations of the held-out noise. Leaves of 0 are a group."""
+
+_LEAST_CELLS, _ITERATIONS = 300, 150
+_SEED = 20010101
+"""Seed of the public noise. It decides no released number, only between rules that are close."""
+
+
+def chosen_rule(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Rule:
+    """Return the rule with the least held-out error: :data:`LEAST_SQUARES` or one of :data:`RULES`.
+
+    Args:
+        levels: All levels, top level first.
+    """
+    errors, false = np.zeros((2, len(RULES), 2))
+    for to_fit, held_out in _halves(levels):
+        fitted = fit(to_fit)
+        base = shrink(plan, fitted, LEAST_SQUARES)[-1]
+        noise, y = GridNoise.of(Fraction(held_out.noise)), held_out.noisy
+        for number, rule in enumerate(RULES):
+            tables = base, shrink(plan, fitted, rule)[-1]
+            found = _losses(noise, y, tables)
+            errors[number] += found[0]
+            false[number] += found[1]
+    gains = errors[:, 1] - errors[:, 0]
+    gains[(false[:, 1] > _MOST_FALSE * false[:, 0]) | (gains >= 0)] = np.inf
+    best = int(np.argmin(gains))
+    return RULES[best] if gains[best] < 0 else LEAST_SQUARES
+
+
+def _halves(levels: Sequence[FittedLevel]) -> Iterator[tuple[list[MeasuredLevel], MeasuredLevel]]:
+    """Yield the levels measured with y + W, and the leaves measured with y - W; then the same with W exchanged."""
+    words = np.random.Philox(_SEED)
+    public = []
+    for level in levels:
+        exact = level.noise == 0 or math.isinf(level.noise)
+        size = 0 if exact else len(level.noisy)
+        w = np.rint(_normal()[words.random_raw(size) >> np.uint64(48)] * math.sqrt(level.noise if size else 0.0))
+        public.append(np.zeros(len(level.noisy)) if exact else w)
+    for sign in (1, -1):
+        halves = [
+            MeasuredLevel(level.nodes, level.offsets, level.divided, level.noisy + sign * w, 2 * level.noise)
+            for level, w in zip(levels, public, strict=True)
+        ]
+        last = halves[-1]
+        yield halves, replace(last, noisy=levels[-1].noisy - sign * public[-1])
+
+
+@cache
+def _normal() -> _Reals:
+    """Return 65,536 quantiles of the normal distribution, rounded so that they are the same on every machine."""
+    law = NormalDist()
+    return np.array([round(law.inv_cdf((k + 0.5) / 65536) * 1024) / 1024 for k in range(65536)])
+
+
+def _losses(noise: GridNoise, y: _Reals, tables: tuple[_Values, _Values]) -> tuple[list[float], list[float]]:
+    """Return the estimated total error of each of two tables, and its estimated share of false discoveries."""
+    code = np.zeros(len(y), dtype=np.int64)
+    for table in tables:
+        code = code * (len(_EDGES) + 1) + np.searchsorted(_EDGES, table / noise.sigma)
+    cells = np.bincount(code, minlength=(len(_EDGES) + 1) ** 2)
+    _, group_of = np.unique((np.cumsum(cells) - cells) // _LEAST_CELLS, return_inverse=True)
+    points = np.maximum(np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low, 0)
+    counts = np.zeros((int(group_of[-1]) + 1, noise.points), dtype=np.int64)
+    known = points < noise.points
+    np.add.at(counts, (group_of[code[known]], points[known]), 1)
+    by_x = np.ascontiguousarray(noise.likelihood.T)
+    start = maximised(noise, counts.sum(axis=0), None, _ITERATIONS)
+    mass = len(noise.likelihood)
+    loss, zero = np.zeros((len(counts), noise.points, mass)), np.zeros((len(counts), noise.points))
+    for number, own in enumerate(counts):
+        _expect(by_x, maximised(noise, own, start, _ITERATIONS), own, loss[number], zero[number])
+    found = [_sum(table, y, points, group_of[code], noise.step, loss, zero) for table in tables]
+    return [one[0] for one in found], [one[1] for one in found]
+
+
+@kernel
+def _expect(by_x, prior, counts, loss, zero):  # type: ignore[no-untyped-def]  # compiled
+    """Write E|s - n| for every x and s, in steps, into ``loss``, and the probability of n = 0 into ``zero``."""
+    points, mass = by_x.shape
+    weight = np.empty(mass)
+    for x in range(points):
+        whole, mean = 0.0, 0.0
+        for n in range(mass):
+            weight[n] = prior[n] * by_x[x, n]
+            whole += weight[n]
+            mean += n * weight[n]
+        if counts[x] == 0 or not whole > 0.0:
+            continue
+        zero[x] = weight[0] / whole
+        below, error = 0.0, mean
+        for s in range(mass):  # from E|s - n| to E|s + 1 - n|: + 1 for each n of at most s, - 1 for the others
+            loss[x, s] = error / whole
+            below += weight[s]
+            error += 2.0 * below - whole
+
+
+@kernel
+def _sum(table, y, points, group, step, loss, zero):  # type: ignore[no-untyped-def]  # compiled
+    """Return the expected total error of a table, and its expected share of false discoveries."""
+    mass = loss.shape[2]
+    error, false, positive = 0.0, 0.0, 0
+    for i in range(len(table)):
+        if table[i] > 0:
+            positive += 1
+        if points[i] >= loss.shape[1]:
+            error += abs(table[i] - y[i])
+            continue
+        place = table[i] / float(step)
+        low = min(int(place), mass - 2)
+        near, far = loss[group[i], points[i], low], loss[group[i], points[i], low + 1]
+        error += (near + (place - low) * (far - near)) * step
+        if table[i] > 0:
+            false += zero[group[i], points[i]]
+    return error, false / max(positive, 1)
