@@ -10,8 +10,8 @@ Leaves are grouped by their sizes in both tables that are compared. The second m
 grouping given n. In each group, it gives the distribution of n by expectation-maximisation
 (:mod:`od_core.flows.estimation.count_distribution`), and so E|s - n| and the probability of n = 0.
 
-A rule is chosen if it has the least estimated error, among those with at most 1.1 times the false discoveries of least
-squares.
+The rule with the least estimated error is chosen, among those with at most 1.1 times the false discoveries of least
+squares. It must save at least 3 % of the error of least squares, or these are chosen.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from od_core.flows.estimation.count_distribution import GridNoise, maximised
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import Nodes
 from od_core.kernels import kernel
 
 _Values = NDArray[np.int64]
@@ -42,6 +43,9 @@ RULES = (Rule(), *(Rule(u=Fraction(u)) for u in ("1/4", "1/2", "3/4", "1", "3/2"
 _MOST_FALSE = 1.1
 """Largest share of false discoveries, relative to that of least squares."""
 
+_LEAST_GAIN = 0.03
+"""Smallest part of the estimated error of least squares that a rule must save. Less may be chance."""
+
 _EDGES = (0.0, 0.25, 1.0, 4.0)
 """Sizes by which leaves are grouped, in standard deviations of the held-out noise. Leaves of 0 are a group."""
 
@@ -50,11 +54,12 @@ _SEED = 20010101
 """Seed of the public noise. It decides no released number, only between rules that are close."""
 
 
-def chosen_rule(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Rule:
+def chosen_rule(plan: ReleasePlan, levels: Sequence[FittedLevel], earlier: Nodes | None = None) -> Rule:
     """Return the rule with the least held-out error: :data:`LEAST_SQUARES` or one of :data:`RULES`.
 
     Args:
         levels: All levels, top level first.
+        earlier: Leaves of an earlier release that all rules but least squares learn from; None if there is none.
     """
     errors, false = np.zeros((2, len(RULES), 2))
     for to_fit, held_out in _halves(levels):
@@ -62,14 +67,13 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Rule:
         base = shrink(plan, fitted, LEAST_SQUARES)[-1]
         noise, y = GridNoise.of(Fraction(held_out.noise)), held_out.noisy
         for number, rule in enumerate(RULES):
-            tables = base, shrink(plan, fitted, rule)[-1]
+            tables = base, shrink(plan, fitted, rule, earlier)[-1]
             found = _losses(noise, y, tables)
             errors[number] += found[0]
             false[number] += found[1]
-    gains = errors[:, 1] - errors[:, 0]
-    gains[(false[:, 1] > _MOST_FALSE * false[:, 0]) | (gains >= 0)] = np.inf
-    best = int(np.argmin(gains))
-    return RULES[best] if gains[best] < 0 else LEAST_SQUARES
+    saved = np.where(false[:, 1] > _MOST_FALSE * false[:, 0], 0.0, errors[:, 0] - errors[:, 1])
+    best = int(np.argmax(saved))
+    return RULES[best] if saved[best] > _LEAST_GAIN * errors[best, 0] else LEAST_SQUARES
 
 
 def _halves(levels: Sequence[FittedLevel]) -> Iterator[tuple[list[MeasuredLevel], MeasuredLevel]]:

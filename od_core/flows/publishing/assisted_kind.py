@@ -11,6 +11,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.assisted_flows import AssistedFlows, assist_of
+from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.publishing.derived_kind import DerivedKind, derived_citation, derived_page, sources_section
 from od_core.flows.publishing.flow_files import flow_notes
 from od_core.flows.publishing.report_flows import (
@@ -66,6 +67,12 @@ class AssistedKind(DerivedKind[AssistedFlows]):
             )
         return ordered
 
+    def facts(self, flows: AssistedFlows) -> dict[str, Any]:
+        """Return how the flows were estimated: the name of the rule, and u if it has one."""
+        u = flows.rule.u
+        name = "least_squares" if not flows.rule.learns else "normal" if u is None else "mixture"
+        return {"estimation": {"rule": name, "u": None if u is None else str(u)}}
+
     def notes(self, flows: AssistedFlows, certificate: dict[str, Any]) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         *_, own = (f"`{source['release']}`" for source in certificate["sources"])
@@ -83,7 +90,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         leaves, own = leaf_flows(flows, certificate), certificate["sources"][-1]["release"]
         text = (
             f"These are estimates of the flows of {own}, which also learn from {_named(certificate)}. Nothing was"
-            " charged, because they were computed from the bundles of these releases alone."
+            f" charged, because they were computed from the bundles of these releases alone. {_in_words(flows.rule)}"
         )
         return derived_page(
             flows,
@@ -104,6 +111,18 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
 
 ASSISTED = AssistedKind()
+
+
+def _in_words(rule: Rule) -> str:
+    """Return a sentence on how flows were estimated."""
+    if not rule.learns:
+        return "Held-out noise showed no rule of estimation that has less error, so they are the released flows."
+    if rule.u is None:
+        return "Held-out noise chose the rule: deviations from what is predicted are normal."
+    return (
+        "Held-out noise chose the rule: a mixture of deviations from what is predicted, in which small flows get at"
+        f" least {rule.u} standard deviations of the noise."
+    )
 
 
 def _named(certificate: dict[str, Any]) -> str:

@@ -59,6 +59,7 @@ def derived_certificate(
             "all_periods": _facts(every),
         },
         "contents": {"flows": len(flows.leaves), "trips": trips},
+        **kind.facts(flows),
         "interval": None if None in intervals else main["interval"],
         "exact": {} if exact is None else {"trips": exact},
         "invariants": [] if exact is None else [f"the total number of valid trips of {kind.total_of}"],

@@ -56,6 +56,10 @@ class DerivedKind(BundleKind[D]):
     def report(self, flows: D, certificate: dict[str, Any]) -> str:
         """Return the HTML text of the page that presents these flows to their readers."""
 
+    def facts(self, _flows: D) -> dict[str, Any]:
+        """Return the fields of the certificate that only these flows have."""
+        return {}
+
     def files(self, flows: D, certificate: dict[str, Any]) -> Sequence[BundleFile]:
         """Return the files of the bundle: the flows in every format, and the areas."""
         return derived_files(flows, certificate)

@@ -31,6 +31,8 @@ def test_it_prints_what_is_protected_then_what_was_used_and_last_where_it_is(var
     assert places == sorted(places)
     assert result.stdout.splitlines()[-1] == f"Bundle: {var / 'releases' / ASSISTED}"
     found = open_release(var / "releases" / ASSISTED)
+    stated = json.loads((var / "releases" / ASSISTED / "certificate.json").read_text("utf-8"))
+    assert stated["estimation"]["rule"] == "mixture"
     assert isinstance(found, AssistedFlows)
     assert f"{found.leaves.trips.sum():,} trips" in text
     assert [path.name for path in var.iterdir()] == ["releases"]

@@ -21,6 +21,7 @@ from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
+from tests.od_core.flows.estimation.test_held_out import ROUGH
 from tests.od_core.flows.estimation.test_shrinkage import GRAVITY, plan_of
 from tests.od_core.flows.test_flow_sum import RANDOMS, cases_of
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, made
@@ -28,8 +29,6 @@ from tests.od_core.oracles.segments import segment_case
 
 ZONES = [("a", "a1"), ("a", "a2"), ("b", "b1")]
 AREAS = pd.DataFrame(ZONES, columns=["region", "zone"])
-ASSISTED = {"estimate": "shrunk", "leaves": "empirical_bayes", "u": "3/2"}
-"""Options of a mechanism that estimates a release as the first of a series is estimated."""
 
 
 def releases_of(world: Any, seeds: range, **options: Any) -> list[Release]:
@@ -41,7 +40,7 @@ def releases_of(world: Any, seeds: range, **options: Any) -> list[Release]:
 # -- estimates -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(random=RANDOMS, learns=st.booleans())
 def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_release(
     random: Random, learns: bool
@@ -74,12 +73,22 @@ def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_rele
         assert mine.tolist() == direct.tolist()
 
 
-def test_the_estimates_of_one_release_are_those_of_the_mechanism_that_learns() -> None:
-    """With nothing before it, a release is estimated as ``estimate: shrunk`` with leaves by empirical Bayes does."""
-    (direct,), (learned,) = (releases_of(GRAVITY, range(1), **options) for options in ({}, ASSISTED))
+def test_the_estimates_of_one_release_are_those_of_the_chosen_rule() -> None:
+    """With nothing before it, a release is estimated as ``estimate: auto`` does."""
+    (direct,), (chosen,) = (releases_of(GRAVITY, range(1), estimate=one) for one in ("least_squares", "auto"))
     found = assist_release([direct])
-    assert np.array_equal(dense(direct.plan, found), dense(learned.plan, learned))
+    assert found.rule.learns
+    assert np.array_equal(dense(direct.plan, found), dense(chosen.plan, chosen))
     assert not np.array_equal(dense(direct.plan, found), dense(direct.plan, direct))
+
+
+def test_where_no_rule_gains_the_released_flows_stay() -> None:
+    """Of trips that say nothing about each other, only an earlier release of the same trips says something."""
+    releases = releases_of(ROUGH, range(2))
+    alone, both = assist_release(releases[1:]), assist_release(releases)
+    assert not alone.rule.learns
+    assert np.array_equal(dense(releases[1].plan, alone), dense(releases[1].plan, releases[1]))
+    assert both.rule.learns
 
 
 def test_earlier_releases_lower_the_error() -> None:

@@ -71,6 +71,7 @@ def test_the_certificate_names_the_releases_and_has_the_facts_of_the_last(whole:
     assert stated["spent"]["charged_rho_exact"] == "0"
     assert stated["exact"] == each[-1]["exact"]
     assert stated["records"] == each[-1]["records"]
+    assert stated["estimation"] == {"rule": "least_squares", "u": None}  # the areas are too few to learn from
     assert "no budget was spent" in stated["guarantee"]["protected"]
     assert stated["guarantee"]["protected"].startswith("These numbers are estimates from 3 published releases")
     schema = json.loads((whole / "releases" / ASSISTED.folder / "certificate.schema.json").read_text("utf-8"))

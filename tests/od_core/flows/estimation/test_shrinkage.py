@@ -19,7 +19,7 @@ from od_core.flows.estimation import families, segment_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.shrinkage import _descend, shrink
+from od_core.flows.estimation.shrinkage import Rule, _descend, shrink
 from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP
@@ -437,7 +437,7 @@ def test_the_table_is_that_of_the_rule(tree, epsilon, leaves, has_earlier):
 
 
 def leaves_of(plan, fitted, earlier):
-    trips = shrink(plan, fitted, u=plan.mechanism.leaf_dial, earlier=earlier)[-1]
+    trips = shrink(plan, fitted, Rule(u=plan.mechanism.leaf_dial), earlier)[-1]
     return Nodes(plan.tree.depth, fitted[-1].nodes.origin, fitted[-1].nodes.destination, trips)
 
 

@@ -1,0 +1,190 @@
+"""Held-out noise: two independent measurements of one, the errors they estimate, and the rule that they choose."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core.flows.estimation.count_distribution import GridNoise
+from od_core.flows.estimation.held_out import (
+    LEAST_SQUARES,
+    RULES,
+    _expect,
+    _halves,
+    _losses,
+    _normal,
+    _sum,
+    chosen_rule,
+)
+from od_core.flows.estimation.least_squares import fit, least_squares
+from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
+from tests.od_core.flows.estimation.test_shrinkage import plan_of
+from tests.od_core.strategies import World
+
+
+def world_of(near, per_pair, seed=3):
+    """Trips between 40 zones of different size; ``near`` is the shape of the gamma law of how near two zones are."""
+    zones = [(f"s{k // 5}", f"s{k // 5}z{k:02}") for k in range(40)]
+    random = np.random.default_rng(seed)
+    size = random.pareto(1.5, 40) + 0.2 if near else np.ones(40)
+    factor = random.gamma(near, 1 / near, (40, 40)) if near else random.uniform(0.7, 1.3, (40, 40))
+    factor = np.triu(factor) + np.triu(factor, 1).T
+    flows = {(zones[i], zones[j]): int(random.poisson(per_pair * size[i] * size[j] * factor[i, j])) for i, j in PAIRS}
+    return World(zones, zones, {pair: trips for pair, trips in flows.items() if trips})
+
+
+PAIRS = list(product(range(40), repeat=2))
+SPARSE, EVEN = world_of(0.05, 30), world_of(0, 30)
+
+
+def without_structure(shape, mean, seed=3):
+    """Trips between 40 zones that say nothing about each other: of a gamma law for each pair by itself."""
+    zones, random = EVEN.origins, np.random.default_rng(seed)
+    flows = {(zones[i], zones[j]): int(random.gamma(shape, mean / shape)) for i, j in PAIRS}
+    return World(zones, zones, {pair: trips for pair, trips in flows.items() if trips})
+
+
+SMOOTH, ROUGH = without_structure(1, 10), without_structure(0.3, 60)
+
+
+def fitted_of(world, epsilon, seed):
+    plan = plan_of(world, estimate="least_squares", epsilon=epsilon)
+    counts = counts_of(plan, world)
+    release = run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements())
+    return plan, least_squares(plan, counts.total, release.measured)
+
+
+def truth_of(world, plan, levels):
+    """True trips of the measured leaves."""
+    exact = run_plan(plan_of(world, epsilon="10000"), counts_of(plan, world), no_noise(), MemoryMeasurements())
+    return dense(plan, exact)[levels[-1].nodes.origin, levels[-1].nodes.destination]
+
+
+# The halves
+
+
+def test_the_halves_are_independent_measurements_of_twice_the_variance_whose_mean_is_the_measurement():
+    """Correlation of 40,000 pairs of deviations: beyond 0.025 in absolute value with a probability below 1e-6."""
+    plan, levels = fitted_of(SPARSE, "1", 1)
+    truth, each = truth_of(SPARSE, plan, levels), []
+    for seed in range(25):
+        _, levels = fitted_of(SPARSE, "1", seed)
+        (one, other), (swapped, back) = _halves(levels)
+        assert np.array_equal(one[-1].noisy + other.noisy, 2 * levels[-1].noisy)
+        assert np.array_equal(one[-1].noisy, back.noisy)
+        assert np.array_equal(swapped[-1].noisy, other.noisy)
+        assert [level.noise for level in one] == [2 * level.noise for level in levels]
+        assert np.array_equal(one[0].noisy, levels[0].noisy)  # the exact total
+        each.append((one[-1].noisy - truth, other.noisy - truth))
+    first, second = (np.concatenate(part) / math.sqrt(2 * levels[-1].noise) for part in zip(*each, strict=True))
+    assert len(first) == 40_000
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.025
+    assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 0.025
+    assert first.var() == pytest.approx(1, abs=0.04)
+
+
+def test_the_public_noise_is_normal_and_rounded():
+    assert len(_normal()) == 65536
+    assert np.array_equal(_normal(), -_normal()[::-1])
+    assert np.array_equal(_normal() * 1024, np.rint(_normal() * 1024))
+    assert _normal().var() == pytest.approx(1, abs=1e-3)
+
+
+# The errors
+
+
+@settings(max_examples=30)
+@given(
+    law=st.lists(st.integers(0, 5), min_size=3, max_size=12).filter(any),
+    x=st.integers(-8, 20),
+)
+def test_the_expected_error_and_the_probability_of_none_are_those_of_bayes_rule(law, x):
+    noise = GridNoise.of(Fraction(9))
+    prior = np.zeros(len(noise.likelihood))
+    prior[: len(law)] = np.array(law) / sum(law)
+    counts, loss, zero = np.ones(noise.points, np.int64), np.zeros((noise.points, len(prior))), np.zeros(noise.points)
+    _expect(np.ascontiguousarray(noise.likelihood.T), prior, counts, loss, zero)
+    weight = np.array([prior[n] * math.exp(-((x - n) ** 2) / 18) for n in range(len(prior))])
+    expected = [(weight * abs(s - np.arange(len(prior)))).sum() / weight.sum() for s in range(len(prior))]
+    assert np.allclose(loss[x - noise.low], expected, rtol=1e-9, atol=1e-12)
+    assert zero[x - noise.low] == pytest.approx(weight[0] / weight.sum())
+
+
+def test_errors_are_interpolated_between_points_and_taken_from_the_measurement_beyond_them():
+    loss, zero = np.zeros((1, 2, 3)), np.array([[0.5, 0.25]])
+    loss[0] = [[0, 1, 2], [5, 3, 4]]
+    table, points = np.array([0, 3, 5, 100]), np.array([0, 1, 1, 2])
+    error, false = _sum(table, np.array([0.0, 0.0, 0.0, 90.0]), points, np.zeros(4, np.int64), 2, loss, zero)
+    assert error == pytest.approx(2 * 0 + 2 * 3.5 + 2 * 4.5 + 10)
+    assert false == pytest.approx((0.25 + 0.25) / 3)
+
+
+@pytest.mark.parametrize("world", [EVEN, SMOOTH], ids=["even", "smooth"])
+def test_estimated_errors_are_near_the_true_ones(world):
+    """Of least squares and of a rule, both made from one half and scored with the other: within a fifth of the truth.
+
+    No flow is so large that its error is not estimated but taken from the measurement.
+    """
+    plan, levels = fitted_of(world, "0.5", 4)
+    truth = truth_of(world, plan, levels)
+    to_fit, held_out = next(_halves(levels))
+    half = fit(to_fit)
+    tables = shrink(plan, half, LEAST_SQUARES)[-1], shrink(plan, half, Rule(u=Fraction(1)))[-1]
+    errors, false = _losses(GridNoise.of(Fraction(held_out.noise)), held_out.noisy, tables)
+    for table, error in zip(tables, errors, strict=True):
+        assert error == pytest.approx(np.abs(table - truth).sum(), rel=0.2)
+    assert all(0 <= share <= 1 for share in false)
+
+
+# The choice
+
+
+@pytest.mark.parametrize(
+    ("world", "epsilon", "most"),
+    [(SPARSE, "0.5", 0.9), (EVEN, "1", 0.8), (SMOOTH, "0.5", 0.95), (SMOOTH, "4", 1.01), (ROUGH, "1", 1.01)],
+    ids=["sparse", "even", "smooth", "smooth, large budget", "rough"],
+)
+def test_the_choice_gains_where_rules_gain_and_costs_nothing_where_they_lose(world, epsilon, most):
+    """Total errors of 4 tables with fixed noise. In all but the first, some rule has more error than least squares."""
+    errors = dict.fromkeys(("chosen", LEAST_SQUARES, *RULES), 0.0)
+    for seed in range(4):
+        plan, levels = fitted_of(world, epsilon, seed)
+        truth = truth_of(world, plan, levels)
+        own = {rule: float(np.abs(shrink(plan, levels, rule)[-1] - truth).sum()) for rule in (LEAST_SQUARES, *RULES)}
+        for name, error in (own | {"chosen": own[chosen_rule(plan, levels)]}).items():
+            errors[name] += error
+    assert errors["chosen"] <= most * errors[LEAST_SQUARES]
+    assert world is SPARSE or max(errors[rule] for rule in RULES) > 1.05 * errors[LEAST_SQUARES]
+
+
+def test_the_choice_is_the_same_for_the_same_measurements():
+    plan, levels = fitted_of(SPARSE, "1", 2)
+    assert chosen_rule(plan, levels) == chosen_rule(plan, levels) in RULES
+
+
+def test_a_table_too_small_to_learn_from_is_left_to_least_squares():
+    zones = [("a", "a1"), ("a", "a2"), ("b", "b1")]
+    world = World(zones, zones, {(one, two): 9 for one in zones for two in zones})
+    assert chosen_rule(*fitted_of(world, "1", 1)) == LEAST_SQUARES
+
+
+def test_a_release_with_estimate_auto_is_estimated_by_the_chosen_rule():
+    for world, epsilon in ((SPARSE, "1"), (EVEN, "0.5")):
+        auto = plan_of(world, estimate="auto", epsilon=epsilon)
+        release = run_plan(auto, counts_of(auto, world), SeededNoise(7), MemoryMeasurements())
+        plan, levels = fitted_of(world, epsilon, 7)
+        rule = chosen_rule(plan, levels)
+        options = {"leaves": "empirical_bayes", "u": str(rule.u)} if rule.u is not None else {}
+        same = plan_of(world, estimate="shrunk" if rule.learns else "least_squares", epsilon=epsilon, **options)
+        again = run_plan(same, counts_of(same, world), SeededNoise(7), MemoryMeasurements())
+        assert np.array_equal(dense(auto, release), dense(same, again))
