@@ -28,7 +28,7 @@ from od_core.flows.estimation.intervals import Intervals, refuse_without_interva
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.refinement import refuse_large_levels
 from od_core.flows.estimation.segment_intervals import SegmentIntervals
-from od_core.flows.estimation.segment_levels import SHRUNK_BYTES, combined_totals
+from od_core.flows.estimation.segment_levels import CHOOSING_BYTES, combined_totals
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import Release
 from od_core.geography.flow_tree import Nodes
@@ -155,7 +155,7 @@ def learned(release: Release, rule: Rule, earlier: Nodes | None) -> Nodes:
 def _fitted(release: Release) -> list[FittedLevel]:
     """Return the levels of a release with their least-squares estimates. Raises OdError as :func:`learned` does."""
     plan, measured = release.plan, combined_totals(release.plan, release.measured)
-    needed = SHRUNK_BYTES * len(measured[-1].noisy)
+    needed = CHOOSING_BYTES * len(measured[-1].noisy)
     if needed > memory():
         raise OdError(
             "OD-ASSIST-MEMORY",

@@ -178,10 +178,10 @@ def test_what_has_no_measured_levels_is_refused() -> None:
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     case = small()
-    monkeypatch.setattr(assisted_flows, "memory", lambda: 150 * 9 - 1)
+    monkeypatch.setattr(assisted_flows, "memory", lambda: 250 * 9 - 1)
     with pytest.raises(OdError, match="OD-ASSIST-MEMORY"):
         assist_release([case])
-    monkeypatch.setattr(assisted_flows, "memory", lambda: 150 * 9)
+    monkeypatch.setattr(assisted_flows, "memory", lambda: 250 * 9)
     assist_release([case])
     monkeypatch.setattr(intervals, "MOST_MEASURED", 8)
     with pytest.raises(OdError, match="OD-INTERVAL"):
