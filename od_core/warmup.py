@@ -24,7 +24,7 @@ FLOW_MECHANISMS: tuple[Mechanism, ...] = (
     *map(MECHANISMS.make, MECHANISMS),
     InfTDA("descending"),
     InfTDARefined(leaves="empirical_bayes"),
-    InfTDARefined(estimate="shrunk"),
+    InfTDARefined(estimate="auto"),  # compares all rules of estimation
 )
 """Every mechanism for flows with its default options, and with the options that run other kernels."""
 

@@ -118,17 +118,17 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
                 next_step="choose releases of a mechanism that does, such as inftda_refined",
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
-    rule, leaves = _rule(releases), None
-    for release in releases:
+    rule, (first, *others) = _rule(releases), releases
+    leaves = learned(first, rule, None)
+    for release in others:
         leaves = learned(release, rule, leaves)
-    return AssistedFlows(releases, releases[-1].leaves if leaves is None else leaves, rule)
+    return AssistedFlows(releases, leaves, rule)
 
 
 def _rule(releases: Sequence[Release]) -> Rule:
     """Return the rule by which releases are estimated: the one with the least held-out error for the last of them."""
     last, earlier = releases[-1], releases[-2].leaves if len(releases) > 1 else None
-    measured = combined_totals(last.plan, last.measured)
-    if measured[-1].parents is None:  # every level has one node, so there is nothing to learn
+    if last.measured[-1].parents is None:  # every level has one node, so there is nothing to learn
         return LEAST_SQUARES
     return chosen_rule(last.plan, _fitted(last), earlier)
 

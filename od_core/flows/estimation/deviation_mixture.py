@@ -94,18 +94,15 @@ def _densities(half: int) -> _Reals:
 
 
 @kernel
-def _tabulate(offsets, h, v, p, parent_h, parent_variance, sigma, cells):  # type: ignore[no-untyped-def]  # compiled
+def _tabulate(offsets, h, v, siblings, p, parent_h, parent_variance, sigma, cells):  # type: ignore[no-untyped-def]
     """Count the children of every family of several by their size and t, where t is on the grid."""
     points = cells.shape[1]
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
         if last - first < 2:
             continue
-        siblings = 0.0
         for i in range(first, last):
-            siblings += v[i]
-        for i in range(first, last):
-            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings, parent_variance[family])
+            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
             point = math.floor((r / math.sqrt(noise) - LOWEST) * STEPS)
             if 0 <= point < points:
                 cells[size_of(p[i] * parent_h[family], sigma), int(point)] += 1

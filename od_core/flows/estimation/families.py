@@ -57,6 +57,7 @@ class Families:
         kept: Positions of the children that were not dropped, which have measured nodes below them or are leaves.
         area: Area number of each child on the side that the level refines; shape (children,).
         areas: Number of areas of that side.
+        siblings: Sum of v over the children of each family; shape (families,).
         v: Variance of the estimate of each child from itself and the levels below it; shape (children,).
         h: Estimate of each child from all levels; shape (children,).
         parent_h, parent_variance: Estimate of each parent from all levels, and its variance; shape (families,).
@@ -68,6 +69,7 @@ class Families:
     kept: Positions
     area: NDArray[np.int32]
     areas: int
+    siblings: Reals
     v: Reals
     h: Reals
     parent_h: Reals
@@ -81,7 +83,7 @@ class Families:
 
     def deviations(self, p: Reals) -> tuple[Any, ...]:
         """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops."""
-        return self.offsets, self.h, self.v, p, self.parent_h, self.parent_variance, self.sigma
+        return self.offsets, self.h, self.v, self.siblings, p, self.parent_h, self.parent_variance, self.sigma
 
 
 def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Families]:
@@ -98,6 +100,7 @@ def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Fa
             kept=level.divided if level is not levels[-1] else np.arange(len(area)),
             area=area,
             areas=refined.size(at),
+            siblings=level.siblings,
             v=level.own,
             h=level.estimate,
             parent_h=above.estimate[above.divided],

@@ -92,6 +92,11 @@ class Rule:
     learns: bool = True
     u: Fraction | None = None
 
+    @property
+    def name(self) -> str:
+        """Name of the rule, as certificates state it."""
+        return "least_squares" if not self.learns else "normal" if self.u is None else "mixture"
+
 
 def shrink(
     plan: ReleasePlan, levels: Sequence[FittedLevel], rule: Rule = Rule(), earlier: Nodes | None = None
@@ -131,8 +136,11 @@ def _estimated(
     rule: Rule,
 ) -> list[_Values]:
     """Return the trips of all nodes of each level, given the shares of the children of each family; steps 2 to 4."""
-    dispersions = [_dispersion(*each) for each in zip(families, shares, strict=True)]
     learns = [rule.learns and each.learns for each in families]
+    none = np.empty(0)
+    dispersions = [
+        _dispersion(each, p) if learned else none for each, p, learned in zip(families, shares, learns, strict=True)
+    ]
     z, v = _rise(levels, families, shares, dispersions, learns)
     trips = [np.maximum(np.floor(z[0] + 0.5), 0).astype(np.int64)]
     for each, learned, p, d, own_z, own_v in zip(families, learns, shares, dispersions, z[1:], v[1:], strict=True):
@@ -215,17 +223,16 @@ def _rise(
 
 
 @kernel
-def _deviate(offsets, h, v, p, parent_h, parent_variance, sigma, excess, rest, cells):  # type: ignore[no-untyped-def]
+def _deviate(  # type: ignore[no-untyped-def]  # compiled
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, excess, rest, cells
+):
     """Add r^2 - w and 1 - p of the children of every family, and their number, by size."""
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
         if last - first < 2:
             continue
-        siblings = 0.0
         for i in range(first, last):
-            siblings += v[i]
-        for i in range(first, last):
-            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings, parent_variance[family])
+            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
             size = size_of(p[i] * parent_h[family], sigma)
             excess[size] += r * r - noise
             rest[size] += 1.0 - p[i]
@@ -233,11 +240,10 @@ def _deviate(offsets, h, v, p, parent_h, parent_variance, sigma, excess, rest, c
 
 
 @kernel
-def _dispersions(first, last, h, v, p, parent_h, parent_variance, sigma, d, own):  # type: ignore[no-untyped-def]
+def _dispersions(  # type: ignore[no-untyped-def]  # compiled
+    first, last, h, v, siblings, p, parent_h, parent_variance, sigma, d, own
+):
     """Write d_i of the children of one family into ``own[: last - first]``."""
-    siblings = 0.0
-    for i in range(first, last):
-        siblings += v[i]
     for i in range(first, last):
         r, noise = deviation(h[i], v[i], p[i], parent_h, siblings, parent_variance)
         own[i - first] = max(d[size_of(p[i] * parent_h, sigma)], r * r - noise)
@@ -245,13 +251,14 @@ def _dispersions(first, last, h, v, p, parent_h, parent_variance, sigma, d, own)
 
 @kernel
 def _combine(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, p, parent_h, parent_variance, sigma, d, own_z, own_v, sums, spread
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, d, own_z, own_v, sums, spread
 ):
     """Write C and 1/J of every family into ``sums`` and ``spread``."""
     own_d = np.empty(np.max(np.diff(offsets)))
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
-        _dispersions(first, last, h, v, p, parent_h[family], parent_variance[family], sigma, d, own_d)
+        total, spread_of_total = parent_h[family], parent_variance[family]
+        _dispersions(first, last, h, v, siblings[family], p, total, spread_of_total, sigma, d, own_d)
         pp, pd, dv, pz, dz = 0.0, 0.0, 0.0, 0.0, 0.0
         for i in range(first, last):
             own = own_d[i - first]
@@ -268,13 +275,14 @@ def _combine(  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _descend(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, p, parent_h, parent_variance, sigma, d, kept, runs, own_z, own_v, totals, estimate
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, d, kept, runs, own_z, own_v, totals, estimate
 ):
     """Write the estimates of the kept children of every family, given its trips, into ``estimate``."""
     own_d = np.empty(np.max(np.diff(offsets)))
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
-        _dispersions(first, last, h, v, p, parent_h[family], parent_variance[family], sigma, d, own_d)
+        total, spread_of_total = parent_h[family], parent_variance[family]
+        _dispersions(first, last, h, v, siblings[family], p, total, spread_of_total, sigma, d, own_d)
         whole = 0.0
         for k in range(runs[family], runs[family + 1]):
             whole += p[kept[k]]

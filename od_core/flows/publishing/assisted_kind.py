@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,22 +11,12 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.assisted_flows import AssistedFlows, assist_of
 from od_core.flows.estimation.shrinkage import Rule
-from od_core.flows.publishing.derived_kind import DerivedKind, derived_citation, derived_page, sources_section
+from od_core.flows.publishing.derived_kind import DerivedKind, by_period, derived_page, sources_section
 from od_core.flows.publishing.flow_files import flow_notes
-from od_core.flows.publishing.report_flows import (
-    LISTED,
-    confidence,
-    heat_section,
-    largest_flows_section,
-    leaf_flows,
-    map_sections,
-    sizes_section,
-)
+from od_core.flows.publishing.report_flows import LISTED, confidence
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.ledger.release_key import ReleaseKey
-from od_core.periods import Period
-from od_core.publication.html.report_certificate import limitations, protected
 from od_core.publication.html.report_page import between, number, paragraph, table
 from od_core.publication.markup import Markup, joined
 
@@ -51,14 +40,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         Raises:
             OdError: two periods overlap, or the last one is not ``period``.
         """
-        ordered = sorted(keys, key=lambda key: (Period(key.period).first, Period(key.period).end))
-        for earlier, later in pairwise(ordered):
-            if Period(later.period).first < Period(earlier.period).end:
-                raise OdError(
-                    "OD-ASSIST-OVERLAP",
-                    f"{earlier} and {later} cover the same days",
-                    next_step="name one release for each period",
-                )
+        ordered = by_period(keys, "OD-ASSIST-OVERLAP")
         if period is not None and ordered[-1].period != period:
             raise OdError(
                 "OD-ASSIST-PERIOD",
@@ -70,8 +52,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     def facts(self, flows: AssistedFlows) -> dict[str, Any]:
         """Return how the flows were estimated: the name of the rule, and u if it has one."""
         u = flows.rule.u
-        name = "least_squares" if not flows.rule.learns else "normal" if u is None else "mixture"
-        return {"estimation": {"rule": name, "u": None if u is None else str(u)}}
+        return {"estimation": {"rule": flows.rule.name, "u": None if u is None else str(u)}}
 
     def notes(self, flows: AssistedFlows, certificate: dict[str, Any]) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
@@ -87,27 +68,15 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
     def report(self, flows: AssistedFlows, certificate: dict[str, Any]) -> str:
         """Return the HTML text of the page that presents these estimates to their readers."""
-        leaves, own = leaf_flows(flows, certificate), certificate["sources"][-1]["release"]
+        own = certificate["sources"][-1]["release"]
         text = (
             f"These are estimates of the flows of {own}, which also learn from {_named(certificate)}. Nothing was"
             f" charged, because they were computed from the bundles of these releases alone. {_in_words(flows.rule)}"
         )
-        return derived_page(
-            flows,
-            certificate,
-            f"model-assisted estimates of {own} of data set {certificate['data_set']}.",
-            [
-                ("What is protected", protected(certificate)),
-                ("The releases that were used", sources_section(certificate, text)),
-                ("Where the estimates differ from the release", _differences(flows, own, confidence(certificate))),
-                ("The largest flows", largest_flows_section(flows, leaves, confidence(certificate))),
-                ("Flows between large areas", heat_section(flows)),
-                *map_sections(flows, leaves),
-                ("Sizes of flows", sizes_section(flows)),
-                ("How to cite", derived_citation(certificate, "model-assisted estimates from")),
-                ("Assumptions and limitations", limitations(certificate)),
-            ],
-        )
+        intro = f"model-assisted estimates of {own} of data set {certificate['data_set']}."
+        sources = "The releases that were used", sources_section(certificate, text)
+        differing = "Where the estimates differ from the release", _differences(flows, own, confidence(certificate))
+        return derived_page(flows, certificate, "model-assisted estimates from", intro, sources, [differing])
 
 
 ASSISTED = AssistedKind()

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+from od_core.errors import OdError
 from od_core.flows.derived_flows import D
 from od_core.flows.publishing.derived_sources import by_name, sources_of
 from od_core.flows.publishing.flow_files import derived_files
+from od_core.flows.publishing.report_flows import (
+    confidence,
+    heat_section,
+    largest_flows_section,
+    leaf_flows,
+    map_sections,
+    sizes_section,
+)
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
 from od_core.publication.certificate import certificate_digest
+from od_core.publication.html.report_certificate import limitations, protected
 from od_core.publication.html.report_page import number, page, paragraph, table
 from od_core.publication.kind import BundleKind
 from od_core.publication.markup import Markup, element, joined
@@ -77,9 +89,41 @@ class DerivedKind(BundleKind[D]):
         return flows
 
 
-def derived_page(flows: D, certificate: dict[str, Any], intro: str, sections: Sequence[tuple[str, Markup]]) -> str:
-    """Return the HTML text of a page on derived flows, given its introduction and its sections."""
+def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:
+    """Return keys in the order of their periods. Raises OdError with the given code if two periods overlap.
+
+    ``reason`` ends the message.
+    """
+    spans = sorted(((Period(key.period), key) for key in keys), key=lambda one: (one[0].first, one[0].end, one[1]))
+    for (one, earlier), (other, later) in pairwise(spans):
+        if other.first < one.end:
+            raise OdError(
+                code,
+                f"{earlier} and {later} cover the same days{reason}",
+                next_step="name one release for each period",
+            )
+    return [key for _, key in spans]
+
+
+def derived_page(
+    flows: D,
+    certificate: dict[str, Any],
+    what: str,
+    intro: str,
+    sources: tuple[str, Markup],
+    others: Sequence[tuple[str, Markup]] = (),
+) -> str:
+    """Return the HTML text of a page on derived flows.
+
+    Args:
+        flows, certificate: The flows and their certificate.
+        what: What the flows are, before the number of releases, for the citation.
+        intro: What the flows are, in a sentence that follows the number of the revision.
+        sources: Title and text of the section on the releases.
+        others: Further sections, which follow it.
+    """
     series, period, _ = certificate["release"].split("/")
+    leaves = leaf_flows(flows, certificate)
     return page(
         f"Flows: {series}, {period}",
         f"Revision {certificate['revision']}, {intro} All numbers contain noise, except those that are stated as"
@@ -89,7 +133,17 @@ def derived_page(flows: D, certificate: dict[str, Any], intro: str, sections: Se
             ("pairs of zones with trips", number(len(flows.leaves))),
             ("releases", number(len(flows.releases))),
         ],
-        sections,
+        [
+            ("What is protected", protected(certificate)),
+            sources,
+            *others,
+            ("The largest flows", largest_flows_section(flows, leaves, confidence(certificate))),
+            ("Flows between large areas", heat_section(flows)),
+            *map_sections(flows, leaves),
+            ("Sizes of flows", sizes_section(flows)),
+            ("How to cite", _citation(certificate, what)),
+            ("Assumptions and limitations", limitations(certificate)),
+        ],
     )
 
 
@@ -116,7 +170,7 @@ def sources_section(certificate: dict[str, Any], text: str) -> Markup:
     )
 
 
-def derived_citation(certificate: dict[str, Any], what: str) -> Markup:
+def _citation(certificate: dict[str, Any], what: str) -> Markup:
     """Return how to cite derived flows; ``what`` says what they are, before the number of releases."""
     sources = certificate["sources"]
     first, last = sources[0]["release"], sources[-1]["release"]

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any
 
 from od_core.errors import OdError
 from od_core.flows.flow_sum import FlowSum, sum_of
-from od_core.flows.publishing.derived_kind import DerivedKind, derived_citation, derived_page, sources_section
+from od_core.flows.publishing.derived_kind import DerivedKind, by_period, derived_page, sources_section
 from od_core.flows.publishing.flow_files import flow_notes
-from od_core.flows.publishing.report_flows import (
-    confidence,
-    heat_section,
-    largest_flows_section,
-    leaf_flows,
-    map_sections,
-    sizes_section,
-)
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following
-from od_core.publication.html.report_certificate import limitations, protected
 from od_core.publication.html.report_page import number
 
 _NAMED = 3
@@ -48,18 +39,12 @@ class SumKind(DerivedKind[FlowSum]):
         Raises:
             OdError: two periods overlap, or a part of the period has no release.
         """
-        spans = sorted(((Period(key.period), key) for key in keys), key=lambda one: (one[0].first, one[0].end, one[1]))
-        for (one, earlier), (other, later) in pairwise(spans):
-            if other.first < one.end:
-                raise OdError(
-                    "OD-SUM-OVERLAP",
-                    f"{earlier} and {later} cover the same days, which would be counted twice",
-                    next_step="name one release for each period",
-                )
+        ordered = by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
+        spans = [Period(key.period) for key in ordered]
         whole = None if period is None else Period(period)
-        length = spans[0][0].length if spans else None
-        first, end = (whole.first, whole.end) if whole else (spans[0][0].first, spans[-1][0].end)
-        ends, begins = [first, *(span.end for span, _ in spans)], [*(span.first for span, _ in spans), end]
+        length = spans[0].length if spans else None
+        first, end = (whole.first, whole.end) if whole else (spans[0].first, spans[-1].end)
+        ends, begins = [first, *(span.end for span in spans)], [*(span.first for span in spans), end]
         gaps = [(begin, until) for begin, until in zip(ends, begins, strict=True) if begin < until]
         missing = [text for begin, until in gaps for text in _named(begin, until, length)]
         if missing:
@@ -69,7 +54,7 @@ class SumKind(DerivedKind[FlowSum]):
                 f"{f' and {len(missing) - _NAMED} more periods' if len(missing) > _NAMED else ''}",
                 next_step="release the missing periods, or choose periods that are published and follow each other",
             )
-        return [key for _, key in spans]
+        return ordered
 
     def notes(self, total: FlowSum, certificate: dict[str, Any]) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
@@ -84,26 +69,13 @@ class SumKind(DerivedKind[FlowSum]):
 
     def report(self, total: FlowSum, certificate: dict[str, Any]) -> str:
         """Return the HTML text of the page that presents a sum to its readers."""
-        leaves = leaf_flows(total, certificate)
         text = (
             "The trips are the exact sums of the released trips of these releases. The sum was charged nothing, because"
             " it was computed from their bundles alone."
         )
-        return derived_page(
-            total,
-            certificate,
-            f"the sum of {number(len(total.releases))} releases of data set {certificate['data_set']}.",
-            [
-                ("What is protected", protected(certificate)),
-                ("The releases that were summed", sources_section(certificate, text)),
-                ("The largest flows", largest_flows_section(total, leaves, confidence(certificate))),
-                ("Flows between large areas", heat_section(total)),
-                *map_sections(total, leaves),
-                ("Sizes of flows", sizes_section(total)),
-                ("How to cite", derived_citation(certificate, "the sum of")),
-                ("Assumptions and limitations", limitations(certificate)),
-            ],
-        )
+        intro = f"the sum of {number(len(total.releases))} releases of data set {certificate['data_set']}."
+        sources = "The releases that were summed", sources_section(certificate, text)
+        return derived_page(total, certificate, "the sum of", intro, sources)
 
 
 SUMS = SumKind()

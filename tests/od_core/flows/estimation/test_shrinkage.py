@@ -444,7 +444,17 @@ def leaves_of(plan, fitted, earlier):
 def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
     """Where the shares predict exactly and the noise is large, in proportion to the shares of those that are left."""
     p, trusted = np.array([0.5, 0.3, 0.2]), np.full(families.SIZES, 1e-12)
-    given = np.array([0, 3]), 100 * p, np.full(3, 1e6), p, np.array([100.0]), np.array([0.0]), 1e3, trusted
+    given = (
+        np.array([0, 3]),
+        100 * p,
+        np.full(3, 1e6),
+        np.array([3e6]),
+        p,
+        np.array([100.0]),
+        np.array([0.0]),
+        1e3,
+        trusted,
+    )
     kept, estimate = np.array([0, 2]), np.empty(2)
     _descend(*given, kept, np.array([0, 2]), np.zeros(3), np.full(3, 1e6), np.array([70]), estimate)
     assert np.allclose(estimate, [50, 20])
