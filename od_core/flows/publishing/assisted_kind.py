@@ -57,10 +57,14 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     def notes(self, flows: AssistedFlows, certificate: dict[str, Any]) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         *_, own = (f"`{source['release']}`" for source in certificate["sources"])
+        learnt = (
+            "They have less error than its released trips on average, most of all for small flows, because they also"
+            f" learn from {_named(certificate)}. They are biased towards what these and the other flows of the table"
+            " suggest."
+        )
         return [
-            f"The trips are model-assisted estimates of the flows of {own}. They have less error than its released"
-            " trips on average, most of all for small flows, because they also learn from"
-            f" {_named(certificate)}. They are biased towards what these and the other flows of the table suggest."
+            f"The trips are model-assisted estimates of the flows of {own}."
+            f" {learnt if flows.rule.learns else _in_words(flows.rule)}"
             f" The intervals are those of {own} alone, widened to contain the estimate. For changes between periods,"
             " compare the releases, not these estimates. The measurements are in the bundles of the releases.",
             *flow_notes(flows, certificate),

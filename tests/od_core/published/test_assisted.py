@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from od_core import AssistedFlows, OdError, assist_release, data_contract, open_release
+from od_core.flows.estimation.shrinkage import Rule
+from od_core.flows.publishing.assisted_kind import ASSISTED as ASSISTED_KIND
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.publication.bundle_integrity import zip_beside
@@ -87,7 +90,14 @@ def test_the_report_names_what_differs_and_the_codebook_what_to_use(whole: Path)
     report, codebook = ((bundle / name).read_text("utf-8") for name in ("report.html", "codebook.md"))
     assert "Where the estimates differ from the release" in report
     assert "2 earlier releases (commuters/2001-01/r1 to commuters/2001-02/r1)" in report
-    assert "For changes between periods, compare the releases, not these estimates." in " ".join(codebook.split())
+    codebook = " ".join(codebook.split())
+    assert "For changes between periods, compare the releases, not these estimates." in codebook
+    assert "so they are the released flows." in codebook
+    assert "less error than its released trips" not in codebook
+    flows = open_release(bundle)
+    assert isinstance(flows, AssistedFlows)
+    learnt = replace(flows, rule=Rule())
+    assert "less error than its released trips" in ASSISTED_KIND.notes(learnt, certificate_of(whole, ASSISTED))[0]
 
 
 def test_only_public_bundles_are_read_and_a_second_call_repairs_what_was_damaged(whole: Path, tmp_path: Path) -> None:
