@@ -26,7 +26,10 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
             place = os.fsdecode(argument).removeprefix("file:")
             if place.startswith("/") and VAR.name not in place:
                 continue  # this is nearly every file, and most of what a listener costs
-            if f"{os.path.abspath(place)}/".startswith(f"{VAR}/"):  # noqa: PTH100  # links are left as they are
+            path = os.path.abspath(place)  # noqa: PTH100  # links are left as they are
+            if (event, path) == ("os.listdir", str(VAR)):
+                continue  # Frictionless looks for plug-ins: pkgutil lists every folder that could be a package
+            if f"{path}/".startswith(f"{VAR}/"):
                 _TOUCHED.append(f"{event} {place}")
 
 
