@@ -79,7 +79,7 @@ def test_lines_are_short() -> None:
 
 def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() -> None:
     listed = set(re.findall(r"^@\w+\{(\w+),", (DOCS / "references.bib").read_text(encoding="utf-8"), re.MULTILINE))
-    folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "tests")]
+    folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "examples", "tests")]
     texts = [*DOCS.rglob("*.md"), *(file for folder in folders for file in folder.rglob("*.py"))]
     cited: set[str] = set()
     for path in texts:

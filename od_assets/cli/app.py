@@ -16,6 +16,7 @@ from od_assets.cli.compare import compare
 from od_assets.cli.compare_mechanisms import compare_mechanisms
 from od_assets.cli.contract import contract
 from od_assets.cli.doctor import doctor
+from od_assets.cli.draws import draws
 from od_assets.cli.forecast import forecast
 from od_assets.cli.init import init
 from od_assets.cli.ledger import ledger_app
@@ -36,6 +37,7 @@ for command in (plan, forecast, init, run, report, status, verify, doctor, compa
     app.command()(command)
 app.command("sum")(sum_command)
 app.command()(assist)
+app.command()(draws)
 app.add_typer(ledger_app, name="ledger")
 
 

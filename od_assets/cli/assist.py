@@ -30,7 +30,8 @@ def assist(
     from od_assets.cli.printing import print_derived
     from od_assets.project import current_project, releases_folder
     from od_core.ledger.release_key import ReleaseKey
-    from od_core.published.assisted import newest_release, publish_assisted
+    from od_core.published.assisted import publish_assisted
+    from od_core.published.derived import newest_release
 
     place = releases_folder(current_project().var)
     key = ReleaseKey.parse(release) if "/" in release else newest_release(place, release, period)

@@ -25,14 +25,10 @@ from od_core.errors import OdError
 from od_core.flows.derived_flows import AREAS, UNIT, DerivedFlows, releases_of
 from od_core.flows.estimation.held_out import LEAST_SQUARES, chosen_rule
 from od_core.flows.estimation.intervals import Intervals, refuse_without_intervals
-from od_core.flows.estimation.least_squares import FittedLevel, least_squares
-from od_core.flows.estimation.refinement import refuse_large_levels
 from od_core.flows.estimation.segment_intervals import SegmentIntervals
-from od_core.flows.estimation.segment_levels import CHOOSING_BYTES, combined_totals
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import Release
 from od_core.geography.flow_tree import Nodes
-from od_core.parallel import memory
 from od_core.records.segments import Breakdown
 
 MOST = 12
@@ -130,7 +126,7 @@ def _rule(releases: Sequence[Release]) -> Rule:
     last, earlier = releases[-1], releases[-2].leaves if len(releases) > 1 else None
     if last.measured[-1].parents is None:  # every level has one node, so there is nothing to learn
         return LEAST_SQUARES
-    return chosen_rule(last.plan, _fitted(last), earlier)
+    return chosen_rule(last.plan, last.fitted_levels(), earlier)
 
 
 def learned(release: Release, rule: Rule, earlier: Nodes | None) -> Nodes:
@@ -146,23 +142,7 @@ def learned(release: Release, rule: Rule, earlier: Nodes | None) -> Nodes:
     """
     if not rule.learns:
         return release.leaves
-    levels = _fitted(release)
+    levels = release.fitted_levels()
     trips, nodes = shrink(release.plan, levels, rule, earlier)[-1], levels[-1].nodes
     there = trips > 0
     return Nodes(release.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])
-
-
-def _fitted(release: Release) -> list[FittedLevel]:
-    """Return the levels of a release with their least-squares estimates. Raises OdError as :func:`learned` does."""
-    plan, measured = release.plan, combined_totals(release.plan, release.measured)
-    needed = CHOOSING_BYTES * len(measured[-1].noisy)
-    if needed > memory():
-        raise OdError(
-            "OD-ASSIST-MEMORY",
-            f"these estimates need about {needed / 1e9:,.0f} GB of memory; this process may use"
-            f" {memory() / 1e9:,.0f} GB",
-            next_step="use a larger machine",
-        )
-    levels = least_squares(plan, int(release.leaves.trips.sum()) if plan.publishes_total else None, measured)
-    refuse_large_levels(levels)
-    return levels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
@@ -16,9 +16,11 @@ from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
-from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.least_squares import FittedLevel, least_squares
+from od_core.flows.estimation.posterior_tree import PosteriorTree
+from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
-from od_core.flows.estimation.segment_levels import combined_totals, measure_levels
+from od_core.flows.estimation.segment_levels import CHOOSING_BYTES, combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import (
     Measurement,
@@ -38,6 +40,7 @@ from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
+from od_core.parallel import memory
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease
@@ -141,6 +144,60 @@ class Release(ReleasedFlows, PlannedRelease):
         cells = pa.Table.from_batches(measured_cells(self.plan, measurement), MEASUREMENT_SCHEMA)
         table: pd.DataFrame = cells.to_pandas()
         return table
+
+    def fitted_levels(self) -> list[FittedLevel]:
+        """Return all levels of the flow tree with their estimates by least squares, top level first.
+
+        Raises:
+            OdError: If the mechanism does not measure every level, a level does not fit into memory, or a noisy value
+                is too large.
+        """
+        if self.plan.mechanism.measures != "every_level":
+            raise OdError(
+                "OD-LEVEL-UNMEASURED",
+                f"mechanism {self.plan.mechanism.name!r} does not measure every level",
+                next_step="release with a mechanism that does, such as inftda_refined",
+            )
+        totals = combined_totals(self.plan, self.measured)
+        needed = CHOOSING_BYTES * max(len(measurement.noisy) for measurement in totals)
+        if needed > memory():
+            raise OdError(
+                "OD-LEVEL-MEMORY",
+                f"whole levels need about {needed / 1e9:,.0f} GB of memory; this process may use"
+                f" {memory() / 1e9:,.0f} GB",
+                next_step="use a larger machine",
+            )
+        levels = least_squares(self.plan, int(self.leaves.trips.sum()) if self.plan.publishes_total else None, totals)
+        refuse_large_levels(levels)
+        return levels
+
+    def draws(self, number: int = 100) -> Iterator[pd.DataFrame]:
+        """Yield tables of flows between zones that could be the true one, given all measurements.
+
+        A statistic that is computed from each of them varies as much as its uncertainty is large. The tables are drawn
+        from published values under the model of :mod:`od_core.flows.estimation.posterior_tree`, and are the same on
+        every call. They cost no budget. The intervals of :meth:`flows_at` and :meth:`trips_between` need no model.
+
+        Args:
+            number: number of tables.
+
+        Yields:
+            Tables with the columns of :attr:`flows`. Trips are at least 1.
+
+        Raises:
+            OdError: If the number is not positive, or as for :meth:`fitted_levels`.
+        """
+        sides = self.tree.origin, self.tree.destination
+        for leaves in self.drawn_leaves(number):
+            ends = zip(sides, (leaves.origin, leaves.destination), strict=True)
+            origin, destination = (geography.codes_of(geography.depth, zones) for geography, zones in ends)
+            yield pd.DataFrame({"origin": origin, "destination": destination, "trips": leaves.trips})
+
+    def drawn_leaves(self, number: int) -> Iterator[Nodes]:
+        """Yield the leaf nodes of :meth:`draws`, in tree order."""
+        if number < 1:
+            raise OdError("OD-DRAWS-NUMBER", f"{number} draws are not possible", next_step="ask for at least 1")
+        return PosteriorTree(self.plan, self.fitted_levels(), self.leaves).draws(number)
 
     @property
     def measurements(self) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from od_core.flows.assisted_flows import MOST
 from od_core.flows.publishing.assisted_kind import ASSISTED
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.published.derived import PublishedFlows, absent, newest_revisions, publish_derived
+from od_core.published.derived import PublishedFlows, newest_revisions, publish_derived
 
 
 def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
@@ -25,23 +25,6 @@ def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> li
     begin = Period(key.period).first
     before = [one for one in newest_revisions(releases, key.release) if Period(one.period).end <= begin]
     return ASSISTED.in_sequence(before, None)[-most:] if before and most else []
-
-
-def newest_release(releases: Path, series: str, period: str | None = None) -> ReleaseKey:
-    """Return the newest revision of a release of a series.
-
-    Args:
-        releases: folder of all public bundles.
-        series: name of the series.
-        period: its period; by default the last one that is published.
-
-    Raises:
-        OdError: no such release is published.
-    """
-    found = [key for key in newest_revisions(releases, series) if period is None or key.period == period]
-    if not found:
-        raise absent(f"no release of {series} for {period} is published here", releases)
-    return max(found, key=lambda key: (Period(key.period).end, key.revision))
 
 
 def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> PublishedFlows:

@@ -19,6 +19,7 @@ from od_core.flows.publishing.derived_certificate import derived_certificate
 from od_core.flows.publishing.derived_kind import DerivedKind
 from od_core.flows.publishing.derived_sources import by_name, published_source
 from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import published_bundles
@@ -99,6 +100,23 @@ def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
     if not newest:
         raise absent(f"no release of {series} is published here", releases)
     return list(newest.values())
+
+
+def newest_release(releases: Path, series: str, period: str | None = None) -> ReleaseKey:
+    """Return the newest revision of a release of a series.
+
+    Args:
+        releases: folder of all public bundles.
+        series: name of the series.
+        period: its period; by default the last one that is published.
+
+    Raises:
+        OdError: no such release is published.
+    """
+    found = [key for key in newest_revisions(releases, series) if period is None or key.period == period]
+    if not found:
+        raise absent(f"no release of {series} for {period} is published here", releases)
+    return max(found, key=lambda key: (Period(key.period).end, key.revision))
 
 
 def absent(message: str, releases: Path) -> OdError:

@@ -113,17 +113,17 @@ def shrink(
     families = list(families_of(plan, levels))
     shares = [gravity_shares(each) for each in families]
     if earlier is not None and len(earlier):
-        shares = _blended(families, shares, trips_of_nodes(plan, levels, earlier))
+        shares = blended(families, shares, trips_of_nodes(plan, levels, earlier))
     trips = _estimated(plan, levels, families, shares, rule)
     if not rule.learns or plan.tree.origin.digest != plan.tree.destination.digest:
         return trips
     leaves = levels[-1].nodes
     table = Nodes(plan.tree.depth, leaves.origin, leaves.destination, trips[-1])
-    shares = _blended(families, shares, trips_of_nodes(plan, levels, table, opposite=True))
+    shares = blended(families, shares, trips_of_nodes(plan, levels, table, opposite=True))
     return _estimated(plan, levels, families, shares, rule)
 
 
-def _blended(families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals]) -> list[_Reals]:
+def blended(families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals]) -> list[_Reals]:
     """Return the shares of each level, blended with the trips of another table at its nodes."""
     return [blended_shares(*each, weight=families[-1].sigma) for each in zip(families, shares, other, strict=True)]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -14,7 +15,7 @@ from od_core.errors import OdError
 from od_core.extras import require
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.geography.codes import positions
-from od_core.geography.flow_tree import FlowTree
+from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.publication.columns import MOST_LISTED
 from od_core.records.segments import Breakdown
 
@@ -84,19 +85,9 @@ def write_matrices(
             f" {tree.destination.level_names[pair.destination_level]} has more than {MOST_CELLS:,} cells",
             next_step="read the flows of this pair of levels from flows.parquet",
         )
-    require("bundle")
-    import openmatrix  # the import takes a fifth of a second
-
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
     places = _places(sides, pair.flows)
-    with openmatrix.open_file(secrets.token_hex(8), "w", **_IN_MEMORY) as file:
-        file.root._v_attrs["SHAPE"] = np.array([len(codes) for codes in sides], dtype=np.int32)
-
-        def add(name: str, places: Places, values: pd.Series) -> Any:
-            matrix = np.zeros([len(codes) for codes in sides], dtype=np.int64)
-            matrix[places] = values
-            return file.create_carray(file.root.data, name, obj=matrix, track_times=False)
-
+    with _file(sides, target) as add:
         for name in pair.flows.columns[2:]:
             add(name, places, pair.flows[name])
         for breakdown, own in segments:
@@ -104,6 +95,39 @@ def write_matrices(
                 flows = own.flows[own.flows[breakdown.name] == category]
                 matrix = add(matrix_name(breakdown, place), _places(sides, flows), flows["trips"])
                 matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
+
+
+def write_draws(tree: FlowTree, draws: Sequence[Nodes], target: BinaryIO) -> None:
+    """Write draws of the flows between zones to ``target`` as an OpenMatrix file: matrices ``draw_1``, ``draw_2``, ...
+
+    Rows, columns and lookups are as in :func:`write_matrices`. Every call writes the same bytes.
+    """
+    with _file((tree.origin.codes[-1], tree.destination.codes[-1]), target) as add:
+        for number, leaves in enumerate(draws, start=1):
+            add(f"draw_{number}", (leaves.origin, leaves.destination), leaves.trips)
+
+
+@contextmanager
+def _file(sides: tuple[Sequence[str], Sequence[str]], target: BinaryIO) -> Iterator[Callable[..., Any]]:
+    """Yield a function that adds a matrix, given its name, the places of its cells and their values; then write.
+
+    Args:
+        sides: Area codes of the rows and of the columns.
+        target: The open file.
+    """
+    require("bundle")
+    import openmatrix  # the import takes a fifth of a second
+
+    shape = [len(codes) for codes in sides]
+    with openmatrix.open_file(secrets.token_hex(8), "w", **_IN_MEMORY) as file:
+        file.root._v_attrs["SHAPE"] = np.array(shape, dtype=np.int32)
+
+        def add(name: str, places: Places, values: pd.Series | NDArray[np.int64]) -> Any:
+            matrix = np.zeros(shape, dtype=np.int64)
+            matrix[places] = values
+            return file.create_carray(file.root.data, name, obj=matrix, track_times=False)
+
+        yield add
         for dimension, (side, codes) in enumerate(zip(SIDES, sides, strict=True)):
             entries = np.array([code.encode() for code in codes], dtype=np.bytes_)
             lookup = file.create_array(file.root.lookup, side, obj=entries, track_times=False)

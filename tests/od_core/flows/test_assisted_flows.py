@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import AssistedFlows, Budget, Geography, OdError, PrivacyUnit, Release, assist_release, release_group_sizes
-from od_core.flows import assisted_flows
 from od_core.flows.estimation import families, intervals
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.mechanisms.inftda import InfTDARefined
@@ -178,10 +177,10 @@ def test_what_has_no_measured_levels_is_refused() -> None:
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     case = small()
-    monkeypatch.setattr(assisted_flows, "memory", lambda: 250 * 9 - 1)
-    with pytest.raises(OdError, match="OD-ASSIST-MEMORY"):
+    monkeypatch.setattr("od_core.flows.release.memory", lambda: 250 * 9 - 1)
+    with pytest.raises(OdError, match="OD-LEVEL-MEMORY"):
         assist_release([case])
-    monkeypatch.setattr(assisted_flows, "memory", lambda: 250 * 9)
+    monkeypatch.setattr("od_core.flows.release.memory", lambda: 250 * 9)
     assist_release([case])
     monkeypatch.setattr(intervals, "MOST_MEASURED", 8)
     with pytest.raises(OdError, match="OD-INTERVAL"):

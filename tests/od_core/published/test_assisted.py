@@ -18,7 +18,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.certificate import certificate_digest
-from od_core.published.assisted import newest_release, publish_assisted, releases_before
+from od_core.published.assisted import publish_assisted, releases_before
+from od_core.published.derived import newest_release
 from od_core.published.sums import publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.publication.examples import sealed_again

@@ -1,0 +1,43 @@
+"""The command ``od-release draws``: write tables that could be the true one, given a published release of flows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from od_assets.cli.options import Json
+
+
+def draws(
+    release: Annotated[
+        str, typer.Argument(help="Name of a series, for its last release; or a release, such as us_flights/2001-06/r1.")
+    ],
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of tables.")] = 100,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder to write. By default, one below the folder of the project's output.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write tables of flows that could be the true one, given a published release, as Parquet and OpenMatrix.
+
+    Run your own model on each of them: its results vary as much as they are uncertain. The tables are drawn from the
+    public bundle alone: no record is read and no budget is charged. They are the same on every call.
+    """
+    from od_assets.project import current_project, releases_folder
+    from od_assets.terminal import console
+    from od_core.ledger.release_key import ReleaseKey
+    from od_core.published.derived import newest_release
+    from od_core.published.draws import write_release_draws
+
+    var = current_project().var
+    place = releases_folder(var)
+    key = ReleaseKey.parse(release) if "/" in release else newest_release(place, release)
+    found = write_release_draws(place, key, number, to or var / "draws" / key.folder)
+    if as_json:
+        typer.echo(json.dumps({"release": str(key), "folder": str(found.folder), "files": list(found.files)}, indent=2))
+        return
+    console.print(f"{number:,} draws given {key}. Nothing was charged.")
+    console.print(f"Folder: {found.folder} ({', '.join(found.files)})", soft_wrap=True)
