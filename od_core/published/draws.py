@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from od_core.files.checked_file import write_checked
-from od_core.files.durable import make_folder, replace_folder, sync
+from od_core.files.durable import make_folder, write_durably
 from od_core.files.parquet import write_batches
 from od_core.flows.publishing.derived_sources import published_source
 from od_core.flows.publishing.omx import write_draws
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate_digest
+from od_core.published.derived import absent
 
 MOST_CELLS = 20_000_000
 """Largest number of cells of all matrices together that are written as OpenMatrix."""
@@ -42,46 +42,41 @@ class WrittenDraws:
 
 
 def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Path) -> WrittenDraws:
-    """Draw tables given a published release, and write them. A folder of earlier draws is replaced.
+    """Draw tables given a published release, and write them. Files of earlier draws are replaced, and no others.
 
     Args:
         releases: folder of all public bundles.
         key: the release.
         number: number of tables.
-        folder: folder to write.
+        folder: folder of the files.
 
     Raises:
         OdError: the release is not published, damaged or not of flows; or as in
             :meth:`od_core.flows.release.Release.draws`.
     """
+    if not (releases / key.folder).is_dir():
+        raise absent(f"{key} is not published here", releases)
     source = published_source(releases, key)
-    tree = source.release.tree
-    draws: Iterable[Nodes] = source.release.drawn_leaves(number)
-    make_folder(folder.parent)
-    made, aside = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
-    made.mkdir()
-    try:
-        if tree.origin.size(tree.origin.depth) * tree.destination.size(tree.destination.depth) * number <= MOST_CELLS:
-            draws = list(draws)
-            matrices = draws
-            write_checked(made / "draws.omx", lambda file: write_draws(tree, matrices, file), mode=_FILE_MODE)
-        batches = _batches(tree, draws)
-        write_checked(
-            made / "draws.parquet",
-            lambda file: write_batches(file, _schema(), batches, compression="zstd"),
-            mode=_FILE_MODE,
-        )
-        text = _text(key, number, certificate_digest(source.certificate))
-        write_checked(made / "README.md", lambda file: file.write(text.encode()), mode=_FILE_MODE)
-        if folder.exists():
-            replace_folder(folder, made, aside)
-        else:
-            made.rename(folder)
-            sync(folder.parent)
-    finally:
-        for left in (made, aside):
-            shutil.rmtree(left, ignore_errors=True)
-    return WrittenDraws(key, folder, tuple(sorted(file.name for file in folder.iterdir())))
+    tree, draws = source.release.tree, source.release.drawn_leaves(number)
+    text, matrices, tables = (folder / name for name in ("README.md", "draws.omx", "draws.parquet"))
+    make_folder(folder)
+    for old in (text, matrices):  # the text is written last, so that it never describes other tables
+        old.unlink(missing_ok=True)
+    files = [text.name, tables.name]
+    if len(tree.origin.zones) * len(tree.destination.zones) * number <= MOST_CELLS:
+        listed = list(draws)
+        _write(matrices, lambda file: write_draws(tree, listed, file))
+        draws = iter(listed)
+        files.insert(1, matrices.name)
+    _write(tables, lambda file: write_batches(file, _schema(), _batches(tree, draws), compression="zstd"))
+    about = _text(key, number, certificate_digest(source.certificate))
+    _write(text, lambda file: file.write(about.encode()))
+    return WrittenDraws(key, folder, tuple(files))
+
+
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a public file durably, in one step."""
+    write_durably(path, lambda place: write_checked(place, write, mode=_FILE_MODE), mode=_FILE_MODE)
 
 
 def _schema() -> pa.Schema:
@@ -102,9 +97,10 @@ def _text(key: ReleaseKey, number: int, digest: str) -> str:
     """Return the text that describes the files."""
     return f"""# {number} draws given {key}
 
-Each of these {number} tables of flows could be the true one, given what was published in release {key}
-(SHA-256 of its certificate: {digest}). The tables are random, but they agree with all noisy measurements as well as the
-truth does, under the model of od-release. Trips are whole, and at least 1; pairs of zones without trips are left out.
+Each of these {number} tables of flows could be the true one, given what was published in this release. The tables are
+random, but they agree with all noisy measurements as well as the truth does, under the model of od-release. Trips are
+whole, and at least 1; pairs of zones without trips are left out. The certificate of the release has the SHA-256
+{digest}.
 
 - `draws.parquet`: columns `draw` (from 1), `origin`, `destination` (zone codes) and `trips`, sorted by draw.
 - `draws.omx`, unless it would be large: a matrix `draw_1`, `draw_2`, ... for each table.
