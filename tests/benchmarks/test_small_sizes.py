@@ -24,6 +24,8 @@ STOPS_ENDS = tuple(f"{figure}{end}" for figure in STOPS for end in ("", "_least"
 INTERVALS = ("covered", "significant", "width", "least_trips")
 WIDENED = ("widened", "released_error", "centre_error", "covered_before", "covered_of_all")
 MAY_BE_ZERO = (
+    "inside_90",
+    "mean_rank",
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),
     *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS, *WIDENED),
 )

@@ -15,6 +15,10 @@ at least 0, and the children of each node sum to its trips.
 A node that the release dropped has no measurements below it. Its trips are given to pairs of zones below it one by one,
 in proportion to the released trips of the origin and of the destination, plus 1.
 
+Where the noise of every level has a standard deviation of 32 trips or more, all this is computed in units of about a
+sixteenth of it: numbers of trips are multiples of a unit, so that the time does not grow with the noise. What an exact
+total has beyond such a multiple is added to the largest flow.
+
 Draws are a function of published values. All real numbers come from single operations of IEEE 754, one after the other,
 and random numbers from a counter, so the draws are the same on every machine and for any number of threads, and draw
 number k does not depend on how many are made.
@@ -63,6 +67,12 @@ _POINTS = 256
 _MOST_VALUES = 50_000_000
 """Largest number of nodes that are drawn at once, over all draws."""
 
+_UNITS = 16
+"""Smallest number of units in a standard deviation of the noise, unless a unit is one trip."""
+
+_LEAST_TOTAL = 1_000
+"""Smallest number of units of an exact total, unless a unit is one trip."""
+
 _PIECES = 64
 """Number of pieces in which the families of a level are processed."""
 
@@ -71,9 +81,10 @@ _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 
 class _Known(NamedTuple):
-    """What is known of the nodes of a level, for compiled loops.
+    """What is known of the nodes of a level, for compiled loops. Trips are in units, except for noisy values.
 
     Attributes:
+        unit: Number of trips of a unit.
         noisy: Noisy value of each node; shape (nodes,).
         noise: L at each distance between trips and noisy value, up to a constant factor; shape (distances,). Empty if
             the level was not measured.
@@ -85,6 +96,7 @@ class _Known(NamedTuple):
         values: A, from the smallest number of trips on; shape (divided, width).
     """
 
+    unit: int
     noisy: _Values
     noise: _Reals
     reach: int
@@ -124,6 +136,14 @@ class PosteriorTree:
                 yield self._leaves(begin + k, [own[k] for own in trips])
 
     @cached_property
+    def unit(self) -> int:
+        """Number of trips of a unit, of which all drawn numbers of trips are multiples."""
+        root = self.levels[0]
+        narrowest = min((level.noise for level in self.levels if 0 < level.noise < math.inf), default=0.0)
+        unit = max(1, int(math.sqrt(narrowest)) // _UNITS)
+        return min(unit, max(1, int(root.noisy[0]) // _LEAST_TOTAL)) if root.noise == 0 else unit
+
+    @cached_property
     def _nodes(self) -> int:
         """Number of nodes of all levels."""
         return sum(len(level.nodes) for level in self.levels)
@@ -142,7 +162,7 @@ class PosteriorTree:
         known: list[_Known] = []
         for at, distribution in reversed(list(enumerate(self._distributions(), start=1))):
             level = self.levels[at]
-            own = _before_children(level, distribution, is_leaf=not known)
+            own = _before_children(level, distribution, self.unit, is_leaf=not known)
             if known:
                 families = self.levels[at + 1].offsets
                 _in_pieces(len(level.divided), partial(_rise, own, level.divided, families, known[0]))
@@ -158,7 +178,7 @@ class PosteriorTree:
         return [size_distribution(*each) for each in zip(self.levels[1:], families, shares, strict=True)]
 
     def _trips(self, begin: int, end: int) -> list[_Values]:
-        """Return the trips of all nodes of each level in the draws ``begin:end``; shape (draws, nodes) each."""
+        """Return the units of all nodes of each level in the draws ``begin:end``; shape (draws, nodes) each."""
         trips = [self._root(begin, end)]
         counter = _Counter(self._key, begin, self._nodes, 1)
         for (above, level), known in zip(pairwise(self.levels), self._known, strict=True):
@@ -175,13 +195,15 @@ class PosteriorTree:
         return trips
 
     def _root(self, begin: int, end: int) -> _Values:
-        """Return the trips of the root in the draws ``begin:end``; shape (draws, 1)."""
+        """Return the units of the root in the draws ``begin:end``; shape (draws, 1)."""
         root = self.levels[0]
         noisy = int(root.noisy[0])
         if root.noise == 0:
-            return np.full((end - begin, 1), max(noisy, 0))
+            return np.full((end - begin, 1), (max(noisy, 0) + self.unit // 2) // self.unit)
         if len(self.levels) == 1:
-            low, values = _alone(noisy, _normal(root.noise), math.ceil(_REACH * math.sqrt(root.noise)))
+            low, values = _alone(
+                noisy, _normal(root.noise), math.ceil(_REACH * math.sqrt(root.noise) / self.unit), self.unit
+            )
         else:
             low, values = _combined(noisy, _normal(root.noise), self._known[0], 0, len(self.levels[1].nodes))
         trips = np.empty((end - begin, 1), dtype=np.int64)
@@ -189,22 +211,24 @@ class PosteriorTree:
         return trips
 
     def _leaves(self, draw: int, trips: Sequence[_Values]) -> Nodes:
-        """Return the leaves of one draw, given the trips of all nodes of each level."""
+        """Return the leaves of one draw, given the units of all nodes of each level."""
         tree, measured = self.plan.tree, self.levels[-1].nodes
         dropped = [self._below(draw, level, own) for level, own in zip(self.levels[:-1], trips[:-1], strict=True)]
         origin = np.concatenate([measured.origin, *(pairs.origin for pairs in dropped)])
         destination = np.concatenate([measured.destination, *(pairs.destination for pairs in dropped)])
-        number = np.concatenate([trips[-1], *(np.ones(len(pairs), dtype=np.int64) for pairs in dropped)])
+        number = np.concatenate([trips[-1] * self.unit, *(np.ones(len(pairs), dtype=np.int64) for pairs in dropped)])
         order = np.argsort(tree.first_rank(Pairs(tree.depth, origin, destination)), kind="stable")
         order = order[number[order] > 0]
         rank = tree.first_rank(Pairs(tree.depth, origin[order], destination[order]))
         first = np.flatnonzero(np.diff(rank, prepend=-1))
         summed = np.add.reduceat(number[order], first) if len(first) else number[order]
+        if self.levels[0].noise == 0 and len(summed):
+            summed[np.argmax(summed)] += int(self.levels[0].noisy[0]) - summed.sum()
         return Nodes(tree.depth, origin[order[first]], destination[order[first]], summed)
 
     def _below(self, draw: int, level: FittedLevel, trips: _Values) -> Pairs:
         """Return a pair of zones for each trip of the nodes of a level that have no measured children."""
-        tree, left = self.plan.tree, trips.copy()
+        tree, left = self.plan.tree, trips * self.unit
         left[level.divided] = 0
         nodes = np.repeat(np.arange(len(left)), left)
         ends = []
@@ -240,16 +264,16 @@ def _in_pieces(families: int, work: Callable[[int, int], bool]) -> list[bool]:
     return list(in_order(lambda run: work(*run), pairwise(edges)))
 
 
-def _before_children(level: FittedLevel, distribution: SizeDistribution, *, is_leaf: bool) -> _Known:
+def _before_children(level: FittedLevel, distribution: SizeDistribution, unit: int, *, is_leaf: bool) -> _Known:
     """Return what is known of a level, with room for A of the nodes with measured children."""
-    reach = math.ceil(_REACH * math.sqrt(level.noise))
+    reach = math.ceil(_REACH * math.sqrt(level.noise) / unit)
     place, divided = np.full(len(level.nodes), -1, dtype=np.int64), 0 if is_leaf else len(level.divided)
     if not is_leaf:
         place[level.divided] = np.arange(divided)
     own = level.noisy.astype(np.int64), _normal(level.noise), reach
     prior = distribution.group_of, distribution.first, distribution.density
     numbers = np.zeros(divided, dtype=np.int64), np.zeros(divided, dtype=np.int64)
-    return _Known(*own, *prior, place, *numbers, np.zeros((divided, 2 * reach + 1)))
+    return _Known(unit, *own, *prior, place, *numbers, np.zeros((divided, 2 * reach + 1)))
 
 
 def _normal(variance: float) -> _Reals:
@@ -356,13 +380,12 @@ def _children(known, begin, end):  # type: ignore[no-untyped-def]  # compiled
             own[: length[i - begin]] = known.values[place, : length[i - begin]]
             continue
         y = known.noisy[i]
-        least, most = max(0, max(y, 0) - known.reach), max(y, 0) + known.reach
-        component = component_of(least, known.first)
+        nearest = max(y, 0) // known.unit
+        least, most = max(0, nearest - known.reach), nearest + known.reach
         for n in range(least, most + 1):
-            while component + 1 < len(known.first) and known.first[component + 1] <= n:
-                component += 1
-            chance = known.noise[abs(n - y)] if abs(n - y) < len(known.noise) else 0.0
-            own[n - least] = chance * known.density[known.group_of[i], component]
+            distance = abs(n * known.unit - y)
+            chance = known.noise[distance] if distance < len(known.noise) else 0.0
+            own[n - least] = chance * _mass(n, known.unit, known.first, known.density[known.group_of[i]])
         low[i - begin], length[i - begin] = _trimmed(least, own, most - least + 1)
     return low, length, values
 
@@ -396,13 +419,25 @@ def _rests(low, length, values):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
+def _mass(n, step, first, density):  # type: ignore[no-untyped-def]  # compiled
+    """Return the probability of the numbers of trips that are nearest to n * step."""
+    least, most, mass = max(n * step - (step - 1) // 2, 0), n * step + step // 2, 0.0
+    component = component_of(least, first)
+    while least <= most:
+        last = most if component + 1 == len(first) else min(first[component + 1] - 1, most)
+        mass += (last - least + 1) * density[component]
+        least = last + 1
+        component += 1
+    return mass
+
+
+@kernel
 def _unmeasured_sum(known, begin, end, step, points):  # type: ignore[no-untyped-def]  # compiled
     """Return the distribution of the sum of g over the nodes ``begin:end``, up to a factor; shape (points,).
 
     Point j stands for the trips that are nearest to j * step.
     """
-    groups, components = known.density.shape
-    mass, is_known = np.zeros((groups, points)), np.zeros(groups, dtype=np.bool_)
+    mass, is_known = np.zeros((len(known.density), points)), np.zeros(len(known.density), dtype=np.bool_)
     total, longer = np.zeros(points), np.empty(points)
     total[0] = 1.0
     for i in range(begin, end):
@@ -410,12 +445,7 @@ def _unmeasured_sum(known, begin, end, step, points):  # type: ignore[no-untyped
         if not is_known[known.group_of[i]]:
             is_known[known.group_of[i]] = True
             for j in range(points):
-                least, most = max(j * step - (step - 1) // 2, 0), j * step + step // 2
-                for component in range(components):
-                    first = max(known.first[component], least)
-                    last = most if component + 1 == components else min(known.first[component + 1] - 1, most)
-                    if last >= first:
-                        own[j] += (last - first + 1) * known.density[known.group_of[i], component]
+                own[j] = _mass(j, step, known.first, known.density[known.group_of[i]])
         longer[:] = 0.0
         for a in range(points):
             if own[a] > 0.0:
@@ -436,14 +466,15 @@ def _combined(y, noise, known, begin, end):  # type: ignore[no-untyped-def]  # c
     size, least = length[0], low[0]
     values = flat[at[0] : at[0] + size].copy()
     step = (least + size) // _POINTS + 1
-    sums = _unmeasured_sum(known, begin, end, step, (least + size) // step + 2)
-    nearest, distance = 0, abs(least - y)
+    sums = _unmeasured_sum(known, begin, end, step * known.unit, (least + size) // step + 2)
+    nearest, distance = 0, abs(least * known.unit - y)
     for k in range(size):
         n = least + k
-        if abs(n - y) < distance:
-            nearest, distance = k, abs(n - y)
+        away = abs(n * known.unit - y)
+        if away < distance:
+            nearest, distance = k, away
         if len(noise) > 0:
-            values[k] *= noise[abs(n - y)] if abs(n - y) < len(noise) else 0.0
+            values[k] *= noise[away] if away < len(noise) else 0.0
         point = n // step
         part = (n - point * step) / step
         sums_here = sums[point] + part * (sums[point + 1] - sums[point])
@@ -455,10 +486,11 @@ def _combined(y, noise, known, begin, end):  # type: ignore[no-untyped-def]  # c
 
 
 @kernel
-def _alone(y, noise, reach):  # type: ignore[no-untyped-def]  # compiled
+def _alone(y, noise, reach, unit):  # type: ignore[no-untyped-def]  # compiled
     """Return U of a node without children: its smallest number of trips, and the values."""
-    least, most = max(0, y - reach), max(y, 0) + reach
-    values = np.array([noise[min(abs(n - y), len(noise) - 1)] for n in range(least, most + 1)])
+    nearest = max(y, 0) // unit
+    least, most = max(0, nearest - reach), nearest + reach
+    values = np.array([noise[min(abs(n * unit - y), len(noise) - 1)] for n in range(least, most + 1)])
     low, size = _trimmed(least, values, len(values))
     return low, values[:size]
 
@@ -470,11 +502,8 @@ def _rise(own, divided, offsets, known, first, last):  # type: ignore[no-untyped
     for family in range(first, last):
         node = divided[family]
         low, values = _combined(own.noisy[node], own.noise, known, offsets[family], offsets[family + 1])
-        component = component_of(low, own.first)
         for k in range(len(values)):
-            while component + 1 < len(own.first) and own.first[component + 1] <= low + k:
-                component += 1
-            values[k] *= own.density[own.group_of[node], component]
+            values[k] *= _mass(low + k, own.unit, own.first, own.density[own.group_of[node]])
         low, size = _trimmed(low, values, len(values))
         size = min(size, width)
         own.low[family], own.length[family] = low, size
