@@ -23,8 +23,8 @@ def draws(
 ) -> None:
     """Write tables of flows that could be the true one, given a published release, as Parquet and OpenMatrix.
 
-    Run your own model on each of them: its results vary as much as they are uncertain. The tables are drawn from the
-    public bundle alone: no record is read and no budget is charged. They are the same on every call.
+    Run your own model on each of them, to see how certain its results are. The tables are drawn from the public bundle
+    alone: no record is read and no budget is charged. They are the same on every call.
     """
     from od_assets.project import current_project, releases_folder
     from od_assets.terminal import console

@@ -174,9 +174,10 @@ class Release(ReleasedFlows, PlannedRelease):
     def draws(self, number: int = 100) -> Iterator[pd.DataFrame]:
         """Yield tables of flows between zones that could be the true one, given all measurements.
 
-        A statistic that is computed from each of them varies as much as its uncertainty is large. The tables are drawn
+        A statistic that is computed from each of them varies about as much as it is uncertain. The tables are drawn
         from published values under the model of :mod:`od_core.flows.estimation.posterior_tree`, and are the same on
-        every call. They cost no budget. The intervals of :meth:`flows_at` and :meth:`trips_between` need no model.
+        every call. They cost no budget. They are too sure of sums of many small flows; the intervals of
+        :meth:`flows_at` and :meth:`trips_between` need no model.
 
         Args:
             number: number of tables.

@@ -106,7 +106,8 @@ whole, and at least 1; pairs of zones without trips are left out. The certificat
 - `draws.omx`, unless it would be large: a matrix `draw_1`, `draw_2`, ... for each table.
 
 To find how certain a statistic is, compute it from each table. Its 5 % and 95 % quantiles are a 90 % interval under the
-model. The published intervals of the release need no model; where both exist, state those.
+model. It is too narrow for sums of many small flows, such as all trips from a zone. The published intervals of the
+release need no model; where both exist, state those.
 
 Nothing was charged: the tables follow from published values alone. Whoever draws tables given this release gets the
 same ones.
