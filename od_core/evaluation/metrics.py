@@ -46,13 +46,7 @@ class Truth:
             origin, destination: zone numbers of each pair; shape (pairs,).
             trips: true trips of each pair; shape (pairs,).
         """
-        rank = tree.first_rank(Pairs(tree.depth, origin, destination))
-        order = np.argsort(rank, kind="stable")
-        first = np.flatnonzero(np.diff(rank[order], prepend=-1))
-        summed = np.add.reduceat(trips[order], first)
-        first, summed = order[first][summed > 0], summed[summed > 0]
-        leaves = Nodes(tree.depth, origin[first], destination[first], summed)
-        return cls(tree, tuple(sums_by_level(tree, leaves)))
+        return cls(tree, tuple(sums_by_level(tree, tree.summed_leaves(origin, destination, trips))))
 
     def errors(self, leaves: Nodes) -> list[dict[str, float]]:
         """Return the errors of released leaves in tree order: one row per level, as in :func:`od_core.evaluate`."""

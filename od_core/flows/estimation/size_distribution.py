@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,15 +65,16 @@ def size_distribution(level: FittedLevel, families: Families, p: _Reals) -> Size
     """Return the distributions of the true trips of the nodes of a level, given the share ``p`` of each node."""
     nodes = len(level.nodes)
     if nodes < _LEAST_LEARNED or not 0 < level.noise < math.inf:
-        return SizeDistribution(np.zeros(nodes, dtype=np.int64), np.zeros(1, dtype=np.int64), np.ones((1, 1)))
+        return unknown_sizes(nodes)
     sizes = sizes_of(p * np.maximum(_parents_without(level, families), 0.0), families.sigma)
     least = min(_MOST_CELLS, max(_FEWEST_CELLS, nodes // _MOST_BINS))
     group_of = bins(np.bincount(sizes, minlength=SIZES), least)[sizes]
     noise = GridNoise.of(Fraction(level.noise))
     last = max(float(level.noisy.max()) + 10 * noise.sigma, 4.0 * noise.step)
     doublings = math.ceil(math.log2(last / noise.step))
-    first = np.array([0, 1, *(noise.step << k for k in range(1, doublings + 1))], dtype=np.int64)
-    likelihood = _of_components(noise, first)
+    on_grid = np.append(0, 1 << np.arange(doublings + 1))
+    first = np.append([0, 1], on_grid[2:] * noise.step)
+    likelihood = _of_components(noise, on_grid)
     points = np.maximum(np.floor((level.noisy + noise.step // 2) / noise.step).astype(np.int64) - noise.low, 0)
     beyond = noise.points + np.searchsorted(first, level.noisy, side="right") - 1
     seen = np.where(points < noise.points, points, beyond)
@@ -85,6 +87,11 @@ def size_distribution(level: FittedLevel, families: Families, p: _Reals) -> Size
         weights = (1 - _LEAST_WEIGHT) * (weights / _sum(weights)) + _LEAST_WEIGHT / len(first)
         rows.append(weights / lengths)
     return SizeDistribution(group_of, first, np.array(rows))
+
+
+def unknown_sizes(nodes: int) -> SizeDistribution:
+    """Return the distributions of nodes of which nothing is known: all numbers of trips are equally probable."""
+    return SizeDistribution(np.zeros(nodes, dtype=np.int64), np.zeros(1, dtype=np.int64), np.ones((1, 1)))
 
 
 def _parents_without(level: FittedLevel, families: Families) -> _Reals:
@@ -106,17 +113,17 @@ def _parents_without(level: FittedLevel, families: Families) -> _Reals:
 def _of_components(noise: GridNoise, first: _Positions) -> _Reals:
     """Return the probability of each noisy value given each component; shape (components, points + components).
 
-    The last columns are noisy values above the grid, by the component whose trips they equal.
+    ``first`` is the smallest point of n of each component. The last columns are noisy values above the grid, by the
+    component whose trips they equal.
     """
     mass, whole = len(noise.likelihood), _sum(noise.likelihood[0])
     likelihood = np.zeros((len(first), noise.points + len(first)))
-    at = np.append(np.maximum(first // noise.step, first > 0), 2 * (first[-1] // noise.step))
-    for component in range(len(first)):
-        begin, end = int(at[component]), int(at[component + 1])
+    for component, (begin, end) in enumerate(pairwise([*first.tolist(), 2 * int(first[-1])])):
+        own = likelihood[component, : noise.points]
         for n in range(begin, min(end, mass)):
-            likelihood[component, : noise.points] += noise.likelihood[n]
-        likelihood[component, : noise.points] /= whole * (end - begin)
-        likelihood[component, noise.points + component] = max(1 - _sum(likelihood[component, : noise.points]), 0.0)
+            own += noise.likelihood[n]
+        own /= whole * (end - begin)
+        likelihood[component, noise.points + component] = max(1 - _sum(own), 0.0)
     return likelihood
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from od_core import Budget, OdError, PrivacyUnit, Release
-from od_core.flows.estimation import posterior_tree
+from od_core.flows.estimation import node_posteriors, posterior_tree
 from od_core.flows.estimation.least_squares import FittedLevel
-from od_core.flows.estimation.posterior_tree import PosteriorTree, _combined, _unmeasured_sum
+from od_core.flows.estimation.node_posteriors import above_children, unmeasured_sum
+from od_core.flows.estimation.posterior_tree import PosteriorTree
 from od_core.flows.estimation.size_distribution import SizeDistribution
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
@@ -156,8 +157,8 @@ def unknown(children: int) -> SizeDistribution:
 def test_large_sums_are_computed_on_a_grid(own: SizeDistribution, children: list[int], noise: float) -> None:
     """Near the noisy value, U is a convolution over single trips, with a mean that is less than 0.05 deviations off."""
     level, noisy = level_of(1, children, noise, [], [0, len(children)]), sum(children)
-    known = posterior_tree._before_children(level, own, 1, is_leaf=True)
-    low, values = _combined(noisy, posterior_tree._normal(4 * noise), known, 0, len(children))
+    known = node_posteriors.known_of(level, own, 1, is_leaf=True)
+    low, values = above_children(noisy, node_posteriors.normal_density(4 * noise), known, 0, len(children))
     most = 2 * noisy + 1000
     before, after = np.ones(1), np.ones(1)
     for node in range(len(children)):
@@ -177,9 +178,9 @@ def test_large_sums_are_computed_on_a_grid(own: SizeDistribution, children: list
 
 def test_the_sum_before_measurement_is_a_convolution() -> None:
     own = distribution(np.random.default_rng(1), 3)
-    known = posterior_tree._before_children(level_of(1, [0, 0, 0], 1.0, [], [0, 3]), own, 1, is_leaf=True)
+    known = node_posteriors.known_of(level_of(1, [0, 0, 0], 1.0, [], [0, 3]), own, 1, is_leaf=True)
     exact = np.convolve(np.convolve(on_grid(own, 0, 40), on_grid(own, 1, 40)), on_grid(own, 2, 40))[:40]
-    found = _unmeasured_sum(known, 0, 3, 1, 40)
+    found = unmeasured_sum(known, 0, 3, 1, 40)
     assert np.allclose(found / found.sum(), exact / exact.sum())
 
 
