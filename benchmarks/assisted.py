@@ -10,7 +10,6 @@ from the subfolder ``nyc_yellow_taxi`` of FOLDER. For ``misled``, the zones of t
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -21,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.estimator import DELTA, EPSILONS, METRICS, NOISE, PAPER, VARIANTS, planned
-from benchmarks.measuring import machine, printed, steps
+from benchmarks.measuring import case_options, machine, printed, steps
 from benchmarks.release import FLIGHTS
 from od_core import FlowTree, Geography, assist_release
 from od_core.evaluation.known_flows import KnownFlows
@@ -129,14 +128,7 @@ def compared(case: str, epsilon: str, found: Sequence[dict[str, NDArray[np.float
 
 def main() -> None:
     """Release every series and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--small", action="store_true", help="few months and one run, to see that it runs")
-    parser.add_argument("--case", nargs="+", choices=CASES, default=["flights"], metavar="NAME", help=", ".join(CASES))
-    parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the taxis are")
-    options = parser.parse_args()
+    options = case_options(__doc__, CASES, EPSILONS)
     rows: list[dict[str, Any]] = []
     for case, epsilon in steps(list(product(options.case, options.epsilon)), "assisted"):
         months = CASES[case](options.data, small=options.small)

@@ -11,21 +11,20 @@ among the draws is 0.5. Single flows are those of every level below the root.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.estimator import CASES, DELTA, EPSILONS, NOISE, VARIANTS, data_set, is_there, planned
-from benchmarks.measuring import machine, printed, steps
+from benchmarks.intervals import true_leaves
+from benchmarks.measuring import case_options, machine, printed, steps
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import Truth, sums_by_level
+from od_core.evaluation.metrics import sums_by_level
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.ledger.measurements import MemoryMeasurements
@@ -80,7 +79,7 @@ def run(data: KnownFlows, epsilon: str, found: dict[str, list[_Reals]]) -> float
     begun = time.perf_counter()
     tables = list(release.drawn_leaves(BEFORE + DRAWS))
     seconds = (time.perf_counter() - begun) * 100 / len(tables)
-    tree, truth = release.tree, true_leaves(data.truth)
+    tree, truth = release.tree, true_leaves(data)
     for trips in at_every_level(tree, [truth, *tables]):
         mean = trips[1 : 1 + BEFORE].mean(axis=0)
         rank = ranks(trips[1 + BEFORE :], trips[0], random)
@@ -93,24 +92,9 @@ def run(data: KnownFlows, epsilon: str, found: dict[str, list[_Reals]]) -> float
     return seconds
 
 
-def true_leaves(truth: Truth) -> Nodes:
-    """Return the true flows between zones."""
-    rank, trips = truth.levels[-1]
-    nodes = truth.tree.public_nodes(truth.tree.depth)
-    at = np.searchsorted(truth.tree.first_rank(nodes), rank)
-    return Nodes(truth.tree.depth, nodes.origin[at], nodes.destination[at], trips)
-
-
 def main() -> None:
     """Draw given releases of every data set and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--small", action="store_true", help="small made-up flows and one run, to see that it runs")
-    parser.add_argument("--case", nargs="+", choices=CASES, default=["flights"], metavar="NAME", help=", ".join(CASES))
-    parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where other data sets are")
-    options = parser.parse_args()
+    options = case_options(__doc__, CASES, EPSILONS)
     rows: list[dict[str, Any]] = []
     cases = ["flights"] if options.small else [case for case in options.case if is_there(case, options.data)]
     for case, epsilon in steps(list(product(cases, options.epsilon)), "draws"):

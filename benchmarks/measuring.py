@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -55,6 +56,19 @@ def timed(work: Callable[[], object], *, repeats: int = 3) -> dict[str, float]:
 def steps(items: Sequence[Item], title: str) -> Iterable[Item]:
     """Return the items with a progress bar on standard error."""
     return track(items, title, console=Console(stderr=True), transient=True)
+
+
+def case_options(documentation: str | None, cases: Iterable[str], epsilons: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a benchmark that runs releases of several cases at several values of epsilon."""
+    parser = argparse.ArgumentParser(description=documentation)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--small", action="store_true", help="small data and one run, to see that it runs")
+    names = list(cases)
+    parser.add_argument("--case", nargs="+", choices=names, default=["flights"], metavar="NAME", help=", ".join(names))
+    parser.add_argument("--epsilon", nargs="+", default=epsilons)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data of other cases are")
+    return parser.parse_args()
 
 
 def fresh_process(module: str, *arguments: str, **environment: str) -> str:

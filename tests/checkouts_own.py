@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ def refuse_what_was_touched() -> None:
     assert not seen, f"a test uses the checkout's own var: {seen}"
 
 
+def _looks_for_packages() -> bool:
+    """Whether pkgutil asks, which looks into every folder beside the packages: Frictionless lets it find plug-ins."""
+    return any(frame.f_globals.get("__name__") == "pkgutil" for frame, _ in traceback.walk_stack(None))
+
+
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
     for argument in arguments:
         if isinstance(argument, (str, bytes, os.PathLike)):
@@ -27,9 +33,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
             if place.startswith("/") and VAR.name not in place:
                 continue  # this is nearly every file, and most of what a listener costs
             path = os.path.abspath(place)  # noqa: PTH100  # links are left as they are
-            if (event, path) == ("os.listdir", str(VAR)):
-                continue  # Frictionless looks for plug-ins: pkgutil lists every folder that could be a package
-            if f"{path}/".startswith(f"{VAR}/"):
+            if f"{path}/".startswith(f"{VAR}/") and not _looks_for_packages():
                 _TOUCHED.append(f"{event} {place}")
 
 

@@ -29,10 +29,9 @@ def assist(
     """
     from od_assets.cli.printing import print_derived
     from od_assets.project import current_project, releases_folder
-    from od_core.ledger.release_key import ReleaseKey
     from od_core.published.assisted import publish_assisted
-    from od_core.published.derived import newest_release
+    from od_core.published.derived import named_release
 
     place = releases_folder(current_project().var)
-    key = ReleaseKey.parse(release) if "/" in release else newest_release(place, release, period)
+    key = named_release(place, release, period)
     print_derived(publish_assisted(place, key, earlier), "Releases that were used", as_json=as_json)

@@ -28,16 +28,16 @@ def draws(
     """
     from od_assets.project import current_project, releases_folder
     from od_assets.terminal import console
-    from od_core.ledger.release_key import ReleaseKey
-    from od_core.published.derived import newest_release
+    from od_core.published.derived import named_release
     from od_core.published.draws import write_release_draws
 
     var = current_project().var
     place = releases_folder(var)
-    key = ReleaseKey.parse(release) if "/" in release else newest_release(place, release)
-    found = write_release_draws(place, key, number, to or var / "draws" / key.folder)
+    key = named_release(place, release)
+    folder = to or var / "draws" / key.folder
+    files = write_release_draws(place, key, number, folder)
     if as_json:
-        typer.echo(json.dumps({"release": str(key), "folder": str(found.folder), "files": list(found.files)}, indent=2))
+        typer.echo(json.dumps({"release": str(key), "folder": str(folder), "files": files}, indent=2))
         return
     console.print(f"{number:,} draws given {key}. Nothing was charged.")
-    console.print(f"Folder: {found.folder} ({', '.join(found.files)})", soft_wrap=True)
+    console.print(f"Folder: {folder} ({', '.join(files)})", soft_wrap=True)

@@ -17,7 +17,7 @@ from od_core.files.data_frame import TableOrFile
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
-from od_core.flows.estimation.posterior_tree import PosteriorTree
+from od_core.flows.estimation.posterior_tree import DRAWING_BYTES, PosteriorTree
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import CHOOSING_BYTES, combined_totals, measure_levels
@@ -145,8 +145,11 @@ class Release(ReleasedFlows, PlannedRelease):
         table: pd.DataFrame = cells.to_pandas()
         return table
 
-    def fitted_levels(self) -> list[FittedLevel]:
+    def fitted_levels(self, bytes_of_leaf: int = CHOOSING_BYTES) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
+
+        Args:
+            bytes_of_leaf: memory for each measured leaf that the levels and what is made of them need.
 
         Raises:
             OdError: If the mechanism does not measure every level, a level does not fit into memory, or a noisy value
@@ -159,7 +162,7 @@ class Release(ReleasedFlows, PlannedRelease):
                 next_step="release with a mechanism that does, such as inftda_refined",
             )
         totals = combined_totals(self.plan, self.measured)
-        needed = CHOOSING_BYTES * max(len(measurement.noisy) for measurement in totals)
+        needed = bytes_of_leaf * max(len(measurement.noisy) for measurement in totals)
         if needed > memory():
             raise OdError(
                 "OD-LEVEL-MEMORY",
@@ -198,7 +201,7 @@ class Release(ReleasedFlows, PlannedRelease):
         """Yield the leaf nodes of :meth:`draws`, in tree order."""
         if number < 1:
             raise OdError("OD-DRAWS-NUMBER", f"{number} draws are not possible", next_step="ask for at least 1")
-        return PosteriorTree(self.plan, self.fitted_levels(), self.leaves).draws(number)
+        return PosteriorTree(self.plan, self.fitted_levels(DRAWING_BYTES), self.leaves).draws(number)
 
     @property
     def measurements(self) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from od_core.files.lock import locked
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.publishing.derived_certificate import derived_certificate
 from od_core.flows.publishing.derived_kind import DerivedKind
-from od_core.flows.publishing.derived_sources import by_name, published_source
+from od_core.flows.publishing.derived_sources import Source, by_name, published_source
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
@@ -68,10 +68,7 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
             f"the releases are of several series: {', '.join(sorted({key.release for key in keys}))}",
             next_step="name releases of one series",
         )
-    for key in keys:
-        if not (releases / key.folder).is_dir():
-            raise absent(f"{key} is not published here", releases)
-    sources = [published_source(releases, key) for key in keys]
+    sources = [published_release(releases, key) for key in keys]
     if len({source.certificate["data_set"] for source in sources}) > 1:
         raise OdError(
             "OD-DERIVED-OTHER",
@@ -90,6 +87,13 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
     return PublishedFlows(key, folder, flows, certificate, is_new)
 
 
+def published_release(releases: Path, key: ReleaseKey) -> Source:
+    """Return a published release of flows. Raises OdError if it is not published, damaged or not of flows."""
+    if not (releases / key.folder).is_dir():
+        raise absent(f"{key} is not published here", releases)
+    return published_source(releases, key)
+
+
 def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
     """Return the newest revision of each published release of a series, by its periods.
 
@@ -102,20 +106,22 @@ def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
     return list(newest.values())
 
 
-def newest_release(releases: Path, series: str, period: str | None = None) -> ReleaseKey:
-    """Return the newest revision of a release of a series.
+def named_release(releases: Path, name: str, period: str | None = None) -> ReleaseKey:
+    """Return the release that a user names: by its key, or the newest revision of a release of a series.
 
     Args:
         releases: folder of all public bundles.
-        series: name of the series.
-        period: its period; by default the last one that is published.
+        name: key of a release, such as us_flights/2001-06/r1, or name of a series.
+        period: with a series, the period; by default the last one that is published.
 
     Raises:
-        OdError: no such release is published.
+        OdError: the key has another form, or no such release of the series is published.
     """
-    found = [key for key in newest_revisions(releases, series) if period is None or key.period == period]
+    if "/" in name:
+        return ReleaseKey.parse(name)
+    found = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
     if not found:
-        raise absent(f"no release of {series} for {period} is published here", releases)
+        raise absent(f"no release of {name} for {period} is published here", releases)
     return max(found, key=lambda key: (Period(key.period).end, key.revision))
 
 

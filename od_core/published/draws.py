@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,38 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.files.checked_file import write_checked
-from od_core.files.durable import make_folder, write_durably
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.files.parquet import write_batches
-from od_core.flows.publishing.derived_sources import published_source
 from od_core.flows.publishing.omx import write_draws
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate_digest
-from od_core.published.derived import absent
+from od_core.published.derived import published_release
 
 MOST_CELLS = 20_000_000
 """Largest number of cells of all matrices together that are written as OpenMatrix."""
 
-_FILE_MODE = 0o644
 
+def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Path) -> list[str]:
+    """Draw tables given a published release, write them, and return the names of the files.
 
-@dataclass(frozen=True)
-class WrittenDraws:
-    """Tables that were drawn and written.
-
-    Attributes:
-        key: the release.
-        folder: folder of the files.
-        files: names of the files.
-    """
-
-    key: ReleaseKey
-    folder: Path
-    files: tuple[str, ...]
-
-
-def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Path) -> WrittenDraws:
-    """Draw tables given a published release, and write them. Files of earlier draws are replaced, and no others.
+    Files of earlier draws are replaced, and no others.
 
     Args:
         releases: folder of all public bundles.
@@ -54,9 +37,7 @@ def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Pa
         OdError: the release is not published, damaged or not of flows; or as in
             :meth:`od_core.flows.release.Release.draws`.
     """
-    if not (releases / key.folder).is_dir():
-        raise absent(f"{key} is not published here", releases)
-    source = published_source(releases, key)
+    source = published_release(releases, key)
     tree, draws = source.release.tree, source.release.drawn_leaves(number)
     text, matrices, tables = (folder / name for name in ("README.md", "draws.omx", "draws.parquet"))
     make_folder(folder)
@@ -71,12 +52,12 @@ def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Pa
     _write(tables, lambda file: write_batches(file, _schema(), _batches(tree, draws), compression="zstd"))
     about = _text(key, number, certificate_digest(source.certificate))
     _write(text, lambda file: file.write(about.encode()))
-    return WrittenDraws(key, folder, tuple(files))
+    return files
 
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a public file durably, in one step."""
-    write_durably(path, lambda place: write_checked(place, write, mode=_FILE_MODE), mode=_FILE_MODE)
+    write_durably(path, lambda place: write_checked(place, write, mode=PUBLIC_FILE_MODE), mode=PUBLIC_FILE_MODE)
 
 
 def _schema() -> pa.Schema:

@@ -19,7 +19,7 @@ from od_core.privacy.budget import Budget
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.certificate import certificate_digest
 from od_core.published.assisted import publish_assisted, releases_before
-from od_core.published.derived import newest_release
+from od_core.published.derived import named_release
 from od_core.published.sums import publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.publication.examples import sealed_again
@@ -134,14 +134,14 @@ def test_which_releases_come_before_one(root: Path) -> None:
     release(root, later)
     release(root, other)
     assert releases_before(releases, later) == [KEYS[0], other, KEYS[2]]
-    assert newest_release(releases, SERIES) == later
-    assert newest_release(releases, SERIES, "2001-02") == other
+    assert named_release(releases, SERIES) == later
+    assert named_release(releases, SERIES, "2001-02") == other
     assert [str(one.key) for one in (publish_assisted(releases, KEYS[0]), publish_assisted(releases, later, 1))] == [
         "commuters_assisted/2001-01/r1",
         "commuters_assisted/2001-07/r1",
     ]
     with pytest.raises(OdError, match="OD-RELEASE-ABSENT: no release of commuters for 2001-09"):
-        newest_release(releases, SERIES, "2001-09")
+        named_release(releases, SERIES, "2001-09")
     release(root, ReleaseKey(SERIES, "2001-Q1"))
     with pytest.raises(OdError, match="OD-ASSIST-OVERLAP: commuters/2001-01/r1 and commuters/2001-Q1/r1"):
         publish_assisted(releases, later)

@@ -313,6 +313,7 @@ def test_what_cannot_be_drawn_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     with pytest.raises(OdError, match="OD-DRAWS-IMPOSSIBLE"):
         next(PosteriorTree(release.plan, levels, release.leaves).draws(1))
-    monkeypatch.setattr("od_core.flows.release.memory", lambda: 1)
+    leaves = len(release.measured[-1].noisy)
+    monkeypatch.setattr("od_core.flows.release.memory", lambda: posterior_tree.DRAWING_BYTES * leaves - 1)
     with pytest.raises(OdError, match="OD-LEVEL-MEMORY"):
         next(release.draws(1))
