@@ -27,6 +27,7 @@ from benchmarks.measuring import machine, printed, steps
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.evaluation.metrics import Truth
 from od_core.evaluation.segment_metrics import SegmentTruth
+from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, run_plan
 from od_core.flows.step import GaussianStep
@@ -210,6 +211,14 @@ def measure(data: Data, epsilon: Fraction, runs: int) -> dict[str, Any]:
         )
         for share in SHARES
     }
+    designs["1/2, profile"] = plan_release(
+        data.geography,
+        unit=unit,
+        budget=equal,
+        mechanism=InfTDARefined(segment_profile=Fraction(1)),
+        acceptance=NO_FAULTS,
+        segments={data.breakdown.name: data.breakdown.categories},
+    )
     designs["leaves only"] = LeafSegments.of(designs["1/2 for totals"])
     counts = count_trips(data.trips, whole.tree, breakdowns=[data.breakdown], one_row_a_trip=True)
     errors = Errors(data, counts, whole)

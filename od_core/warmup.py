@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 from typing import Literal, get_args
 
@@ -51,14 +52,16 @@ def rehearse() -> None:
             tree=tree,
             noise="table",  # no kernel depends on the backend, and OpenDP starts processes for each level
         )
-    release_flows(
-        flows.assign(mode=["car", "bus", "car"]),
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1, delta="1e-8"),
-        segments={"mode": ["car", "bus"]},
-        noise="table",
-    )
+    for profile in (None, Fraction(1)):
+        release_flows(
+            flows.assign(mode=["car", "bus", "car"]),
+            geography,
+            unit=PrivacyUnit("trip"),
+            budget=Budget(epsilon=1, delta="1e-8"),
+            mechanism=InfTDARefined(segment_profile=profile),
+            segments={"mode": ["car", "bus"]},
+            noise="table",
+        )
     flow = release_flows(
         flows, learned, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8"), noise="table"
     )

@@ -70,6 +70,12 @@ class ReleasePlan(Plan):
                     f"estimate: {self.mechanism.estimate} learns from whole levels, so it cannot be used with bands",
                     next_step="leave out the bands, or the option estimate",
                 )
+            if self.mechanism.segment_profile is not None:
+                raise OdError(
+                    "OD-BANDS",
+                    "segment_profile learns from whole levels, so it cannot be used with bands",
+                    next_step="leave out the bands, or the option segment_profile",
+                )
             if len(self.step_bands) <= len(self.bands.cuts):
                 raise OdError(
                     "OD-BANDS",
@@ -78,6 +84,12 @@ class ReleasePlan(Plan):
                 )
         if self.segments is not None:
             self.segments.check(self.mechanism)
+        elif self.mechanism.segment_profile is not None:
+            raise OdError(
+                "OD-SEGMENT-MECHANISM",
+                "segment_profile is given without segments",
+                next_step="declare segments, or leave the option out",
+            )
         levels = [step.level for step in self.totals]
         if levels != [level for level in self._shared_levels if level in levels]:
             raise plan_defect("the steps must be measured levels, top first")

@@ -106,6 +106,10 @@ _BYTES = 24
 
 Measured: 21 to 24, for 4 to 32 categories and 20 to 260 million values."""
 
+_PROFILE_BYTES = 24
+"""Bytes that are added if segments are moved to profiles: the estimates of the leaves, those of all pieces joined, and
+the moved ones. Computed for leaves that all have trips."""
+
 SHRUNK_BYTES = 150
 """The same for shrunk estimates, which need whole levels as real numbers. Measured: 143, for 65 million leaves."""
 
@@ -129,7 +133,8 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -
     if not whole or parents is None or level > plan.step_bands[0][-1].level:
         return
     values = plan.tables * sum(map(len, plan.tree.expand(parents)))
-    needed = values * {"shrunk": SHRUNK_BYTES, "auto": CHOOSING_BYTES}.get(plan.mechanism.estimate, _BYTES)
+    by_segment = _BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES
+    needed = values * {"shrunk": SHRUNK_BYTES, "auto": CHOOSING_BYTES}.get(plan.mechanism.estimate, by_segment)
     if needed > memory():
         smaller = (
             f"without estimate: {plan.mechanism.estimate}"

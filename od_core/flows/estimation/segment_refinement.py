@@ -17,7 +17,8 @@ threads and any size of pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from od_core.flows.estimation.refinement import (
 )
 from od_core.flows.estimation.refinement_kernels import LIMIT
 from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of
+from od_core.flows.estimation.segment_profile import move_to_profile
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import project_to_margins
@@ -46,6 +48,7 @@ from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.parallel import in_order
 
 _Values = NDArray[np.int64]
+_Reals = NDArray[np.float64]
 
 Risen = tuple[Sequence[RisenLevel], ChildSums]
 """The estimates of one category by :func:`od_core.flows.estimation.refinement.rise`."""
@@ -148,9 +151,31 @@ def descend_segments(
         runs = of_category[0].runs
         if runs is not None:
             estimates = np.stack([_fixed_point(plan, one.noisy) + one.difference for one in of_category], axis=1)
-            weights = whole_weights(of_category[0].variance, largest[k])
-            own = project_to_margins(estimates, weights, totals, own, runs, fraction_bits(plan))
+            own = _projected(plan, estimates, of_category[0].variance, largest[k], totals, own, runs)
     return own
+
+
+def _projected(
+    plan: ReleasePlan,
+    estimates: _Values,
+    variances: _Reals,
+    largest_variance: float,
+    totals: _Values,
+    parents: _Values,
+    offsets: _Values,
+) -> _Values:
+    """Return the trips of children in each category: the projection of estimates, moved to their profile if planned.
+
+    For the arguments, see :mod:`od_core.flows.projection.two_margins` and :mod:`.segment_profile`.
+
+    Args:
+        largest_variance: Largest variance among all kept nodes of the level.
+    """
+    weights, bits = whole_weights(variances, largest_variance), fraction_bits(plan)
+    if plan.mechanism.segment_profile is not None:
+        most = float(plan.mechanism.segment_profile)
+        estimates = move_to_profile(estimates, weights, variances, totals, parents, offsets, bits, most)
+    return project_to_margins(estimates, weights, totals, parents, offsets, bits)
 
 
 def _fixed_point(plan: ReleasePlan, noisy: _Values) -> _Values:
@@ -193,36 +218,62 @@ def leaves_with_segments(
         The leaves without those of 0 trips; and their trips by breakdown, shape (leaves, categories).
     """
     leaf, noisy = counts[TOTALS][-1], leaf_values(plan, counts)
-    pieces = list(_leaves(plan, leaf, sums, totals, noisy, above))
+    piecewise = leaf.expanded(plan)
+
+    def projected(piece: tuple[Expansion, _Values]) -> _Leaves:
+        expansion, counts = piece
+        trips = projected_piece(plan, expansion, counts, sums, totals)
+        kept = np.flatnonzero(trips)
+        leaves = at_step(leaf.step, expansion.with_trips(trips))
+        offsets = np.searchsorted(kept, expansion.offsets)
+        estimates = {
+            name: _fixed_point(plan, np.stack([values[expansion.first + kept] for values in own], axis=1))
+            for name, own in noisy.items()
+        }
+        return _Leaves(leaves, offsets, estimates, {name: own[expansion.parents] for name, own in above.items()})
+
+    def divided(leaves: _Leaves) -> tuple[Nodes, dict[str, _Values]]:
+        variances = np.full(len(leaves.nodes), float(leaf.step.variance))
+        margins = variances, float(leaf.step.variance), leaves.nodes.trips
+        return leaves.nodes, {
+            name: _projected(plan, estimates, *margins, leaves.above[name], leaves.offsets)
+            for name, estimates in leaves.estimates.items()
+        }
+
+    if plan.mechanism.segment_profile is None:
+        pieces = list(in_order(lambda piece: divided(projected(piece)), piecewise))
+    else:  # profiles are learned from the whole level
+        level = list(in_order(projected, piecewise))
+        pieces = [divided(_Leaves.joined(level))] if level else []
     return Nodes.joined(leaf.step.level, [nodes for nodes, _ in pieces]), {
         name: np.concatenate([np.empty((0, len(own)), dtype=np.int64), *(segments[name] for _, segments in pieces)])
         for name, own in noisy.items()
     }
 
 
-def _leaves(
-    plan: ReleasePlan,
-    leaf: NoisyCounts,
-    sums: _Values,
-    totals: _Values,
-    noisy: Mapping[str, Sequence[_Values]],
-    above: Mapping[str, _Values],
-) -> Iterator[tuple[Nodes, dict[str, _Values]]]:
-    """Yield the leaves and segments of :func:`leaves_with_segments` in consecutive pieces."""
-    bits = fraction_bits(plan)
+class _Leaves(NamedTuple):
+    """Consecutive leaves with their trips, before these are divided among categories.
 
-    def leaves(piece: tuple[Expansion, _Values]) -> tuple[Nodes, dict[str, _Values]]:
-        expansion, counts = piece
-        projected = projected_piece(plan, expansion, counts, sums, totals)
-        kept = np.flatnonzero(projected)
-        offsets = np.searchsorted(kept, expansion.offsets)
-        ones = np.ones(len(kept), dtype=np.int64)
-        segments = {}
-        for name, own in noisy.items():
-            estimates = _fixed_point(plan, np.stack([values[expansion.first + kept] for values in own], axis=1))
-            segments[name] = project_to_margins(
-                estimates, ones, projected[kept], above[name][expansion.parents], offsets, bits
-            )
-        return at_step(leaf.step, expansion.with_trips(projected)), segments
+    Attributes:
+        nodes: the leaves.
+        offsets: the leaves of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        estimates: estimates in fixed point, by breakdown; shape (leaves, categories).
+        above: trips of the parents in each category, by breakdown; shape (parents, categories).
+    """
 
-    return in_order(leaves, leaf.expanded(plan))
+    nodes: Nodes
+    offsets: _Values
+    estimates: dict[str, _Values]
+    above: dict[str, _Values]
+
+    @classmethod
+    def joined(cls, pieces: Sequence[_Leaves]) -> _Leaves:
+        """Return all leaves of consecutive pieces, at least one."""
+        ends = np.cumsum([0, *(piece.offsets[-1] for piece in pieces)])
+        offsets = [piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False)]
+        nodes = Nodes.joined(pieces[0].nodes.level, [piece.nodes for piece in pieces])
+        estimates, above = (
+            {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+            for tables in zip(*((piece.estimates, piece.above) for piece in pieces), strict=True)
+        )
+        return cls(nodes, np.concatenate([[0], *offsets]), estimates, above)

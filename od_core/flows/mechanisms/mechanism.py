@@ -67,6 +67,14 @@ class Mechanism(Protocol):
         ...
 
     @property
+    def segment_profile(self) -> Fraction | None:
+        """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved.
+
+        See :mod:`od_core.flows.estimation.segment_profile`.
+        """
+        ...
+
+    @property
     def refines(self) -> bool:
         """True if final estimates are refined by least squares over all levels.
 
@@ -140,4 +148,9 @@ class PaperMechanism:
     @property
     def leaf_dial(self) -> Fraction | None:
         """None, because the leaves are projected like every other level, not estimated by empirical Bayes."""
+        return None
+
+    @property
+    def segment_profile(self) -> Fraction | None:
+        """None, because these mechanisms release no segments."""
         return None

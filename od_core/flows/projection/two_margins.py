@@ -7,7 +7,7 @@ equal sums have such N, so every family succeeds, and releases are consistent by
 
 1. Rows with r_i = 0 and columns with c_s = 0 are 0, and are left out. K' columns are left. If one row is left, it is c;
    if one column is left, it is r.
-2. :func:`_estimate` fits the estimates to both margins by least squares:
+2. :func:`fit_to_margins` fits the estimates to both margins by least squares:
 
        E_is = C_is + v_i / S (c_s - sum_j C_js),    S = sum v,    and then    E_is += (r_i - sum_s E_is) / K'
 
@@ -105,11 +105,11 @@ def _project_all(estimates, weights, totals, parents, offsets, bits, projected):
             projected[rows[0]] = parents[parent]
         elif len(columns) == 1:
             projected[first:last, columns[0]] = totals[first:last]
-        elif not _fits(estimates, weights, rows, columns, trips, bits):
+        elif not fits(estimates, weights, rows, columns, trips, bits):
             return _OVERFLOW
         else:
             row_sums, column_sums = totals[rows], parents[parent][columns]
-            values = _estimate(estimates, weights[rows], rows, columns, row_sums, column_sums, bits)
+            values = fit_to_margins(estimates, weights[rows], rows, columns, row_sums, column_sums, bits)
             _ascend(values, row_sums, column_sums, bits)
             rounded = round_rows(values, row_sums, bits)
             repair_columns(values, column_sums, bits, rounded)
@@ -138,7 +138,7 @@ def _common_sum(totals, by_category, bits):  # type: ignore[no-untyped-def]  # c
 
 
 @kernel
-def _fits(estimates, weights, rows, columns, trips, bits):  # type: ignore[no-untyped-def]  # compiled
+def fits(estimates, weights, rows, columns, trips, bits):  # type: ignore[no-untyped-def]  # compiled
     """Return whether no sum or product of the family with these rows and columns can overflow."""
     size, whole = np.float64(trips) * np.float64(1 << bits), np.float64(0)
     longer = np.float64(max(len(rows), len(columns)))
@@ -152,7 +152,7 @@ def _fits(estimates, weights, rows, columns, trips, bits):  # type: ignore[no-un
 
 
 @kernel
-def _estimate(estimates, weights, rows, columns, row_sums, column_sums, bits):  # type: ignore[no-untyped-def]  # compiled
+def fit_to_margins(estimates, weights, rows, columns, row_sums, column_sums, bits):  # type: ignore[no-untyped-def]  # compiled
     """Return E, the estimates of the family fitted to both margins by least squares; shape (columns, rows).
 
     The table is transposed, because most loops are over the rows of one column.

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
+from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, plan_release
 from od_core.errors import STAYS_CHARGED
 from od_core.flows.bands import Bands
 from od_core.flows.estimation import segment_levels
@@ -40,3 +40,22 @@ def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
         segment_levels.refuse_beyond_memory(plan, 4, few)
     in_parts = plan_release(geography, **asked, segments=segments, bands=Bands((2,)))
     segment_levels.refuse_beyond_memory(in_parts, 4, few)
+
+
+def test_segments_that_are_moved_to_profiles_need_twice_the_memory(monkeypatch):
+    geography = Geography.from_frame(pd.DataFrame({"zone": list("abc")}), ["zone"])
+    root = Nodes(0, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
+    monkeypatch.setattr(segment_levels, "memory", lambda: 24 * 3 * 3)
+    for profile in (None, 1):
+        plan = plan_release(
+            geography,
+            unit=PrivacyUnit("trip"),
+            budget=Budget(rho=1, delta=1e-8),
+            mechanism=InfTDARefined(segment_profile=profile),
+            segments={"mode": ["car", "bus"]},
+        )
+        if profile is None:
+            segment_levels.refuse_beyond_memory(plan, 1, root)
+        else:
+            with pytest.raises(OdError, match="OD-PARTS-NEEDED"):
+                segment_levels.refuse_beyond_memory(plan, 1, root)

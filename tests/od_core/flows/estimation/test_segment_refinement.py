@@ -6,6 +6,7 @@ They are compared with releases without segments, where segments say nothing.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from random import Random
@@ -31,6 +32,11 @@ pytestmark = pytest.mark.usefixtures("one_memory_database")
 
 RANDOMS = st.randoms(use_true_random=True)
 MECHANISMS = pytest.mark.parametrize("mechanism", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
+MECHANISMS_AND_PROFILE = pytest.mark.parametrize(
+    "mechanism",
+    [KEEPING, DROPPING, replace(KEEPING, segment_profile=1), replace(DROPPING, segment_profile=2)],
+    ids=["all kept", "some dropped", "moved to profiles", "some dropped, moved"],
+)
 
 
 def risen(case: SegmentCase, name: str, s: int) -> dict:
@@ -79,7 +85,7 @@ def test_released_segments_are_nearly_the_conditional_least_squares(random: Rand
                 assert np.abs(n - e).max() <= 2
 
 
-@MECHANISMS
+@MECHANISMS_AND_PROFILE
 @settings(max_examples=10)
 @given(random=RANDOMS)
 def test_released_segments_sum_to_the_released_totals(mechanism, random: Random):
@@ -264,7 +270,7 @@ def test_records_are_released_by_segment_as_they_are():
 # -- pieces and threads ------------------------------------------------------------------------------------------------
 
 
-@MECHANISMS
+@MECHANISMS_AND_PROFILE
 @settings(max_examples=4)
 @given(random=RANDOMS)
 def test_neither_pieces_nor_threads_change_a_byte(mechanism, random: Random):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from od_core.flows.projection.two_margins import _ascend, _estimate, project_to_margins
+from od_core.flows.projection.two_margins import _ascend, fit_to_margins, project_to_margins
 
 BITS = 16
 
@@ -101,7 +101,7 @@ def ascended(family: Family) -> tuple[NDArray[np.int64], NDArray[np.int64], NDAr
     """Y of the rows and columns left, transposed; their margins; and the number of sweeps."""
     rows, columns = family.left
     row_sums, column_sums = family.truth.sum(axis=1)[rows], family.truth.sum(axis=0)[columns]
-    values = _estimate(family.fixed, family.weights[rows], rows, columns, row_sums, column_sums, BITS)
+    values = fit_to_margins(family.fixed, family.weights[rows], rows, columns, row_sums, column_sums, BITS)
     sweeps = _ascend(values, row_sums, column_sums, BITS)
     return values, row_sums, column_sums, sweeps
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from od_core import OdError
-from od_core.flows.projection.two_margins import SWEEPS, _estimate, project_to_margins
+from od_core.flows.projection.two_margins import SWEEPS, fit_to_margins, project_to_margins
 from tests.od_core.flows.projection.margin_families import (
     BITS,
     Family,
@@ -111,7 +111,7 @@ def test_estimates_are_least_squares_under_both_margins():
         family = noisy_family(rng, int(rng.integers(3, 15)), int(rng.integers(3, 8)))
         rows, columns = family.left
         sums = family.truth.sum(axis=1)[rows], family.truth.sum(axis=0)[columns]
-        values = _estimate(family.fixed, family.weights[rows], rows, columns, *sums, BITS)
+        values = fit_to_margins(family.fixed, family.weights[rows], rows, columns, *sums, BITS)
         assert np.abs(values.T / 2**BITS - conditional(family)).max(initial=0) < 4 / 2**BITS + 1e-9
 
 
