@@ -96,7 +96,7 @@ def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
     return [
         *(_unlisted(release) if interval else []),
-        *segment_notes(FlowTables.of(release, certificate)),
+        *segment_notes(FlowTables.of(release, certificate), certificate),
         "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
         f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8.{bounds}"
         " A pair that is not listed in `flows.parquet` is 0 in the matrix."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -84,10 +84,11 @@ def segment_measurement_files(release: Release) -> list[BundleFile]:
     ]
 
 
-def segment_notes(tables: FlowTables) -> list[str]:
+def segment_notes(tables: FlowTables, certificate: dict[str, Any]) -> list[str]:
     """Return paragraphs, in Markdown, on the breakdowns of a release; an empty list if there are none."""
     if not tables.breakdowns:
         return []
+    most = certificate["plan"]["mechanism_options"].get("segment_profile")
     lists = [
         f"**{in_markdown(one.name)}.** {in_markdown(listed_categories(one))} {in_markdown(unlisted(one))}"
         for one in tables.breakdowns
@@ -96,6 +97,15 @@ def segment_notes(tables: FlowTables) -> list[str]:
         "Every counted trip has exactly one category of each breakdown. The lists of categories were fixed before any"
         " record was read.",
         *lists,
+        *(
+            [
+                "The trips of a pair of areas by category were moved towards the division of trips in the areas above"
+                f" them, by at most {most} standard deviations of their noise. So areas that differ from those above"
+                " them seem to differ less than they do. The intervals are not affected."
+            ]
+            if most
+            else []
+        ),
         "At every pair of levels, the released trips of a pair of areas in all categories of a breakdown sum to its"
         " released trips in the files of the totals. Different breakdowns are counted side by side: no file states how"
         " many trips have a category of one and a category of another.",

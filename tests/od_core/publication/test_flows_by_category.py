@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from pysdmx.io import read_sdmx
 
-from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing import segment_database
 from od_core.flows.publishing.flow_database import SCHEMA
 from od_core.flows.publishing.flow_tables import FlowTables
@@ -118,6 +118,22 @@ def test_the_codebook_lists_the_categories(made):
     for said in ("| `mode` |", "| `hour` |", "One of 3 categories: 07; 7; not stated", "`mode_3` (à pied)", "`HOUR`"):
         assert said in text
     assert "<b>bus" not in text
+
+
+@pytest.mark.parametrize("most", [None, "3/2"])
+def test_the_codebook_says_that_segments_were_moved_to_their_profile(most, tmp_path):
+    made = release_flows(
+        pd.DataFrame({"origin": ["aa"], "destination": ["ba"], "trips": [9], "mode": [MODES[0]]}),
+        ledger_rows.GEOGRAPHY,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=2, delta="1e-8"),
+        mechanism=InfTDARefined(segment_profile=most),
+        segments={"mode": MODES},
+    )
+    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
+        pass
+    text = " ".join((tmp_path / "r1/codebook.md").read_text(encoding="utf-8").split())
+    assert ("by at most 3/2 standard deviations of their noise" in text) == (most is not None)
 
 
 def test_openmatrix_has_a_matrix_of_each_category(made):
