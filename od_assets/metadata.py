@@ -15,6 +15,7 @@ import dagster as dg
 import pandas as pd
 
 from od_core import Release, ReleasePlan
+from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report import largest_changes, largest_flows
 from od_core.flows.step import GaussianStep
@@ -144,7 +145,8 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
 def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
     """Return metadata on the guarantee, the spending and the largest flows of a release of flows."""
     return release_metadata(FLOWS, release, balance) | allowed(
-        trips=int(release.leaves.trips.sum()), largest_flows=table(release.flows.nlargest(10, "trips"))
+        trips=int(release.leaves.trips.sum()),
+        largest_flows=table(labelled(release.tree, release.flows.nlargest(10, "trips"))),
     )
 
 
@@ -173,7 +175,7 @@ def flow_tables(release: Release, certificate: dict[str, Any], context: ReleaseC
     """Return the largest flows and, if there is an earlier period, the largest changes, as tables for the metadata."""
     changed = largest_changes(release, certificate, context)
     shown = {} if changed is None else {"largest_changes": table(changed.head(10))}
-    return allowed(largest_flows=table(largest_flows(release, certificate).head(10)), **shown)
+    return allowed(largest_flows=table(labelled(release.tree, largest_flows(release, certificate).head(10))), **shown)
 
 
 def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from od_assets.project import current_project, releases_folder
 from od_core import Release
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.flow_tables import labelled
+from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.columns import CONFIDENCE
 from od_core.published.opening import open_bundle, published_bundles
@@ -26,6 +28,7 @@ class Compared:
         before, after: keys of the releases.
         origin_level, destination_level: levels of the compared areas.
         changes: the result of :func:`od_core.flows.publishing.changes.changes`.
+        tree: flow tree of the later release, which has the names of areas.
     """
 
     before: ReleaseKey
@@ -33,6 +36,7 @@ class Compared:
     origin_level: str
     destination_level: str
     changes: pd.DataFrame
+    tree: FlowTree
 
     @property
     def significant(self) -> int:
@@ -41,7 +45,9 @@ class Compared:
 
     def largest(self, top: int) -> pd.DataFrame:
         """Return the ``top`` largest changes as a table to print. ``*`` marks changes larger than their uncertainty."""
-        rows = self.changes.head(top)
+        origin, destination = self.tree.origin, self.tree.destination
+        levels = origin.level_number(self.origin_level), destination.level_number(self.destination_level)
+        rows = labelled(self.tree, self.changes.head(top), levels)
         marks = rows["significant"].map({True: "*", False: ""})
         return rows.drop(columns="significant").assign(**{"": marks})
 
@@ -89,7 +95,7 @@ def compared(
         origin_level or old.plan.tree.origin.levels[0],
         destination_level or old.plan.tree.destination.levels[0],
     )
-    return Compared(one, other, *levels, changes(old, new, *levels, segment))
+    return Compared(one, other, *levels, changes(old, new, *levels, segment), new.plan.tree)
 
 
 def _opened(name: str) -> tuple[ReleaseKey, Release]:

@@ -121,6 +121,10 @@ class Zones(Section):
         description="Columns of latitude and longitude, in degrees; they are published, for the map of the report.",
     )
 
+    names: dict[str, str] = Field(
+        default_factory=dict, description="Columns of the names of areas, by level; they are published, for people."
+    )
+
     @field_validator("coordinates")
     @classmethod
     def refuse_other_than_two(cls, value: list[str] | None) -> list[str] | None:
@@ -149,6 +153,7 @@ class Zones(Section):
             unknown_area=self.unknown_area,
             version=self.version,
             coordinates=None if self.coordinates is None else (self.coordinates[0], self.coordinates[1]),
+            names=self.names,
         )
 
 

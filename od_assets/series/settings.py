@@ -21,6 +21,7 @@ from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.queries import Segments, measured_levels
+from od_core.geography.area_names import name_column
 from od_core.geography.codes import COORDINATES
 from od_core.geography.flow_tree import TreeOrder
 from od_core.ledger.identity import Counted
@@ -247,7 +248,10 @@ class TreeSettings(SeriesSettings[P, G]):
         areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in levels)
         named = COORDINATES if any(zones.coordinates for zones in self.zone_lists.values()) else ()
         degrees = (Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in named)
-        return (*areas, *degrees)
+        named_lists = [zones for zones in self.zone_lists.values() if zones.names]
+        names = dict.fromkeys(level for zones in named_lists for level in zones.levels)
+        texts = (Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in names)
+        return (*areas, *texts, *degrees)
 
     @property
     def placing_columns(self) -> list[str]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Counts = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
-_DEVIATIONS = 1.6448536269514722
+DEVIATIONS = 1.6448536269514722
 """Half-width of the interval around the mean that contains a normal variable with probability 0.9, in standard
 deviations."""
 
@@ -42,6 +42,6 @@ def half_width(estimate: Reals, variance: Reals) -> Reals:
     half-width, so that the ends lie between two multiples. The interval is at least 1 wide, so it contains a whole
     number.
     """
-    width = _DEVIATIONS * np.sqrt(variance)
+    width = DEVIATIONS * np.sqrt(variance)
     rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)
     return np.maximum(np.maximum(width + 0.25, 0.5), np.ceil(width - 0.5)) + rounding

@@ -49,7 +49,7 @@ def _repeated(geography: Geography, times: int) -> Geography:
     """Return the geography with ``times`` copies of its first level inserted below the first level."""
     if times == 0:
         return geography
-    first, codes = geography.levels[0], geography.codes[1]
+    first, codes, names = geography.levels[0], geography.codes[1], geography.names
     itself: Numbers = geography.parents[1].copy()
     itself[:] = range(len(codes))
     return replace(
@@ -57,4 +57,5 @@ def _repeated(geography: Geography, times: int) -> Geography:
         levels=(first, *(f"{first}_{copy}" for copy in range(2, times + 2)), *geography.levels[1:]),
         codes=(*geography.codes[:2], *[codes] * times, *geography.codes[2:]),
         parents=(*geography.parents[:2], *[itself] * times, *geography.parents[2:]),
+        names=None if names is None else (*names[:2], *[names[1]] * times, *names[2:]),
     )

@@ -41,8 +41,8 @@ def text_codes(column: pd.Series, name: str) -> list[str]:
     return codes
 
 
-def check_codes(codes: Sequence[Any], name: str) -> None:
-    """Check the codes in the column ``name`` of a public list.
+def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
+    """Check the codes, or other texts, in the column ``name`` of a public list. Messages call them ``what``.
 
     Raises:
         OdError: a code is missing, is not text, is blank, begins or ends with a space, is too long, is not printable,
@@ -51,29 +51,29 @@ def check_codes(codes: Sequence[Any], name: str) -> None:
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
-                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing code")
+                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing {what}")
             raise _fault(
                 "OD-GEOGRAPHY-NOT-TEXT",
-                f"column {name!r} contains a code that is not text;"
+                f"column {name!r} contains a {what} that is not text;"
                 " codes read as numbers lose their leading zeros, so read the column as text",
-                f"code {value!r}",
+                f"{what} {value!r}",
             )
         if not value.strip():
-            raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank code")
+            raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank {what}")
         if value != value.strip():
-            message = f"column {name!r} contains a code with leading or trailing spaces"
-            raise _fault("OD-GEOGRAPHY-PADDED-CODE", message, f"code {value!r}")
+            message = f"column {name!r} contains a {what} with leading or trailing spaces"
+            raise _fault("OD-GEOGRAPHY-PADDED-CODE", message, f"{what} {value!r}")
         if len(value) > MAX_CODE_LENGTH:
             raise _fault(
                 "OD-GEOGRAPHY-LONG-CODE",
-                f"column {name!r} contains a code of more than {MAX_CODE_LENGTH} characters",
-                f"the code that begins with {value[:20]!r} has {len(value)} characters",
+                f"column {name!r} contains a {what} of more than {MAX_CODE_LENGTH} characters",
+                f"the {what} that begins with {value[:20]!r} has {len(value)} characters",
             )
         if may_be_formula(value) or not value.isprintable():
             raise _fault(
                 "OD-GEOGRAPHY-FORMULA",
-                f"column {name!r} contains a code that a spreadsheet could run as a formula or that is unprintable",
-                f"code {value!r}",
+                f"column {name!r} contains a {what} that a spreadsheet could run as a formula or that is unprintable",
+                f"{what} {value!r}",
             )
 
 
@@ -276,3 +276,49 @@ def add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, .
         area = parent_of[area]
     for below in reversed(climb):
         paths[below] = (*paths[parent_of[below]], below)
+
+
+def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return, for each zone of a list of areas and their parents, the codes of the areas that contain it, and its own.
+
+    Args:
+        areas: one row per area, with the text columns ``area`` and ``parent``.
+
+    Raises:
+        OdError: as in :meth:`od_core.Geography.from_parents`.
+    """
+    code = text_codes(areas["area"], "area")
+    has_parent = ~areas["parent"].isna().to_numpy()
+    given = iter(text_codes(areas["parent"][has_parent], "parent"))
+    parent_of: dict[str, str] = {}
+    for area, listed in zip(code, has_parent, strict=True):
+        parent = next(given) if listed else WHOLE_SPACE
+        if area == WHOLE_SPACE:
+            if listed:
+                message = f"the whole space {area!r} lies within another area"
+                raise _fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
+            continue
+        if area in parent_of:
+            if parent_of[area] == parent:
+                raise _fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {area!r}")
+            detail = f"area {area!r} lies in {parent_of[area]!r} and {parent!r}"
+            raise _fault("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
+        parent_of[area] = parent
+    if not parent_of:
+        raise _fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
+    check_case(list(parent_of), "area")
+
+    paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
+    for area in parent_of:
+        add_path(area, parent_of, paths)
+    inner = set(parent_of.values())
+    zone_paths = [paths[area] for area in parent_of if area not in inner]
+    depth = len(zone_paths[0])
+    for path in zone_paths:
+        if len(path) != depth:
+            raise _fault(
+                "OD-GEOGRAPHY-DEPTH",
+                "the zones lie at different depths; all zones must lie at the same depth",
+                f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}",
+            )
+    return zone_paths

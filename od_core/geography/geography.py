@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import Table, data_frame
+from od_core.geography.area_names import AreaNames, check_names, labels_of, name_column, named_areas
 from od_core.geography.codes import (
     COORDINATES,
     TEXT,
     WHOLE_SPACE,
     Degrees,
-    add_path,
     check_case,
     check_codes,
     check_coordinates,
@@ -37,6 +37,7 @@ from od_core.geography.codes import (
     degrees,
     first_repeated,
     no_column,
+    paths_of_zones,
     positions,
     text_codes,
 )
@@ -60,6 +61,8 @@ class Geography:
         unknown: code of the zone to which records with unlisted zones are assigned, or None.
         coordinates: latitude and longitude of each zone in degrees, or NaN for both; shape (zones, 2). None if no zone
             has any. They are used only for maps, and the digest does not contain them.
+        names: for each level 0 to ``depth``, names of the areas in tree order, empty for an area without one; or None.
+            They are for people, and the digest does not contain them.
         version: the publisher's name of this list, such as ``2018``, or None. The digest does not contain it.
         first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
             children; shape (areas + 1,).
@@ -73,6 +76,7 @@ class Geography:
     unknown: str | None = None
     coordinates: Degrees | None = None
     version: str | None = None
+    names: AreaNames | None = None
     first_child: tuple[Numbers, ...] = field(init=False, repr=False)
     first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
 
@@ -111,6 +115,8 @@ class Geography:
         if self.coordinates is not None:
             check_coordinates(self.coordinates, self.zones)
             object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
+        if self.names is not None:
+            check_names(self.names, self.codes, self.level_names)
 
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(
@@ -133,43 +139,50 @@ class Geography:
         unknown: str | None = None,
         coordinates: tuple[str, str] | None = None,
         version: str | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> Geography:
         """Make a geography from a table with one row per zone and one text column per level.
 
         Args:
-            zones: the public zone list, of pandas, Arrow, Polars or DuckDB; other columns, such as names, are ignored.
+            zones: the public zone list, of pandas, Arrow, Polars or DuckDB; other columns are ignored.
             levels: columns of the levels, coarse to fine; the last one contains the zone codes.
             unknown: code of a listed zone for records from unlisted places, or None.
             coordinates: columns of latitude and longitude in degrees; blank for a zone without coordinates.
             version: the publisher's name of this list.
+            names: columns of the names of areas, by level; blank for an area without a name.
 
         Raises:
             OdError: a column is missing or occurs twice; there are no rows; a code is refused by
                 :func:`od_core.geography.codes.check_codes`, or differs from another in case alone; a zone is listed
-                twice; an area has two parents; coordinates are not degrees.
+                twice; an area has two parents or two names; coordinates are not degrees; a name is refused by
+                :func:`od_core.geography.area_names.named_areas`.
         """
-        zones, names = data_frame(zones), tuple(levels)
-        check_level_names(names)
+        zones, levels, names = data_frame(zones), tuple(levels), dict(names or {})
+        check_level_names(levels)
         check_named_once(zones)
-        missing = [name for name in (*names, *(coordinates or ())) if name not in zones.columns]
+        expected = (*levels, *(coordinates or ()), *names.values())
+        missing = [name for name in expected if name not in zones.columns]
         if missing:
-            found, expected = list(map(str, zones.columns)), (*names, *(coordinates or ()))
+            found = list(map(str, zones.columns))
             raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", missing[0], found, expected)
         if len(zones) == 0:
             raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
-        columns = [text_codes(zones[name], name) for name in names]
+        columns = [text_codes(zones[name], name) for name in levels]
         twice = first_repeated(columns[-1])
         if twice is not None:
-            reverse = len(names) > 1 and first_repeated(columns[0]) is None
+            reverse = len(levels) > 1 and first_repeated(columns[0]) is None
             hint = "; name levels coarse to fine: are they the wrong way round?" if reverse else ""
-            message = f"column {names[-1]!r}: a zone is listed twice{hint}"
+            message = f"column {levels[-1]!r}: a zone is listed twice{hint}"
             raise _fault("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
-        for name, codes in zip(names, columns, strict=True):
+        for name, codes in zip(levels, columns, strict=True):
             check_case(codes, name)
 
-        for two_names, two_columns in zip(pairwise(names), pairwise(columns), strict=True):
+        for two_names, two_columns in zip(pairwise(levels), pairwise(columns), strict=True):
             check_one_parent(two_names, two_columns)
-        geography = cls._from_columns(columns, names, unknown, version)
+        geography = cls._from_columns(columns, levels, unknown, version)
+        if names:
+            listed = {level: zip(zones[level], zones[column], strict=True) for level, column in names.items()}
+            geography = replace(geography, names=named_areas(geography.codes, levels, listed))
         if coordinates is None:
             return geography
         places = np.column_stack([degrees(zones[name], name) for name in coordinates])
@@ -184,6 +197,7 @@ class Geography:
         levels: Sequence[str] | None = None,
         unknown: str | None = None,
         version: str | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> Geography:
         """Make a geography from a table of areas and their parents (text columns ``area`` and ``parent``).
 
@@ -195,56 +209,30 @@ class Geography:
             levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
             unknown: code of a listed zone for records from unlisted places, or None.
             version: the publisher's name of this list.
+            names: columns of the names of areas, by level.
 
         Raises:
             OdError: as in :meth:`from_frame`; or a parent is not listed, an area lies within itself, the zones are not
                 equally deep, or the number of level names is wrong.
         """
-        for column in ("area", "parent"):
+        expected = ("area", "parent", *(names or {}).values())
+        for column in expected:
             if column not in areas.columns:
                 found = list(map(str, areas.columns))
-                raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", column, found, ("area", "parent"))
+                raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", column, found, expected)
         check_named_once(areas)
-        code = text_codes(areas["area"], "area")
-        has_parent = ~areas["parent"].isna().to_numpy()
-        given = iter(text_codes(areas["parent"][has_parent], "parent"))
-        parent_of: dict[str, str] = {}
-        for area, listed in zip(code, has_parent, strict=True):
-            parent = next(given) if listed else WHOLE_SPACE
-            if area == WHOLE_SPACE:
-                if listed:
-                    message = f"the whole space {area!r} lies within another area"
-                    raise _fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
-                continue
-            if area in parent_of:
-                if parent_of[area] == parent:
-                    raise _fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {area!r}")
-                detail = f"area {area!r} lies in {parent_of[area]!r} and {parent!r}"
-                raise _fault("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
-            parent_of[area] = parent
-        if not parent_of:
-            raise _fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
-        check_case(list(parent_of), "area")
-
-        paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
-        for area in parent_of:
-            add_path(area, parent_of, paths)
-        inner = set(parent_of.values())
-        zone_paths = [paths[area] for area in parent_of if area not in inner]
+        zone_paths = paths_of_zones(areas)
         depth = len(zone_paths[0])
-        for path in zone_paths:
-            if len(path) != depth:
-                raise _fault(
-                    "OD-GEOGRAPHY-DEPTH",
-                    "the zones lie at different depths; all zones must lie at the same depth",
-                    f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}",
-                )
-        names = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
-        check_level_names(names)
-        if len(names) != depth:
-            message = f"{len(names)} level names do not match the depth of the area list"
+        levels = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
+        check_level_names(levels)
+        if len(levels) != depth:
+            message = f"{len(levels)} level names do not match the depth of the area list"
             raise _fault("OD-GEOGRAPHY-SHAPE", message, f"its depth is {depth}")
-        return cls._from_columns(list(zip(*zone_paths, strict=True)), names, unknown, version)
+        geography = cls._from_columns(list(zip(*zone_paths, strict=True)), levels, unknown, version)
+        if not names:
+            return geography
+        listed = {level: zip(areas["area"], areas[column], strict=True) for level, column in names.items()}
+        return replace(geography, names=named_areas(geography.codes, levels, listed))
 
     @classmethod
     def _from_columns(
@@ -364,13 +352,24 @@ class Geography:
         return pd.Series(self.code_arrays[level].take(pa.array(areas)), dtype=TEXT)
 
     @cached_property
+    def labels(self) -> tuple[tuple[str, ...], ...]:
+        """A text for each area of each level that no other area of the level has: its name, or else its code."""
+        if self.names is None:
+            return self.codes
+        return tuple(labels_of(codes, names) for codes, names in zip(self.codes, self.names, strict=True))
+
+    @cached_property
     def code_arrays(self) -> tuple[pa.Array, ...]:
         """Codes of each level as one Arrow array of text; shape (areas of the level,) each."""
         return tuple(pa.array(codes, pa.large_string()) for codes in self.codes)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the zone list that :meth:`from_frame` reads to make this geography, with any coordinates."""
+        """Return the zone list that :meth:`from_frame` reads to make this geography, with coordinates and names."""
         zones = self._paths()
+        if self.names is not None:
+            own = zip(self.levels, self.names[1:], range(1, self.depth + 1), strict=True)
+            named = {name_column(each): np.array(names, object)[self.ancestors(level)] for each, names, level in own}
+            zones = zones.assign(**named)
         if self.coordinates is None:
             return zones
         return zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))

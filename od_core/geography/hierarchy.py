@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from od_core.errors import OdError, nearest_known
+from od_core.geography.area_names import name_column
 from od_core.geography.codes import COORDINATES, no_column, text_codes
 from od_core.geography.geography import Geography
 
@@ -180,6 +181,7 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         unknown=code,
         coordinates=None if geography.coordinates is None else COORDINATES,
         version=geography.version,
+        names=None if geography.names is None else {level: name_column(level) for level in geography.levels},
     )
 
 

@@ -115,7 +115,7 @@ def _by_area(release: GroupSizeRelease) -> Markup:
     name = geography.level_names[level]
     rows = [
         (
-            geography.codes[level][area],
+            geography.labels[level][area],
             [groups for _, groups in _classed(histograms[area])],
             int(histograms[area].sum()),
         )

@@ -133,7 +133,7 @@ VARIANCE = Column(
     minimum=0,
 )
 
-_LISTED = ("level_name", "area")
+LISTED = ("level_name", "area")
 FLOWS = Table(
     "flows",
     "Flows at every pair of levels",
@@ -145,8 +145,8 @@ FLOWS = Table(
     (ORIGIN_LEVEL, DESTINATION_LEVEL, ORIGIN, DESTINATION, TRIPS),
     ("origin_level", "destination_level", "origin", "destination"),
     (
-        CodeList(("origin_level", "origin"), "areas", _LISTED),
-        CodeList(("destination_level", "destination"), "areas", _LISTED),
+        CodeList(("origin_level", "origin"), "areas", LISTED),
+        CodeList(("destination_level", "destination"), "areas", LISTED),
     ),
 )
 """Table of the flows without intervals."""
@@ -198,51 +198,8 @@ NOISY_MEASUREMENTS = Table(
     ("level", "origin", "destination"),
 )
 
-AREAS = Table(
-    "areas",
-    "Areas",
-    "A public area of a geography.",
-    "All areas are listed, including areas without trips. Only the whole space has no parent.",
-    (
-        Column("geography", "string", "Geography", "SHA-256 of the geography that the area belongs to."),
-        Column(
-            "level",
-            "integer",
-            "Number of the level",
-            "0 for the whole space; the zones have the largest number.",
-            minimum=0,
-        ),
-        Column("level_name", "string", "Level", "Name of the level."),
-        Column("area", "string", "Area", "Code of the area; always text, even if it looks like a number."),
-        Column("parent", "string", "Parent", "Code of the area of the level above that contains it.", required=False),
-        Column("position", "integer", "Position", "Number of the area within its level, from 0.", minimum=0),
-    ),
-    ("geography", "level", "area"),
-)
-
-LOCATED_AREAS = replace(
-    AREAS,
-    columns=(
-        *AREAS.columns,
-        Column(
-            "latitude",
-            "number",
-            "Latitude",
-            "Latitude of a zone with coordinates, in degrees north; for maps.",
-            unit="degrees",
-            required=False,
-        ),
-        Column(
-            "longitude",
-            "number",
-            "Longitude",
-            "Longitude of a zone with coordinates, in degrees east; for maps.",
-            unit="degrees",
-            required=False,
-        ),
-    ),
-)
-"""Table of the areas of geographies whose zones have coordinates."""
+AREA = Column("area", "string", "Area", "Code of the area.")
+AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")
 
 FLOWMAP_LOCATIONS = Table(
     "flowmap_locations",
@@ -251,7 +208,7 @@ FLOWMAP_LOCATIONS = Table(
     "A zone that is not listed has no coordinates.",
     (
         Column("id", "string", "Zone", "Code of the zone."),
-        Column("name", "string", "Name", "Name that a map shows: the code of the zone."),
+        Column("name", "string", "Name", "Name that a map shows: that of the zone, or its code."),
         Column("lat", "number", "Latitude", "Latitude of the zone, in degrees north.", unit="degrees"),
         Column("lon", "number", "Longitude", "Longitude of the zone, in degrees east.", unit="degrees"),
     ),
@@ -273,8 +230,6 @@ FLOWMAP_FLOWS = Table(
     (CodeList(("origin",), "flowmap_locations", ("id",)), CodeList(("dest",), "flowmap_locations", ("id",))),
 )
 
-AREA = Column("area", "string", "Area", "Code of the area.")
-AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")
 SIZE = Column(
     "size",
     "integer",
@@ -300,7 +255,7 @@ HISTOGRAM = Table(
     " number is withheld or missing.",
     (AREA, AREA_LEVEL, SIZE, GROUPS),
     ("level", "area", "size"),
-    (CodeList(("level", "area"), "areas", _LISTED),),
+    (CodeList(("level", "area"), "areas", LISTED),),
 )
 
 GROUPS_BY_AREA = Table(
@@ -336,7 +291,7 @@ GROUP_MEASUREMENTS = Table(
         Column("scale", "number", "Scale of the noise", "Scale of the Laplace noise.", "groups or members", minimum=0),
     ),
     ("level", "area", "position"),
-    (CodeList(("level", "area"), "areas", _LISTED),),
+    (CodeList(("level", "area"), "areas", LISTED),),
 )
 
 COUNT = Column(

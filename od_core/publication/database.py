@@ -17,6 +17,7 @@ import pyarrow as pa
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.files.lock import locked
+from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease
@@ -32,7 +33,8 @@ Increase it if an earlier version of the software would misread the tables, and 
 _SHARED = f"""
 CREATE TABLE IF NOT EXISTS areas (
     geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT,
-    latitude DOUBLE, longitude DOUBLE);
+    name VARCHAR, latitude DOUBLE, longitude DOUBLE);
+ALTER TABLE areas ADD COLUMN IF NOT EXISTS name VARCHAR;
 ALTER TABLE areas ADD COLUMN IF NOT EXISTS latitude DOUBLE;
 ALTER TABLE areas ADD COLUMN IF NOT EXISTS longitude DOUBLE;
 CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed BOOLEAN);
@@ -181,17 +183,19 @@ def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: dict[st
 
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
-    """Replace the stored areas of a geography. If it has no coordinates, the stored coordinates stay."""
+    """Replace the stored areas of a geography. If it has no names or no coordinates, the stored ones stay."""
     digest = [geography.digest]
     connection.execute("CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM areas WHERE geography = ?", digest)
     connection.execute("DELETE FROM areas WHERE geography = ?", digest)
     _insert(connection, "areas", areas_table(geography))
-    if geography.coordinates is None:
-        connection.execute(
-            "UPDATE areas SET latitude = kept.latitude, longitude = kept.longitude FROM kept"
-            " WHERE areas.geography = ? AND areas.level = kept.level AND areas.area = kept.area",
-            digest,
-        )
+    for lacks, columns in ((geography.names is None, ("name",)), (geography.coordinates is None, COORDINATES)):
+        if lacks:
+            kept = ", ".join(f"{column} = kept.{column}" for column in columns)
+            connection.execute(
+                f"UPDATE areas SET {kept} FROM kept"  # noqa: S608  # names in the code
+                " WHERE areas.geography = ? AND areas.level = kept.level AND areas.area = kept.area",
+                digest,
+            )
     connection.execute("DROP TABLE kept")
 
 
@@ -211,7 +215,7 @@ def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[s
         if sorted(found('subject, "check", passed', "checks"), key=repr) != sorted(stated, key=repr):
             yield "its checks differ"
         for geography in contents.geographies:
-            columns = "level, level_name, area, parent, position"  # no coordinates, which another series may have set
+            columns = "level, level_name, area, parent, position"  # others may be of another series
             areas = areas_table(geography).select(columns.split(", ")).to_pylist()
             query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from od_core.publication import columns, segment_columns
+from od_core.publication import area_columns, columns, segment_columns
 from od_core.publication.columns import Column
 
 
@@ -42,7 +42,7 @@ _OF_ALL_KINDS = {
     "measured_at": "Time of the measurement, in UTC.",
     "certificate": "Certificate of the release, as JSON.",
 }
-_AREAS = {column.name: column.description for column in columns.LOCATED_AREAS.columns}
+_AREAS = {column.name: column.description for column in area_columns.AREAS.columns}
 _FLOW = (columns.ORIGIN, columns.DESTINATION, columns.TRIPS)
 _AT_LEVELS = (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL, *_FLOW)
 _MEASUREMENTS, _GROUPS = columns.NOISY_MEASUREMENTS, columns.GROUP_MEASUREMENTS
@@ -52,7 +52,7 @@ _ERROR = "Root of the expected mean squared error over all pairs, if no estimate
 _UNLISTED = "A pair that is not listed was released as 0."
 
 DATABASE = {
-    "areas": _of("A public area of a geography.", columns.LOCATED_AREAS.columns),
+    "areas": _of("A public area of a geography.", area_columns.AREAS.columns),
     "checks": Described(
         "A check that a release passed before it was published.",
         {

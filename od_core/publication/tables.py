@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
-from od_core.publication.columns import AREAS, LOCATED_AREAS, Table
+from od_core.publication.area_columns import described_areas
+from od_core.publication.columns import Table
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,15 @@ def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
 
 def areas_files(areas: pa.Table) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of the areas of one or two geographies."""
-    described = LOCATED_AREAS if COORDINATES[0] in areas.column_names else AREAS
-    return public_files("areas", areas, described, "The areas of every level.")
+    return public_files("areas", areas, described_areas(areas.column_names), "The areas of every level.")
 
 
 def areas_table(geography: Geography) -> pa.Table:
     """Return one row per area: geography (digest), level, level_name, area, parent, position.
 
-    ``position`` is the area's number in its level; it determines the tree and the order of every table. If zones have
-    coordinates, the table also has the columns ``latitude`` and ``longitude``, which are null for all other areas.
+    ``position`` is the area's number in its level; it determines the tree and the order of every table. If areas have
+    names, the table also has the column ``name``, null for areas without one. If zones have coordinates, it also has
+    the columns ``latitude`` and ``longitude``, null for all other areas.
     """
     rows = [
         {
@@ -80,6 +81,9 @@ def areas_table(geography: Geography) -> pa.Table:
     fields = {"level": pa.int64(), "position": pa.int64()}
     names = ("geography", "level", "level_name", "area", "parent", "position")
     table = pa.Table.from_pylist(rows, schema=pa.schema([(name, fields.get(name, pa.string())) for name in names]))
+    if geography.names is not None:
+        of_areas = [name or None for level in geography.names for name in level]
+        table = table.append_column("name", pa.array(of_areas, pa.string()))
     if geography.coordinates is None:
         return table
     none = np.full((len(rows) - len(geography.zones), 2), np.nan)
@@ -106,6 +110,7 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
     if set(COORDINATES) <= set(mine.columns):
         degrees = mine[mine["level"] == len(names) - 1][list(COORDINATES)].to_numpy(dtype=np.float64)
         coordinates = None if np.isnan(degrees).all() else degrees
+    has_names = "name" in mine.columns and mine["name"].notna().any()
     return Geography(
         levels=names[1:],
         codes=codes,
@@ -113,4 +118,5 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
         unknown=unknown,
         coordinates=coordinates,
         version=version,
+        names=tuple(tuple(level["name"].fillna("")) for _, level in mine.groupby("level")) if has_names else None,
     )

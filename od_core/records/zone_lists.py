@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from od_core.errors import OdError
 from od_core.files.durable import absence, file_digest
+from od_core.geography.area_names import name_column
 from od_core.geography.codes import COORDINATES, check_codes, no_column
 from od_core.geography.geography import Geography
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
@@ -38,6 +39,7 @@ class ZoneList:
         unknown_area: code of an area that is added at every level for records from unlisted places, or None.
         version: the publisher's name for this list, or None. It is published.
         coordinates: columns of latitude and longitude, or None. They are published.
+        names: columns of the names of areas, by level. They are published.
     """
 
     file: str
@@ -49,12 +51,18 @@ class ZoneList:
     unknown_area: str | None = None
     version: str | None = None
     coordinates: tuple[str, str] | None = None
+    names: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("prefixes", "joined"):
+        for name in ("prefixes", "joined", "names"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         check_prefixes(self.levels, self.prefixes)
         check_joined(self.joined)
+        nameless = [level for level in self.names if level not in self.levels]
+        if nameless:
+            raise _declared(f"names are declared for {nameless[0]!r}, which is not a level")
+        if self.names and {name_column(level) for level in self.levels} & {*self.levels}:
+            raise _declared("a level has the name of another level followed by ': name', so it cannot have names")
         strange = [level for level in self.joined if level not in self.levels]
         if strange:
             raise _declared(f"{strange[0]!r} is declared as joined from several columns, but is not a level")
@@ -89,6 +97,7 @@ class ZoneList:
             unknown=self.unknown if self.unknown_area is None else self.unknown_area,
             version=self.version,
             coordinates=None if self.coordinates is None else COORDINATES,
+            names={level: name_column(level) for level in self.levels} if self.names else {},
         )
 
 
@@ -106,24 +115,38 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
     """
     if listed.parents is not None:
         geography = Geography.from_parents(
-            _areas(zones, *listed.parents), levels=listed.levels, unknown=listed.unknown, version=listed.version
+            _areas(zones, *listed.parents, listed.names),
+            levels=listed.levels,
+            unknown=listed.unknown,
+            version=listed.version,
+            names={level: name_column(level) for level in listed.names},
         )
     else:
         zones = with_prefixes(with_joined(zones, listed.joined), listed.levels, listed.prefixes)
         geography = Geography.from_frame(
-            zones, listed.levels, unknown=listed.unknown, coordinates=listed.coordinates, version=listed.version
+            zones,
+            listed.levels,
+            unknown=listed.unknown,
+            coordinates=listed.coordinates,
+            version=listed.version,
+            names=listed.names,
         )
     return geography if listed.unknown_area is None else with_unknown_area(geography, listed.unknown_area)
 
 
-def _areas(areas: pd.DataFrame, area: str, parent: str) -> pd.DataFrame:
-    """Return the two columns, renamed to ``area`` and ``parent``. A blank parent (as in CSV files) becomes None."""
-    missing = [name for name in (area, parent) if name not in areas.columns]
+def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
+    """Return the columns ``area`` and ``parent``, and a column of names for each level that has some.
+
+    A blank parent (as in CSV files) becomes None.
+    """
+    needed = (area, parent, *names.values())
+    missing = [name for name in needed if name not in areas.columns]
     if missing:
         columns = list(map(str, areas.columns))
-        raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", missing[0], columns, (area, parent))
-    pairs = areas[[area, parent]].set_axis(["area", "parent"], axis="columns")
-    return pairs.assign(parent=pairs["parent"].where(pairs["parent"] != "", None))
+        raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", missing[0], columns, needed)
+    named = {name_column(level): areas[column] for level, column in names.items()}
+    parents = areas[parent].where(areas[parent] != "", None)
+    return pd.DataFrame({"area": areas[area], "parent": parents, **named})
 
 
 @lru_cache(maxsize=8)

@@ -105,7 +105,7 @@ def test_every_class_of_true_size_is_covered(name, flights, airport_geography):
 @pytest.mark.parametrize("name", ["random", "italy, nodes dropped"])
 def test_narrower_intervals_are_rejected(monkeypatch, name):
     """By a fifth."""
-    monkeypatch.setattr(confidence, "_DEVIATIONS", 0.8 * confidence._DEVIATIONS)
+    monkeypatch.setattr(confidence, "DEVIATIONS", 0.8 * confidence.DEVIATIONS)
     assert rejected(runs_of(name, _synthetic(name)))
 
 

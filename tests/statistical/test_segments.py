@@ -163,7 +163,7 @@ def test_a_wrong_variance_is_rejected(monkeypatch, name):
         forget_the_contrasts_in_a_segment(patch)
         assert any(mean > MOST for mean in uncovered(covered(name)).values())
     refitted(monkeypatch, name)
-    monkeypatch.setattr(confidence, "_DEVIATIONS", 0.8 * confidence._DEVIATIONS)
+    monkeypatch.setattr(confidence, "DEVIATIONS", 0.8 * confidence.DEVIATIONS)
     assert any(mean < LEAST for mean in uncovered(covered(name)).values())
 
 

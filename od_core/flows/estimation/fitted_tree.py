@@ -7,7 +7,7 @@ unbiased ones of :mod:`od_core.flows.estimation.least_squares`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,6 +21,9 @@ from od_core.geography.geography import Numbers
 from od_core.parallel import in_order
 
 Counts = NDArray[np.int64]
+
+Meant = Callable[[FittedLevel], NDArray[np.bool_]]
+"""A function that selects nodes of a level, or of a part of one; its result is a mask of shape (nodes,)."""
 
 _BLOCK = 1 << 20
 """Approximate number of nodes that one thread sums at a time."""
@@ -92,13 +95,41 @@ class FittedTree:
 
         A cell below a node that the top-down pass dropped is left out.
         """
-        hub, finest = self.span(origin_level, destination_level)
+        return self._cells(origin_level, destination_level, self.span(origin_level, destination_level)[1])
+
+    def within(self, level: int) -> tuple[Numbers, Numbers, Estimates]:
+        """Return the cells from each area of a level to itself. Both geographies are the same."""
+        origin, destination, estimates = self.cells(level, level)
+        own = np.flatnonzero(origin == destination)
+        return origin[own], destination[own], estimates.at(own, np.zeros(len(own)))
+
+    def elsewhere(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers, Estimates]:
+        """Return the cells of a pair of levels, one of which is 0, without the trips within areas of the other level.
+
+        The estimate is of the trips from each area of a level to all other areas of this level, or from all others to
+        it. Both geographies are the same. An area below a dropped node is left out.
+        """
+        level = max(origin_level, destination_level)
+        return self._cells(origin_level, destination_level, self.span(level, level)[1], _between_areas)
+
+    def _cells(
+        self, origin_level: int, destination_level: int, finest: int, meant: Meant | None = None
+    ) -> tuple[Numbers, Numbers, Estimates]:
+        """Return the cells of a pair of levels as sums of nodes of the level at position ``finest`` in ``levels``.
+
+        Only those nodes of this level are summed that ``meant`` selects; all of them by default.
+        """
+        hub = self.span(origin_level, destination_level)[0]
         level = self.levels[hub]
         if hub == finest:
-            return level.nodes.origin, level.nodes.destination, Estimates.of_nodes(level.estimate, level.variance)
+            if meant is None:
+                estimates = Estimates.of_nodes(level.estimate, level.variance)
+            else:
+                estimates = Estimates.of_sums(self._single(level, meant), level.variance)
+            return level.nodes.origin, level.nodes.destination, estimates
         apart = 1 if origin_level < destination_level else 0
         apart_level = (origin_level, destination_level)[apart]
-        sums = self._sums(hub, finest, apart, apart_level)
+        sums = self._sums(hub, finest, apart, apart_level, meant)
         count = np.diff(sums.offsets)
         same = np.repeat(_side(level, 1 - apart)[level.divided], count)
         first = self._first_areas(level, apart, apart_level)[_side(level, apart)[level.divided]]
@@ -139,7 +170,7 @@ class FittedTree:
         """
         level = self.levels[k]
         whole, some = self._overlap(k, inside)
-        sums = self._single(level, whole)
+        sums = self._single(level, lambda _: whole)
         if below is None:
             return sums
         split = some & ~whole
@@ -162,7 +193,7 @@ class FittedTree:
         numbers = [level.nodes.level for level in self.levels]
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
-    def _sums(self, hub: int, finest: int, apart: int, apart_level: int) -> NodeSums:
+    def _sums(self, hub: int, finest: int, apart: int, apart_level: int, meant: Meant | None = None) -> NodeSums:
         """Return sums of the nodes of level ``finest`` below each divided node of level ``hub``.
 
         A divided node (a node with measured nodes below it) has one sum per area of ``apart_level`` on the side
@@ -172,6 +203,7 @@ class FittedTree:
             hub, finest: Positions of the two levels in ``levels``.
             apart: The side that is not summed over: 0 for origins, 1 for destinations.
             apart_level: Number of the level of the areas on that side.
+            meant: Selects the nodes of level ``finest`` that are summed; all of them by default.
         """
         middle = max(hub, finest - 2)
         levels = self.levels[middle + 1 : finest + 1]
@@ -182,7 +214,7 @@ class FittedTree:
             for level in levels:
                 parts.append(level.below(first, last))
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
-            return self._carried(self._single(parts[-1]), parts, apart, apart_level)
+            return self._carried(self._single(parts[-1], meant), parts, apart, apart_level)
 
         sums = NodeSums.joined(in_order(below, _blocks(levels)))
         return self._carried(sums, self.levels[hub + 1 : middle + 1], apart, apart_level, summed=True)
@@ -207,15 +239,16 @@ class FittedTree:
             sums, summed = sums.carried(level, first[_side(level, apart)]), True
         return sums
 
-    def _single(self, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return one sum per node of a level; 0 for nodes that are not in the mask ``meant``.
+    def _single(self, level: FittedLevel, meant: Meant | None = None) -> NodeSums:
+        """Return one sum per node of a level; 0 for nodes that ``meant`` does not select.
 
         A sum is the least-squares estimate of its node if no node was dropped. If nodes were dropped, the others were
         selected by their noise, which biases their estimates. Then a sum is the noisy value of its node, which is
         unbiased because it was drawn after the nodes above had been selected.
         """
         fitted = self.nothing_dropped or level.noise == 0 or not self._by_noise
-        return NodeSums.of_fitted(level, meant) if fitted else NodeSums.of_noisy(level, meant)
+        mask = None if meant is None else meant(level)
+        return NodeSums.of_fitted(level, mask) if fitted else NodeSums.of_noisy(level, mask)
 
     def _first_areas(self, level: FittedLevel, side: int, apart_level: int) -> Positions:
         """Return, for each area of a measured level on one side, the number of its first area of ``apart_level``.
@@ -285,6 +318,12 @@ class FittedTree:
             place = find_pairs(nodes.origin, nodes.destination, o, d, self.tree.destination.size(pair[1]))
             nearest[place >= 0] = self.levels[k].bound[place[place >= 0]]
         return nearest
+
+
+def _between_areas(level: FittedLevel) -> NDArray[np.bool_]:
+    """Select the nodes from one area to another. At a level of both sides, equal areas have equal numbers."""
+    mask: NDArray[np.bool_] = level.nodes.origin != level.nodes.destination
+    return mask
 
 
 def _unseen(level: FittedLevel) -> tuple[Reals, Reals, Reals]:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,22 @@ from od_core.publication.columns import MOST_LISTED
 
 MOST_MEASURED = 50_000_000
 """Largest number of measured cells of a level for which intervals are computed, since all levels must fit in memory."""
+
+
+class AreaEstimates(NamedTuple):
+    """Unbiased estimates of the trips of each area of a level.
+
+    Attributes:
+        within: trips from the area to itself.
+        begun: trips from the area to anywhere, itself included.
+        outflow: trips from the area to all other areas of the level.
+        inflow: trips from all other areas of the level to the area.
+    """
+
+    within: Estimates
+    begun: Estimates
+    outflow: Estimates
+    inflow: Estimates
 
 
 class Intervals:
@@ -97,6 +114,17 @@ class Intervals:
         levels = origin_level, destination_level
         return self._bounds(levels, [fit.cells(*levels) for fit in self._fits], origin, destination)
 
+    def by_area(self, level: int) -> AreaEstimates:
+        """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
+        areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
+        none = np.zeros_like(areas)
+        return AreaEstimates(
+            within=self._estimates((level, level), [fit.within(level) for fit in self._fits], areas, areas),
+            begun=self._estimates((level, 0), [fit.cells(level, 0) for fit in self._fits], areas, none),
+            outflow=self._estimates((level, 0), [fit.elsewhere(level, 0) for fit in self._fits], areas, none),
+            inflow=self._estimates((0, level), [fit.elsewhere(0, level) for fit in self._fits], none, areas),
+        )
+
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips from one set of zones to another.
 
@@ -114,11 +142,21 @@ class Intervals:
         destination: Numbers,
     ) -> tuple[Counts, Counts]:
         """Return the bounds of the given cells of a pair of levels, from the estimated cells of each release."""
+        return bounds_of(self._estimates(levels, estimated, origin, destination))
+
+    def _estimates(
+        self,
+        levels: tuple[int, int],
+        estimated: Sequence[tuple[Numbers, Numbers, Estimates]],
+        origin: Numbers,
+        destination: Numbers,
+    ) -> Estimates:
+        """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
         sums, width = [], self._tree.destination.size(levels[1])
         for fit, (origins, destinations, estimates) in zip(self._fits, estimated, strict=True):
             place = find_pairs(origins, destinations, origin, destination, width)
             sums.append(fit.estimates_at(levels, origin, destination, place, estimates))
-        return bounds_of(added(sums))
+        return added(sums)
 
 
 def fitted_totals(plan: ReleasePlan, total: int, measured: Sequence[NoisyCounts]) -> FittedTree:

@@ -122,12 +122,12 @@ def _differences(flows: AssistedFlows, own: str, interval: str | None) -> Markup
     if interval is not None:
         lower, upper = flows.intervals.of_cells(tree.origin.depth, tree.destination.depth, *ends)
         reach = [(between(*pair),) for pair in zip(lower.tolist(), upper.tolist(), strict=True)]
-    codes = (
-        geography.codes_of(geography.depth, end)
+    labels = (
+        np.array(geography.labels[-1], dtype=object)[end]
         for geography, end in zip((tree.origin, tree.destination), ends, strict=True)
     )
     numbers = (map(number, shown[f"trips_{name}"].tolist()) for name in ("released", "estimated"))
-    rows = [(*row[:4], *row[4]) for row in zip(*codes, *numbers, reach, strict=True)]
+    rows = [(*row[:4], *row[4]) for row in zip(*labels, *numbers, reach, strict=True)]
     headers = (f"from {tree.origin.levels[-1]}", f"to {tree.destination.levels[-1]}", "released", "estimated")
     intervals = () if interval is None else (f"{interval} interval of the measurements",)
     changed = int((moved > 0).sum())

@@ -91,16 +91,23 @@ class DesireLines:
     def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
         """Those flows that lead to another place, and their lines: longitude and latitude of both ends.
 
+        If areas have names, the flows have the columns ``origin_name`` and ``destination_name``, too.
         The lines have the shape (flows, 2, 2).
         """
         tree = self.tables.tree
+        flows = self.flows
+        for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
+            if geography.names is not None:
+                named = dict(zip(geography.zones, geography.names[-1], strict=True))
+                names = [named[code] for code in flows[side].to_pylist()]
+                flows = flows.append_column(f"{side}_name", pa.array(names, pa.string()))
         ends = [
             located(geography).loc[self.flows[side].to_pylist()].to_numpy()
             for side, geography in (("origin", tree.origin), ("destination", tree.destination))
         ]
         lines = np.stack(ends, axis=1)
         apart = (lines[:, 0] != lines[:, 1]).any(axis=1)
-        return self.flows.filter(pa.array(apart)), lines[apart]
+        return flows.filter(pa.array(apart)), lines[apart]
 
     @property
     def description(self) -> str:
@@ -136,7 +143,8 @@ class DesireLines:
         geometry["order"], geometry["type"], geometry["points"], geometry["degrees"] = 1, 2, 2, lines
         measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
         bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
-        numbers = flows.column_names[2:]
+        types = {one.name: "INTEGER" if pa.types.is_integer(one.type) else "TEXT" for one in flows.schema}
+        columns = [f"{name} {type_} NOT NULL" for name, type_ in types.items()]
         with closing(sqlite3.connect(":memory:")) as connection:
             connection.executescript(_GEOPACKAGE)
             connection.execute(
@@ -151,12 +159,11 @@ class DesireLines:
                 "INSERT INTO gpkg_geometry_columns VALUES (?, 'geom', 'LINESTRING', 4326, 0, 0)", [_LAYER]
             )
             connection.execute(
-                f"CREATE TABLE {_LAYER} (fid INTEGER PRIMARY KEY, geom LINESTRING, origin TEXT NOT NULL, destination"
-                f" TEXT NOT NULL, {', '.join(f'{name} INTEGER NOT NULL' for name in numbers)})"
+                f"CREATE TABLE {_LAYER} (fid INTEGER PRIMARY KEY, geom LINESTRING, {', '.join(columns)})"
             )
             blobs = [line.tobytes() for line in geometry]
             connection.executemany(
-                f"INSERT INTO {_LAYER} VALUES (NULL, {', '.join('?' * (3 + len(numbers)))})",  # noqa: S608  # constants
+                f"INSERT INTO {_LAYER} VALUES (NULL, {', '.join('?' * (1 + len(columns)))})",  # noqa: S608  # constants
                 zip(blobs, *(column.to_pylist() for column in flows.columns), strict=True),
             )
             connection.commit()
@@ -164,9 +171,11 @@ class DesireLines:
 
     def write_flowmap_locations(self, file: BinaryIO) -> None:
         """Write the zones with coordinates as flowmap.gl reads them: id, name, lat, lon."""
-        places = located(self.tables.tree.origin)
+        origin = self.tables.tree.origin
+        places = located(origin)
         codes, latitude, longitude = places.index, places["latitude"].array, places["longitude"].array
-        write_csv(pd.DataFrame({"id": codes, "name": codes, "lat": latitude, "lon": longitude}), file)
+        names = codes.map(dict(zip(origin.zones, origin.labels[-1], strict=True)))
+        write_csv(pd.DataFrame({"id": codes, "name": names, "lat": latitude, "lon": longitude}), file)
 
     def write_flowmap_flows(self, file: BinaryIO) -> None:
         """Write the flows as flowmap.gl reads them: origin, dest, count. Flows within a zone are included."""

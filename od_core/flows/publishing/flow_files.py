@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from od_core.files.parquet import write_batches
 from od_core.flows.derived_flows import DerivedFlows
+from od_core.flows.indicators import has_indicators
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
@@ -24,7 +25,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
 from od_core.publication.markdown import in_markdown
-from od_core.publication.tables import BundleFile, areas_files, areas_table
+from od_core.publication.tables import BundleFile, areas_files, areas_table, write_csv, write_parquet
 
 BUNDLE_FORMAT = 2
 """Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.
@@ -92,19 +93,26 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
 def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     interval = certificate["interval"] is not None
+    named = any(geography.names is not None for geography in (release.tree.origin, release.tree.destination))
     large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
     return [
         *(_unlisted(release) if interval else []),
-        *segment_notes(FlowTables.of(release, certificate), certificate),
+        *segment_notes(FlowTables.of(release, certificate)),
         "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
-        f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8.{bounds}"
+        f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8"
+        f"{', `origin_name` and `destination_name` the names' if named else ''}.{bounds}"
         " A pair that is not listed in `flows.parquet` is 0 in the matrix."
         + (f" Matrices of more than {MOST_CELLS:,} cells are left out: {', '.join(large)}." if large else ""),
         "In `flows.sdmx.csv`, an area is identified by the number of its level and its code, such as `L4_007`,"
         " because some readers of SDMX treat codes that look like numbers as numbers (`pysdmx` reads `007` back as"
         " 7). Every byte of a code except letters, digits, `-` and `_` is written as `$` and two hexadecimal digits."
-        " In the code list of `flows.sdmx.json`, the name of each identifier is the code itself.",
+        " In the code list of `flows.sdmx.json`, "
+        + (
+            "an identifier has the name of the area as its name, and the code as its description."
+            if named
+            else "the name of each identifier is the code itself."
+        ),
     ]
 
 
@@ -151,6 +159,23 @@ def _more_formats(tables: FlowTables, certificate: dict[str, Any]) -> list[Bundl
             partial(write_flow_workbook, tables, certificate),
         ),
         *_maps(tables, certificate),
+        *_indicators(tables),
+    ]
+
+
+def _indicators(tables: FlowTables) -> list[BundleFile]:
+    """Return the files of the indicators of all areas: none if origins and destinations have different areas."""
+    if not has_indicators(tables.release):
+        return []
+    table = tables.indicator_table
+    return [
+        BundleFile(
+            "indicators.csv",
+            "Outflow, inflow, trips within and self-containment of every area.",
+            lambda file: write_csv(tables.indicators.to_pandas(), file),
+            table,
+        ),
+        BundleFile("indicators.parquet", "The same table.", lambda file: write_parquet(tables.indicators, file), table),
     ]
 
 

@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.csv_text import write_rows
+from od_core.flows.indicators import indicators
 from od_core.flows.measurement_table import measured_cells, measured_segments
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
+from od_core.publication.area_columns import indicator_table
 from od_core.publication.columns import (
     FLOWS,
     FLOWS_WITH_INTERVALS,
@@ -106,6 +108,12 @@ class FlowTables:
         """Return the tables of a release, with intervals if its certificate states a confidence of intervals."""
         return cls(release, certificate["interval"] is not None)
 
+    @cached_property
+    def indicators(self) -> pa.Table:
+        """Indicators of all areas, computed once; see :func:`od_core.flows.indicators.indicators`."""
+        frame = indicators(self.release, interval=self.interval)
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+
     @property
     def tree(self) -> FlowTree:
         """The flow tree of the release."""
@@ -143,6 +151,11 @@ class FlowTables:
     def pair_table(self) -> Table:
         """Definition of the table with the flows at one pair of levels."""
         return self._signed(PAIR_FLOWS_WITH_INTERVALS if self.interval else PAIR_FLOWS)
+
+    @property
+    def indicator_table(self) -> Table:
+        """Definition of the table of indicators."""
+        return self._signed(indicator_table(interval=self.interval))
 
     def _signed(self, table: Table) -> Table:
         """Return a table without the minimum of its numbers if they may be negative."""
@@ -182,6 +195,20 @@ class FlowTables:
 def repeated(text: str, rows: int) -> pa.Array:
     """Return a column with the same text in every row."""
     return pa.repeat(pa.scalar(text, pa.large_string()), rows)
+
+
+def labelled(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | None = None) -> pd.DataFrame:
+    """Return a table of flows for people: with the labels of areas in place of their codes.
+
+    Args:
+        tree: the flow tree of the flows.
+        flows: a table with the columns ``origin`` and ``destination``.
+        levels: numbers of the levels of origins and of destinations; those of the zones by default.
+    """
+    origin_level, destination_level = levels or (tree.origin.depth, tree.destination.depth)
+    sides = {"origin": (tree.origin, origin_level), "destination": (tree.destination, destination_level)}
+    labels = {side: dict(zip(own.codes[level], own.labels[level], strict=True)) for side, (own, level) in sides.items()}
+    return flows.assign(**{side: flows[side].map(label) for side, label in labels.items()})
 
 
 def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:

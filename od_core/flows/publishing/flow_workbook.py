@@ -34,7 +34,16 @@ def _flows(tables: FlowTables, pair: LevelPair, name: str) -> Sheet:
     origin = tables.tree.origin.level_names[pair.origin_level]
     destination = tables.tree.destination.level_names[pair.destination_level]
     line = f"Flows from {origin} to {destination}: {listed} {len(trips):,} rows, largest first"
-    return Sheet(name, [line], pa.table(pair.columns).take(pa.array(shown)))
+    rows = pa.table(pair.columns).take(pa.array(shown))
+    for side, geography, level in (
+        ("origin", tables.tree.origin, pair.origin_level),
+        ("destination", tables.tree.destination, pair.destination_level),
+    ):
+        if geography.names is not None:
+            named = dict(zip(geography.codes[level], geography.names[level], strict=True))
+            names = [named[code] for code in rows[side].to_pylist()]
+            rows = rows.append_column(f"{side} name", pa.array(names, pa.string()))
+    return Sheet(name, [line], rows)
 
 
 def _explanation(tables: FlowTables, certificate: dict[str, Any], sheets: list[Sheet]) -> Sheet:

@@ -63,8 +63,9 @@ def write_matrices(
 
     The file has the int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``. Rows are origins and columns
     are destinations, in tree order. The lookups ``origin`` (with attribute ``dim`` = 0) and ``destination`` (``dim`` =
-    1) contain the area codes in UTF-8, as byte strings of equal length. For each breakdown, there is a matrix of the
-    trips in each category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have the texts.
+    1) contain the area codes in UTF-8, as byte strings of equal length. If areas have names, the lookups
+    ``origin_name`` and ``destination_name`` contain them. For each breakdown, there is a matrix of the trips in each
+    category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have the texts.
 
     The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
     requires memory for one matrix and for two copies of the file.
@@ -87,7 +88,7 @@ def write_matrices(
         )
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
     places = _places(sides, pair.flows)
-    with _file(sides, target) as add:
+    with _file(tree, (pair.origin_level, pair.destination_level), target) as add:
         for name in pair.flows.columns[2:]:
             add(name, places, pair.flows[name])
         for breakdown, own in segments:
@@ -102,23 +103,25 @@ def write_draws(tree: FlowTree, draws: Sequence[Nodes], target: BinaryIO) -> Non
 
     Rows, columns and lookups are as in :func:`write_matrices`. Every call writes the same bytes.
     """
-    with _file((tree.origin.codes[-1], tree.destination.codes[-1]), target) as add:
+    with _file(tree, (tree.origin.depth, tree.destination.depth), target) as add:
         for number, leaves in enumerate(draws, start=1):
             add(f"draw_{number}", (leaves.origin, leaves.destination), leaves.trips)
 
 
 @contextmanager
-def _file(sides: tuple[Sequence[str], Sequence[str]], target: BinaryIO) -> Iterator[Callable[..., Any]]:
+def _file(tree: FlowTree, levels: tuple[int, int], target: BinaryIO) -> Iterator[Callable[..., Any]]:
     """Yield a function that adds a matrix, given its name, the places of its cells and their values; then write.
 
     Args:
-        sides: Area codes of the rows and of the columns.
+        tree: The flow tree.
+        levels: Numbers of the levels of the rows and of the columns.
         target: The open file.
     """
     require("bundle")
     import openmatrix  # the import takes a fifth of a second
 
-    shape = [len(codes) for codes in sides]
+    sides = [(tree.origin, levels[0]), (tree.destination, levels[1])]
+    shape = [geography.size(level) for geography, level in sides]
     with openmatrix.open_file(secrets.token_hex(8), "w", **_IN_MEMORY) as file:
         file.root._v_attrs["SHAPE"] = np.array(shape, dtype=np.int32)
 
@@ -128,10 +131,14 @@ def _file(sides: tuple[Sequence[str], Sequence[str]], target: BinaryIO) -> Itera
             return file.create_carray(file.root.data, name, obj=matrix, track_times=False)
 
         yield add
-        for dimension, (side, codes) in enumerate(zip(SIDES, sides, strict=True)):
-            entries = np.array([code.encode() for code in codes], dtype=np.bytes_)
-            lookup = file.create_array(file.root.lookup, side, obj=entries, track_times=False)
-            lookup.attrs["dim"] = np.int32(dimension)
+        for dimension, (side, (geography, level)) in enumerate(zip(SIDES, sides, strict=True)):
+            lookups = {side: geography.codes[level]}
+            if geography.names is not None and any(geography.names[level]):
+                lookups[f"{side}_name"] = geography.names[level]
+            for name, texts in lookups.items():
+                entries = np.array([text.encode() for text in texts], dtype=np.bytes_)
+                lookup = file.create_array(file.root.lookup, name, obj=entries, track_times=False)
+                lookup.attrs["dim"] = np.int32(dimension)
         target.write(file.get_file_image())
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.report_flows import (
     LISTED,
     confidence,
@@ -186,9 +187,10 @@ def _changes(release: Release, certificate: dict[str, Any], context: ReleaseCont
     found = largest_changes(release, certificate, context)
     if found is None:
         return paragraph("One of the two releases has no intervals, so changes cannot be distinguished from noise.")
-    levels, interval = _compared_levels(release), confidence(certificate)
+    tree, levels, interval = release.plan.tree, _compared_levels(release), confidence(certificate)
     marked = int(found["significant"].sum())
     largest = found.head(LISTED)
+    numbers = tree.origin.level_number(levels[0]), tree.destination.level_number(levels[1])
     rows = [
         (
             row["origin"],
@@ -199,7 +201,7 @@ def _changes(release: Release, certificate: dict[str, Any], context: ReleaseCont
             "\u2013" if pd.isna(row["lower"]) else f"{signed(row['lower'])} to {signed(row['upper'])}",
             element("span", "\u25cf yes", class_="mark") if row["significant"] else "no",
         )
-        for row in largest[largest["change"] != 0].to_dict("records")
+        for row in labelled(tree, largest[largest["change"] != 0], numbers).to_dict("records")
     ]
     return joined(
         paragraph(

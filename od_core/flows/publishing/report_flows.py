@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.flows.publishing.flow_tables import at_an_end
+from od_core.flows.publishing.flow_tables import at_an_end, labelled
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Geography
@@ -54,7 +54,7 @@ def largest_flows_section(release: ReleasedFlows, leaves: pd.DataFrame, interval
         return paragraph("No flow has trips.")
     most = float(flows["upper" if interval else "trips"].max())
     rows = []
-    for flow in flows.to_dict("records"):
+    for flow in labelled(release.tree, flows).to_dict("records"):
         reach = (flow["lower"], flow["upper"]) if interval else None
         stated = (between(*reach),) if reach else ()
         rows.append(
@@ -106,7 +106,7 @@ def heat_section(release: ReleasedFlows) -> Markup:
     rows, columns = _busiest(every.sum(axis=1)), _busiest(every.sum(axis=0))
     shown = every[np.ix_(rows, columns)].tolist()
     origins, destinations = (
-        [geography.codes[level][area] for area in areas]
+        [geography.labels[level][area] for area in areas]
         for geography, level, areas in zip((tree.origin, tree.destination), levels, (rows, columns), strict=True)
     )
     names = (tree.origin.level_names[levels[0]], tree.destination.level_names[levels[1]])
@@ -164,7 +164,7 @@ def map_sections(release: ReleasedFlows, leaves: pd.DataFrame) -> list[tuple[str
                     number(flow["trips"]),
                     *([between(flow["lower"], flow["upper"])] if interval else []),
                 )
-                for flow in flows.head(LISTED).to_dict("records")
+                for flow in labelled(release.tree, flows.head(LISTED)).to_dict("records")
             ],
             numbers={2, 3},
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from od_core.flows.publishing.flow_tables import labelled
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
@@ -21,7 +22,7 @@ MOST_LINES = 80
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
 _WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
-_LABELS = 24
+_LABELS, _LONGEST_LABEL = 24, 24
 _LETTER, _LINE = 10.5, 15
 """Approximate width of a letter and height of a line in a label, in units of the picture."""
 
@@ -105,14 +106,21 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
     origins, destinations = _places(tree.origin), _places(tree.destination)
     pairs = list(zip(largest["origin"], largest["destination"], strict=True))
     frame = _Frame.around(np.array([place for o, d in pairs for place in (origins[o], destinations[d])]))
+    labels = [dict(zip(own.zones, own.labels[-1], strict=True)) for own in (tree.origin, tree.destination)]
     trips: dict[tuple[float, float], int] = {}
     names: dict[tuple[float, float], str] = {}
     for (origin, destination), count in zip(pairs, largest["trips"].tolist(), strict=True):
-        for code, degrees in ((origin, origins[origin]), (destination, destinations[destination])):
+        ends = ((origin, origins, labels[0]), (destination, destinations, labels[1]))
+        for code, places, label in ends:
+            degrees = places[code]
             trips[degrees] = trips.get(degrees, 0) + count
-            names[degrees] = code
+            names[degrees] = label[code]
     most = int(largest["trips"].max())
-    lines = [_line(frame, origins, destinations, row, most) for row in largest[::-1].to_dict("records")]
+    named = labelled(tree, largest)
+    lines = [
+        _line(frame, origins[origin], destinations[destination], flow, most)
+        for (origin, destination), flow in zip(pairs[::-1], named[::-1].to_dict("records"), strict=True)
+    ]
     others = {frame.place(place) for place in {*origins.values(), *destinations.values()} - trips.keys()}
     faint = [
         element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="1.6", fill="#9aa6b2")
@@ -155,33 +163,32 @@ def _places(geography: Geography) -> dict[str, tuple[float, float]]:
 
 def _line(
     frame: _Frame,
-    origins: dict[str, tuple[float, float]],
-    destinations: dict[str, tuple[float, float]],
+    origin: tuple[float, float],
+    destination: tuple[float, float],
     flow: Mapping[Hashable, Any],
     most: int,
 ) -> Markup:
-    """Return the line of one flow. It is bent, so that it does not cover the flow in the opposite direction."""
-    origin, destination = flow["origin"], flow["destination"]
-    (x, y), (u, v) = frame.place(origins[origin]), frame.place(destinations[destination])
+    """Return the line of one flow between two places. It is bent, so that the opposite flow stays visible."""
+    (x, y), (u, v) = frame.place(origin), frame.place(destination)
     bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
     width = _THINNEST_LINE + (_WIDEST_LINE - _THINNEST_LINE) * flow["trips"] / most
     interval = f" ({between(flow['lower'], flow['upper'])})" if "lower" in flow else ""
     return element(
         "path",
-        element("title", f"{origin} to {destination}: {number(flow['trips'])} trips{interval}"),
+        element("title", f"{flow['origin']} to {flow['destination']}: {number(flow['trips'])} trips{interval}"),
         d=f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {u:.1f} {v:.1f}",
         stroke_width=f"{width:.2f}",
     )
 
 
 def _labels(frame: _Frame, busiest: list[tuple[float, float]], names: dict[tuple[float, float], str]) -> list[Markup]:
-    """Return labels with the codes of the busiest zones, at most ``_LABELS``, without labels that would overlap."""
+    """Return labels with the names of the busiest zones, at most ``_LABELS``, without labels that would overlap."""
     taken: list[tuple[float, float, float, float]] = []
     labels = []
     for place in busiest:
         x, y = frame.place(place)
-        code = names[place]
-        width = _LETTER * len(code)
+        text = names[place] if len(names[place]) <= _LONGEST_LABEL else f"{names[place][: _LONGEST_LABEL - 1]}\u2026"
+        width = _LETTER * len(text)
         left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
         box = (left, y - _LINE / 2, left + width, y + _LINE / 2)
         if left < 0 or any(box[0] < r and le < box[2] and box[1] < b and t < box[3] for le, t, r, b in taken):
@@ -190,7 +197,7 @@ def _labels(frame: _Frame, busiest: list[tuple[float, float]], names: dict[tuple
         labels.append(
             element(
                 "text",
-                code,
+                text,
                 x=f"{left:.1f}",
                 y=f"{y + 5:.1f}",
                 font_size="14",

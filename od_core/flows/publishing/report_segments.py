@@ -110,7 +110,7 @@ def _shares(release: Release, breakdown: Breakdown, level: int, *, intervals: bo
     most = min(_MOST_AREAS, _MOST_ROWS // len(breakdown.categories))
     busiest = np.sort(np.argsort(-tables[1][0].sum(axis=0), kind="stable")[:most])
     values = [np.hstack([whole, own[:, busiest]]) for whole, own in zip(*tables, strict=True)]
-    areas = ("all", *(codes[area] for area in busiest))
+    areas = ("all", *(tree.origin.labels[level][area] for area in busiest))
     return _Shares(breakdown.categories, areas, values[0], values[-2 % len(values)], values[-1])
 
 

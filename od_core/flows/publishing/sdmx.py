@@ -229,9 +229,12 @@ def _code_lists(tree: FlowTree, series: str) -> list[Any]:
         Codelist(
             **_maintained("codelist.Codelist", f"CL_{side}_{series}"),
             name="Areas" if side == "AREA" else f"Areas of the {side.lower()}",
-            description="Each identifier is the number of the area's level and its code; the name is the code.",
+            description="Each identifier is the number of the area's level and its code; the name is"
+            f" {'the code' if geography.names is None else 'that of the area, and the description is the code'}.",
             items=[
-                Code(identifier, name=code) for level in _identifiers(geography) for code, identifier in level.items()
+                Code(identifier, name=label, description=None if geography.names is None else code)
+                for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
+                for (code, identifier), label in zip(level.items(), labels, strict=True)
             ],
         )
         for side, geography in sides.items()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.files.parquet import write_batches
+from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.measurement_table import SEGMENT_MEASUREMENT_SCHEMA
 from od_core.flows.publishing.flow_tables import (
     FlowTables,
@@ -84,11 +86,11 @@ def segment_measurement_files(release: Release) -> list[BundleFile]:
     ]
 
 
-def segment_notes(tables: FlowTables, certificate: dict[str, Any]) -> list[str]:
+def segment_notes(tables: FlowTables) -> list[str]:
     """Return paragraphs, in Markdown, on the breakdowns of a release; an empty list if there are none."""
     if not tables.breakdowns:
         return []
-    most = certificate["plan"]["mechanism_options"].get("segment_profile")
+    most = _largest_move(tables)
     lists = [
         f"**{in_markdown(one.name)}.** {in_markdown(listed_categories(one))} {in_markdown(unlisted(one))}"
         for one in tables.breakdowns
@@ -103,7 +105,7 @@ def segment_notes(tables: FlowTables, certificate: dict[str, Any]) -> list[str]:
                 f" them, by at most {most} standard deviations of their noise. So areas that differ from those above"
                 " them seem to differ less than they do. The intervals are not affected."
             ]
-            if most
+            if most is not None
             else []
         ),
         "At every pair of levels, the released trips of a pair of areas in all categories of a breakdown sum to its"
@@ -125,6 +127,14 @@ def segment_notes(tables: FlowTables, certificate: dict[str, Any]) -> list[str]:
             else []
         ),
     ]
+
+
+def _largest_move(tables: FlowTables) -> Fraction | None:
+    """Return the largest ``segment_profile`` of the releases whose trips are in the tables; None if none has one."""
+    flows = tables.release
+    releases = flows.releases if isinstance(flows, DerivedFlows) else [flows]
+    plans = [release.plan for release in releases if isinstance(release, Release)]
+    return max((plan.mechanism.segment_profile for plan in plans if plan.mechanism.segment_profile), default=None)
 
 
 def _matrices(tables: FlowTables) -> list[str]:

@@ -1,0 +1,119 @@
+"""Measure how often the 90 % intervals of indicators hold the truth, by the true size, on real flows.
+
+    python -m benchmarks.indicators --case flights norway taxis nz_education --data FOLDER --runs 100
+
+Every run is an independent release with certified noise. Areas of all levels are counted together; shares of 0
+are left out. Data sets other than
+the flights are read from the subfolders of FOLDER.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.estimator import data_set
+from benchmarks.measuring import machine, printed, steps
+from benchmarks.segments import nz_education
+from od_core import Budget, PrivacyUnit, plan_release
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.flows.indicators import indicators
+from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import FlowTree
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.trip_counts import TripCounts
+
+CASES = ("flights", "norway", "taxis", "nz_education", "random")
+SIZES = (0, 1, 10, 100, 1_000, 10_000)
+"""Smallest true number of each class."""
+
+LEAST_CELLS = 1_000
+NUMBERS = ("outflow", "inflow", "within")
+
+
+def known(case: str, folder: Path | None, *, small: bool) -> KnownFlows:
+    """Return the flows of a case."""
+    if case != "nz_education":
+        return data_set(case, folder, small=small)
+    data = nz_education(folder / "nz_education_2018" if folder else None)
+    flows = data.trips.groupby(["origin", "destination"])["trips"].sum()
+    return KnownFlows.from_frame("nz_education", "public", flows.reset_index(), data.geography)
+
+
+def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:
+    """Return the true outflow, inflow and trips within of all areas, in the order of :func:`indicators`."""
+    pairs, count = tree.pairs_at(trips.rank), np.diff(trips.before)
+    levels = []
+    for level in range(1, tree.origin.depth + 1):
+        origin, destination = (tree.origin.ancestors(level)[zones] for zones in (pairs.origin, pairs.destination))
+        same, size = origin == destination, tree.origin.size(level)
+        begun, ended, within = (
+            np.bincount(areas[chosen], count[chosen], minlength=size).astype(np.int64)
+            for areas, chosen in ((origin, ...), (destination, ...), (origin, same))
+        )
+        levels.append(pd.DataFrame({"outflow": begun - within, "inflow": ended - within, "within": within}))
+    return pd.concat(levels, ignore_index=True)
+
+
+def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
+    """Return, for each indicator and class of size, the percentage of intervals that hold the truth."""
+    plan = plan_release(
+        data.geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=epsilon, delta="1e-8"),
+        acceptance=NO_FAULTS,
+    )
+    true = true_indicators(plan.tree, data.trips)
+    begun = (true["within"] + true["outflow"]).to_numpy()
+    truth = {name: (true[name].to_numpy(), true[name].to_numpy()) for name in NUMBERS}
+    truth["self_containment"] = (np.divide(true["within"], begun, where=begun > 0, out=np.zeros(len(true))), begun)
+    held: dict[tuple[str, int], list[float]] = defaultdict(list)
+    cells: dict[tuple[str, int], int] = defaultdict(int)
+    for _ in steps(range(runs), "Releasing"):
+        found = indicators(run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements()))
+        for name, (value, size) in truth.items():
+            inside = (found[f"{name}_lower"] <= value + 1e-6) & (value - 1e-6 <= found[f"{name}_upper"])
+            class_of = np.searchsorted(SIZES, size, side="right") - 1
+            if name not in NUMBERS:
+                class_of[value == 0] = -1  # a share of 0 cannot be missed from below
+            for k in np.unique(class_of[class_of >= 0]).tolist():
+                held[name, k].append(float(inside[class_of == k].mean()))
+                cells[name, k] += int((class_of == k).sum())
+    return {
+        name: {
+            f"{SIZES[k]:,} or more": round(100 * float(np.mean(held[name, k])), 1)
+            for k in range(len(SIZES))
+            if cells[name, k] >= min(LEAST_CELLS, runs)
+        }
+        for name in truth
+    }
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", nargs="+", choices=CASES, default=["flights"])
+    parser.add_argument("--data", type=Path, help="folder with the data sets other than the flights")
+    parser.add_argument("--epsilon", nargs="+", default=["1"])
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--small", action="store_true", help="few synthetic trips, for a trial")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    cases, runs = (["random"], 2) if options.small else (options.case, options.runs)
+    for case in cases:
+        data = known(case, options.data, small=options.small)
+        for epsilon in options.epsilon:
+            result = measure(data, epsilon, runs)
+            stated = {"machine": machine(), "data": case, "epsilon": epsilon, "runs": runs}
+            printed({**stated, **result}, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

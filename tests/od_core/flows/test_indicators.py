@@ -1,0 +1,159 @@
+"""Indicators of areas: their numbers by hand, their variances by linear algebra, and their shares by the definition."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
+from od_core.flows.confidence import DEVIATIONS
+from od_core.flows.estimation.fitted_tree import Estimates
+from od_core.flows.indicators import _fieller, indicators
+from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
+from tests.od_core.publication import examples
+from tests.od_core.strategies import TREES
+
+RANDOMS = st.randoms(use_true_random=True)
+NUMBERS = ("outflow", "inflow", "within")
+
+
+def case_of(random: Random, mechanisms, least_trips: int = 0, noise=None) -> Case:
+    """A release whose origins and destinations are the same zones."""
+    while len(zones := random_zones(random, random.randint(1, 3))) > 8:
+        pass
+    filled = 1.0 if least_trips else random.choice([0.2, 1.0])
+    size = len(zones), len(zones)
+    numpy_random = np.random.default_rng(random.randrange(2**32))
+    truth = numpy_random.integers(least_trips, least_trips + 40, size) * (numpy_random.random(size) < filled)
+    return made(
+        zones,
+        zones,
+        truth,
+        mechanism=random.choice(list(mechanisms)),
+        unit=random.choice(UNITS),
+        budget=Budget(rho=random.choice(["1e-6", "1/10", 3]), delta=1e-8),
+        order=random.choice(TREES),
+        noise=noise or SeededNoise(random.randrange(2**32)),
+    )
+
+
+def true_numbers(case: Case, level: int) -> pd.DataFrame:
+    """Of each area of a level, from the true table."""
+    rows = []
+    for area in case.areas(0, level):
+        within, begun, ended = case.true(area, area), case.true(area, ()), case.true((), area)
+        rows.append((begun - within, ended - within, within))
+    return pd.DataFrame(rows, columns=list(NUMBERS))
+
+
+@settings(max_examples=15)
+@given(random=RANDOMS)
+def test_without_noise_indicators_are_the_truth(random: Random):
+    case = case_of(random, [*KEEPING, *DROPPING], noise=no_noise())
+    table = indicators(case.release)
+    for level, name in enumerate(case.tree.origin.levels, start=1):
+        own, true = table[table["level"] == name].reset_index(drop=True), true_numbers(case, level)
+        assert own["area"].tolist() == list(case.tree.origin.codes[level])
+        for column in NUMBERS:
+            assert own[column].tolist() == true[column].tolist()
+        begun = true["within"] + true["outflow"]
+        share = (true["within"] / begun.where(begun > 0)).astype(float)
+        assert own["self_containment"].to_numpy() == pytest.approx(share.to_numpy(), abs=1e-6, nan_ok=True)
+
+
+@settings(max_examples=15)
+@given(random=RANDOMS)
+def test_intervals_contain_the_released_numbers(random: Random):
+    """Whole numbers, and shares from 0 to 1; without intervals, the same numbers."""
+    case = case_of(random, [*KEEPING, *DROPPING])
+    table = indicators(case.release)
+    for column in (*NUMBERS, "self_containment"):
+        there = table[column].notna()
+        assert (table[f"{column}_lower"] <= table[column])[there].all()
+        assert (table[column] <= table[f"{column}_upper"])[there].all()
+    assert (table[[f"{column}_lower" for column in NUMBERS]] >= 0).all(axis=None) or case.release.may_be_negative
+    shares = table[["self_containment_lower", "self_containment_upper"]]
+    assert case.release.may_be_negative or shares.stack().between(0, 1).all()
+    plain = indicators(case.release, interval=False)
+    pd.testing.assert_frame_equal(plain, table[list(plain)])
+    assert list(plain) == ["level", "area", *NUMBERS, "self_containment"]
+
+
+@settings(max_examples=15)
+@given(random=RANDOMS)
+def test_estimates_and_variances_are_those_of_linear_algebra(random: Random):
+    """Of the trips within, from and to each area, where no node was dropped; and the interval of their share."""
+    case = case_of(random, KEEPING, least_trips=100)
+    dense = case.dense
+    for level in range(1, case.tree.origin.depth + 1):
+        found = case.release.intervals.by_area(level)
+        for k, area in enumerate(case.areas(0, level)):
+            inside = np.array([[within((o, d), node) for o, d in dense.columns] for node in [(area, ()), ((), area)]])
+            taken = {
+                "within": inside[0] & inside[1],
+                "begun": inside[0],
+                "outflow": inside[0] & ~inside[1],
+                "inflow": inside[1] & ~inside[0],
+            }
+            for name, columns in taken.items():
+                estimate, variance = dense.sum_of(columns)
+                own = getattr(found, name)
+                assert own.estimate[k] == pytest.approx(estimate, rel=1e-6, abs=1e-6 * (1 + variance**0.5))
+                assert own.variance[k] == pytest.approx(variance, rel=1e-6, abs=1e-6)
+
+
+@given(
+    part=st.floats(-50, 500),
+    rest=st.floats(-50, 500),
+    variances=st.tuples(st.floats(0.1, 400), st.floats(0.1, 400)),
+    correlation=st.floats(-0.9, 0.9),
+)
+def test_the_interval_of_a_share_has_the_shares_that_the_definition_accepts(part, rest, variances, correlation):
+    """On a grid of shares: r is accepted if N - r B is at most z of its deviations from 0."""
+    v_part, v_rest = variances
+    together = v_part + v_rest + 2 * correlation * (v_part * v_rest) ** 0.5
+    whole = part + rest
+    given = [
+        Estimates.of_nodes(np.array([value]), np.array([variance]))
+        for value, variance in ((part, v_part), (whole, together), (rest, v_rest))
+    ]
+    low, high = (float(end[0]) for end in _fieller(*given))
+    if whole <= 0 or whole**2 <= DEVIATIONS**2 * together:
+        assert (low, high) == (0, 1)
+        return
+    covariance = (together + v_part - v_rest) / 2
+    r = np.linspace(0, 1, 401)
+    accepted = (part - r * whole) ** 2 <= DEVIATIONS**2 * (v_part - 2 * r * covariance + r * r * together)
+    between = (low <= r) & (r <= high)
+    near = np.minimum(abs(r - low), abs(r - high)) < 1e-9
+    # A share outside 0 to 1 is cut to the nearest end, which is then in the interval although it was not accepted.
+    assert (accepted == between)[~near & (r > 0) & (r < 1)].all()
+
+
+def test_other_destinations_have_no_indicators():
+    """Neither in the library nor in the bundle."""
+    made_of_two = examples.release("other destinations")
+    with pytest.raises(OdError, match="OD-INDICATORS-AREAS"):
+        indicators(made_of_two)
+
+
+def test_an_area_from_which_nothing_begins_has_no_share():
+    geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
+    released = release_flows(
+        pd.DataFrame({"origin": ["a"], "destination": ["b"], "trips": [7]}),
+        geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=1, delta=1e-8),
+        fault_threshold=0,
+        noise=no_noise(),
+    )
+    table = indicators(released).set_index("area")
+    assert np.isnan(table.loc["b", "self_containment"])
+    assert table.loc["b", ["outflow", "inflow", "within"]].tolist() == [0, 7, 0]
+    assert table.loc["b", ["self_containment_lower", "self_containment_upper"]].tolist() == [0, 1]

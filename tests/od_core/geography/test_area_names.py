@@ -1,0 +1,113 @@
+"""Names of areas: read at every level, kept wherever a geography goes, and refused if a reader could be misled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from od_core import Geography, OdError
+from od_core.geography.align import equally_deep
+from od_core.geography.hierarchy import with_unknown_area
+from od_core.publication.tables import areas_table, published_geography
+from od_core.records.zone_lists import ZoneList, geography_from
+
+ZONES = pd.DataFrame(
+    [
+        ("IL", "Illinois", "17031", "Cook County"),
+        ("IL", "Illinois", "17197", "Will County"),
+        ("NY", "", "36061", " New York County "),
+        ("NY", "", "36005", None),
+        ("MN", "Minnesota", "27031", "Cook County"),
+    ],
+    columns=["state", "state_name", "county", "county_name"],
+)
+LEVELS = ["state", "county"]
+COLUMNS = {"state": "state_name", "county": "county_name"}
+NAMES = (("",), ("Illinois", "Minnesota", ""), ("Cook County", "Will County", "Cook County", "", "New York County"))
+LABELS = (
+    ("all",),
+    ("Illinois", "Minnesota", "NY"),
+    ("Cook County (17031)", "Will County", "Cook County (27031)", "36005", "New York County"),
+)
+
+
+@pytest.fixture
+def named() -> Geography:
+    return Geography.from_frame(ZONES, LEVELS, names=COLUMNS)
+
+
+def test_names_are_read_at_every_level(named):
+    """In tree order; blank and missing names are none, and spaces around a name are dropped."""
+    assert named.names == NAMES
+    assert named.labels == LABELS
+
+
+def test_names_change_neither_the_digest_nor_the_codes(named):
+    plain = Geography.from_frame(ZONES, LEVELS)
+    assert (named.digest, named.codes) == (plain.digest, plain.codes)
+    assert (plain.names, plain.labels) == (None, plain.codes)
+
+
+def test_some_levels_may_have_names():
+    assert Geography.from_frame(ZONES, LEVELS, names={"state": "state_name"}).names == (*NAMES[:2], ("",) * 5)
+
+
+def test_names_are_read_from_a_list_of_areas_and_parents():
+    rows = [("IL", "", "Illinois"), ("17031", "IL", "Cook County"), ("36061", "NY", "x"), ("NY", "", None)]
+    areas = pd.DataFrame(rows, columns=["code", "within", "title"])
+    listed = ZoneList("areas.csv", ("s", "c"), parents=("code", "within"), names={"s": "title", "c": "title"})
+    assert geography_from(areas, listed).names == (("",), ("Illinois", ""), ("Cook County", "x"))
+
+
+def test_names_are_kept_wherever_the_geography_goes(named):
+    """Stored and read again, published and read back, with an added area, and with a repeated level."""
+    kept = ZoneList("zones.csv", tuple(LEVELS), names=COLUMNS).kept_as("kept.csv")
+    assert geography_from(named.to_frame(), kept).names == NAMES
+    assert published_geography(areas_table(named).to_pandas(), named.digest, None).names == NAMES
+    elsewhere = with_unknown_area(named, "zz")
+    assert elsewhere.names == ((("",)), (*NAMES[1], ""), (*NAMES[2], ""))
+    deeper = Geography.from_frame(ZONES.assign(block=ZONES["county"] + "0"), [*LEVELS, "block"])
+    assert equally_deep(named, deeper)[0].names == (NAMES[0], NAMES[1], NAMES[1], NAMES[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("=HYPERLINK()", "OD-GEOGRAPHY-FORMULA"),
+        ("\u202eytnuoC", "OD-GEOGRAPHY-FORMULA"),  # a mark that turns the direction of writing
+        ("two\nlines", "OD-GEOGRAPHY-FORMULA"),
+        ("x" * 251, "OD-GEOGRAPHY-LONG-CODE"),
+        (17, "OD-GEOGRAPHY-NAMES"),
+    ],
+)
+def test_names_that_could_mislead_are_refused(name, code):
+    with pytest.raises(OdError, match=r"contains a name|has a name that is not text") as refused:
+        Geography.from_frame(ZONES.assign(county_name=[name, *ZONES["county_name"][1:]]), LEVELS, names=COLUMNS)
+    assert refused.value.code == code
+    assert str(name) not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["<b>Cook</b>", "شیکاگو", "Łódź", "Val-d'Or", "L'Île-d'Orléans, QC"])
+def test_other_names_are_accepted(name):
+    zones = ZONES.assign(county_name=[name, *ZONES["county_name"][1:]])
+    assert Geography.from_frame(zones, LEVELS, names=COLUMNS).labels[-1][0] == name
+
+
+def test_an_area_with_two_names_is_refused():
+    zones = ZONES.assign(state_name=["Illinois", "Ill.", *ZONES["state_name"][2:]])
+    with pytest.raises(OdError, match="level 'state' has an area with two names") as refused:
+        Geography.from_frame(zones, LEVELS, names=COLUMNS)
+    assert refused.value.confidential_detail == "area 'IL'"
+
+
+def test_faulty_declarations_of_names_are_refused(named):
+    with pytest.raises(OdError, match="no column 'title'"):
+        Geography.from_frame(ZONES, LEVELS, names={"county": "title"})
+    with pytest.raises(OdError, match="'district', which is not a level"):
+        ZoneList("zones.csv", tuple(LEVELS), names={"district": "x"})
+    with pytest.raises(OdError, match="cannot have names"):
+        ZoneList("zones.csv", ("a", "a: name"), names={"a": "x"})
+    with pytest.raises(OdError, match="exactly one text for each area"):
+        replace(named, names=NAMES[:2])

@@ -1,0 +1,79 @@
+"""Intervals of indicators: how often they hold the truth, at least 88 times in a hundred.
+
+The areas of one run share their noise, the runs do not: so a run's share of covered areas is one observation, and the
+runs are compared with 88 % by Student's t, one-sided. All tests of a data set together fail with probability 1e-6,
+shared evenly. Wrong intervals must be rejected by the same test.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from benchmarks.indicators import NUMBERS, true_indicators
+from od_core import Budget, PrivacyUnit, plan_release
+from od_core.evaluation.known_flows import SEED, KnownFlows
+from od_core.evaluation.synthetic import italy, random_tree
+from od_core.flows import confidence
+from od_core.flows import indicators as module
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
+from od_core.privacy.neighbours import NO_FAULTS
+from tests.statistical.laws import ALPHA
+
+CASES = {
+    "random": (lambda: random_tree(SEED, levels=3, zones=60, trips=60_000), "1", 5_000_000),
+    "italy, nodes dropped": (lambda: italy(SEED, scale=0.01), "1", 0),
+}
+RUNS, LEAST = 40, 0.88
+
+
+def covered(name: str) -> pd.DataFrame:
+    """The share of areas whose interval holds the truth, by run (rows) and indicator. Shares of 0 are left out."""
+    make, epsilon, cap = CASES[name]
+    data = KnownFlows.synthetic(make())
+    plan = plan_release(
+        data.geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=epsilon, delta="1e-8"),
+        mechanism=InfTDARefined(keep_all_cap=cap),
+        acceptance=NO_FAULTS,
+    )
+    true = true_indicators(plan.tree, data.trips)
+    begun = true["within"] + true["outflow"]
+    true["self_containment"] = (true["within"] / begun).where(true["within"] > 0).round(6)
+    rows = []
+    for _ in range(RUNS):
+        release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+        found = module.indicators(release)
+        inside = {
+            column: ((found[f"{column}_lower"] <= true[column]) & (true[column] <= found[f"{column}_upper"]))[
+                true[column].notna()
+            ].mean()
+            for column in (*NUMBERS, "self_containment")
+        }
+        rows.append(inside)
+    return pd.DataFrame(rows)
+
+
+def rejected(shares: pd.DataFrame) -> bool:
+    mean, spread = shares.mean().to_numpy(), shares.std().to_numpy() / len(shares) ** 0.5
+    t = np.divide(mean - LEAST, spread, out=np.sign(mean - LEAST) * np.inf, where=spread > 0)
+    return bool(stats.t.cdf(t, len(shares) - 1).min() < ALPHA / shares.shape[1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_indicators_are_covered(name):
+    """Failure probability 1e-6 for each data set."""
+    assert not rejected(covered(name))
+
+
+def test_narrower_intervals_are_rejected(monkeypatch):
+    """By a third."""
+    for place in (confidence, module):
+        monkeypatch.setattr(place, "DEVIATIONS", 0.66 * confidence.DEVIATIONS)
+    assert rejected(covered("random"))
