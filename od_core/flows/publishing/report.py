@@ -9,8 +9,10 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.flow_tables import labelled
+from od_core.flows.publishing.report_areas import areas_sections, main_results
 from od_core.flows.publishing.report_flows import (
     LISTED,
+    between_zones,
     confidence,
     heat_section,
     largest_flows_section,
@@ -46,10 +48,13 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
     interval = confidence(certificate)
     leaves = leaf_flows(release, certificate)
     trips = int(release.leaves.trips.sum())
+    changed = _counted_changes(release, certificate, context)
     sections = [
+        ("Main results", main_results(release, leaves, certificate, interval, changed)),
         ("What is protected", protected(certificate)),
         ("The largest flows", largest_flows_section(release, leaves, interval)),
         ("Flows between large areas", heat_section(release)),
+        *areas_sections(release, interval),
         *map_sections(release, leaves),
         *segment_sections(release, interval),
         ("Sizes of flows", sizes_section(release)),
@@ -75,12 +80,12 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
 
 
 def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
-    """Return the ``LISTED`` largest flows between zones, largest first.
+    """Return the ``LISTED`` largest flows from one zone to another, largest first.
 
     Returns:
         Columns: origin, destination (zone codes), trips and, for a release with intervals, lower and upper.
     """
-    return leaf_flows(release, certificate).nlargest(LISTED, "trips")
+    return between_zones(release, leaf_flows(release, certificate)).nlargest(LISTED, "trips")
 
 
 def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Markup]:
@@ -163,6 +168,16 @@ def largest_changes(
         if error.code not in ("OD-INTERVAL-MECHANISM", "OD-INTERVAL-SIZE"):
             raise
         return None
+
+
+def _counted_changes(
+    release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]
+) -> tuple[str, int, int] | None:
+    """Return the previous period, the number of marked changes since then and that of all compared pairs, if any."""
+    found = largest_changes(release, certificate, context)
+    if found is None or context.previous is None:
+        return None
+    return context.previous[0].period, int(found["significant"].sum()), len(found)
 
 
 def _compared_levels(release: Release) -> tuple[str, str]:

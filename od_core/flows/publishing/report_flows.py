@@ -29,6 +29,9 @@ from od_core.publication.markup import Markup, element, joined
 LISTED = 20
 """Largest number of rows in the table of flows, and in the table of changes."""
 
+_LISTED_WITHIN = 10
+"""Largest number of rows in the table of flows within a zone."""
+
 _MOST_HEATED = 12
 """Largest number of areas per side in the heat map."""
 
@@ -48,10 +51,41 @@ def leaf_flows(release: ReleasedFlows, certificate: dict[str, Any]) -> pd.DataFr
 
 
 def largest_flows_section(release: ReleasedFlows, leaves: pd.DataFrame, interval: str | None) -> Markup:
-    """Return a paragraph and a table of the largest flows between zones."""
-    flows = leaves.nlargest(LISTED, "trips")
-    if len(flows) == 0:
+    """Return a paragraph and a table of the largest flows between zones, and another one of those within a zone."""
+    if len(leaves) == 0:
         return paragraph("No flow has trips.")
+    apart = between_zones(release, leaves)
+    within = leaves.drop(apart.index)
+    text = (
+        f"The interval of a flow contains the true number of counted trips with a confidence of {interval}; the dark"
+        " line over a bar shows the interval."
+        f" Of {number(len(leaves))} flows, {number(at_an_end(leaves))} lie at an end of their interval: the interval of"
+        " the measurements ended there or was widened to contain the released number. For these, the measurements"
+        " suggest a number towards the other end, and the confidence is lower."
+        if interval
+        else "This release has no intervals; see the expected error below."
+    )
+    zone = release.tree.origin.levels[-1]
+    tables = [
+        _largest_table(release, flows.nlargest(most, "trips"), interval, f"of {number(len(flows))} flows {where}")
+        for flows, most, where in (
+            (apart, LISTED, "between zones" if len(within) == 0 else f"from one {zone} to another"),
+            (within, _LISTED_WITHIN, f"within a {zone}"),
+        )
+        if len(flows)
+    ]
+    return joined(paragraph(text), *tables)
+
+
+def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
+    """Return the flows from one zone to another; all flows if origins and destinations have different areas."""
+    if release.tree.origin.digest != release.tree.destination.digest:
+        return leaves
+    return leaves[leaves["origin"] != leaves["destination"]]
+
+
+def _largest_table(release: ReleasedFlows, flows: pd.DataFrame, interval: str | None, of_all: str) -> Markup:
+    """Return a table of flows, largest first, whose title says of how many others they are the largest."""
     most = float(flows["upper" if interval else "trips"].max())
     rows = []
     for flow in labelled(release.tree, flows).to_dict("records"):
@@ -69,25 +103,7 @@ def largest_flows_section(release: ReleasedFlows, leaves: pd.DataFrame, interval
         "",
     )
     last = len(headers) - 1
-    text = (
-        f"The interval of a flow contains the true number of counted trips with a confidence of {interval}; the dark"
-        " line over a bar shows the interval."
-        f" Of {number(len(leaves))} flows, {number(at_an_end(leaves))} lie at an end of their interval: the interval of"
-        " the measurements ended there or was widened to contain the released number. For these, the measurements"
-        " suggest a number towards the other end, and the confidence is lower."
-        if interval
-        else "This release has no intervals; see the expected error below."
-    )
-    return joined(
-        paragraph(text),
-        table(
-            f"The {number(len(flows))} largest of {number(len(release.leaves))} flows",
-            headers,
-            rows,
-            numbers=set(range(2, last)),
-            bars={last},
-        ),
-    )
+    return table(f"The {number(len(flows))} largest {of_all}", headers, rows, numbers=set(range(2, last)), bars={last})
 
 
 def level_up_to(geography: Geography, most: int) -> int:

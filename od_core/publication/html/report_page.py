@@ -46,7 +46,8 @@ caption span{display:inline-block;max-width:min(46rem,calc(100vw - 2.2rem))}
 th,td{padding:.32rem .7rem;text-align:left;vertical-align:baseline;border-bottom:1px solid #dde3e9}
 thead th{border-bottom:1.5px solid #17212b;vertical-align:bottom;font-weight:600;line-height:1.3;white-space:normal;
 max-width:9rem}
-tbody th{font-weight:500;white-space:nowrap}
+tbody th{font-weight:500;min-width:6rem}
+td small{display:block;font-size:.85em;color:#4a5663;white-space:nowrap}
 .n{text-align:right}
 td.n{white-space:nowrap}
 .bar{min-width:9rem;width:34%;vertical-align:middle}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -28,7 +29,7 @@ from od_core.publication.context import context_of
 from od_core.publication.html.report_page import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
 from od_core.publication.markup import Markup, element
 from tests.od_core.publication.examples import CHECKS
-from tests.od_core.publication.reports import EVIL, examples, flows, geography, reported
+from tests.od_core.publication.reports import EVIL, Reported, examples, flows, geography, reported
 
 CONTENTS = ("flows", "group sizes", "boxes")
 VOID = {"meta"}
@@ -164,20 +165,28 @@ def test_the_numbers_of_flows_are_those_of_the_release():
     """The largest flows with their intervals, the upper areas and their sums, classes of size, changes."""
     example, built = examples()["flows"], page("flows")
     release = example.release
-    largest, heat, *_ = built.tables
+    largest, within, heat, indicators, *_ = built.tables
     flows_of = release.flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
-    assert len(largest) == 1 + min(20, len(release.leaves))
-    for origin, destination, trips, interval, _ in largest[1:]:
+    assert all(origin != destination for origin, destination, *_ in largest[1:])
+    assert all(origin == destination for origin, destination, *_ in within[1:])
+    assert len(largest) - 1 + len(within) - 1 == len(release.leaves) <= 20
+    for origin, destination, trips, interval, _ in [*largest[1:], *within[1:]]:
         row = flows_of.loc[(origin, destination)]
         assert _numbers([trips, *interval.split(" to ")]) == [row["trips"], row["lower"], row["upper"]]
-    shown = [_numbers([row[2]])[0] for row in largest[1:]]
-    assert shown == sorted(flows_of["trips"], reverse=True)[: len(shown)]
+    for listed in (largest, within):
+        shown = [_numbers([row[2]])[0] for row in listed[1:]]
+        assert shown == sorted(shown, reverse=True)
 
     trips = flows_of["trips"].unstack("destination")
     codes = heat[0][1:-1]
     for row in heat[1:]:
         assert _numbers(row[1:-1]) == [trips.loc[row[0], code] for code in codes]
         assert int(row[-1].replace(",", "")) == trips.loc[row[0]].sum()
+    for area, outflow, inflow, own, share, _ in indicators[1:]:
+        out, entering, inside = (_numbers([cell.split(" (")[0]])[0] for cell in (outflow, inflow, own))
+        assert (out + inside, entering + inside) == (trips.loc[area].sum(), trips[area].sum())
+        assert inside == trips.loc[area, area]
+        assert share.startswith(f"{inside / (out + inside):.1%} (")
     sizes = next(table for table in built.tables if table[0][0] == "trips of a pair")
     assert sum(_numbers([row[1] for row in sizes[1:]])) == len(release.leaves)
     assert sum(_numbers([row[3] for row in sizes[1:]])) == release.leaves.trips.sum()
@@ -189,6 +198,40 @@ def test_the_numbers_of_flows_are_those_of_the_release():
         assert _numbers([change]) == [flows_of.loc[pair, "trips"] - before.loc[pair, "trips"]]
         assert marked in ("\u25cf yes", "no")
     assert {row[-1] for row in changed[1:]} >= {"\u25cf yes"}
+
+
+def main_results(example: Reported) -> list[str]:
+    """The sentences of the first section."""
+    section = example.text.split("<h2>Main results</h2>")[1].split("</section>")[0]
+    return [html.unescape(sentence) for sentence in re.findall("<li>(.*?)</li>", section)]
+
+
+def test_the_main_results_are_those_of_the_release():
+    """The trips, the largest flow between two zones, what a 0 may be, and how much changed."""
+    example = examples()["flows"]
+    trips, largest, changed = main_results(example)  # no pair is released as 0
+    flows_of = example.release.flows_at("zone", "zone", interval=True)
+    assert trips == f"2001-06 has exactly {flows_of['trips'].sum():,} trips."
+    most = flows_of[flows_of["origin"] != flows_of["destination"]].nlargest(1, "trips").iloc[0]
+    reach = f"{most['lower']:,} to {most['upper']:,}"
+    assert largest == (
+        f"The largest flow is from {most['origin']} to {most['destination']}: {most['trips']:,} trips"
+        f" (90 % interval: {reach})."
+    )
+    marked = sum(row[-1] == "\u25cf yes" for row in next(t for t in page("flows").tables if t[0][2] == "2001-05")[1:])
+    assert changed.startswith(f"Since 2001-05, {marked} of 16 flows")
+    few = reported(flows(size=3), FLOWS)
+    assert f"has at most {few.release.zero_bound('zone', 'zone'):,}," in main_results(few)[2]
+    silent = replace(few, certificate=few.certificate | {"interval": None})
+    assert "interval" not in " ".join(main_results(silent))
+    none = reported(flows(size=0), FLOWS)
+    assert main_results(none)[0] == "2001-06 has exactly 0 trips."
+
+
+def test_other_destinations_have_no_table_of_areas():
+    assert "Indicators of each" in examples()["flows"].text
+    other = Geography.from_frame(pd.DataFrame({"region": ["n"] * 4, "zone": list(EVIL)}), ["region", "zone"])
+    assert "Indicators of each" not in reported(flows(destination_geography=other), FLOWS).text
 
 
 def test_a_mark_says_what_the_interval_of_the_change_does():

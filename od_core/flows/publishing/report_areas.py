@@ -1,0 +1,116 @@
+"""Write the sections of a report that state the main results, and the indicators of areas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from od_core.flows.indicators import has_indicators, indicators
+from od_core.flows.publishing.flow_tables import labelled
+from od_core.flows.publishing.report_flows import between_zones, level_up_to
+from od_core.flows.released_flows import ReleasedFlows
+from od_core.publication.html.report_page import bar, between, number, paragraph, table
+from od_core.publication.markup import Markup, element, joined
+
+_MOST_AREAS = 24
+"""Largest number of areas in the table of indicators."""
+
+
+def main_results(
+    release: ReleasedFlows,
+    leaves: pd.DataFrame,
+    certificate: dict[str, Any],
+    interval: str | None,
+    changes: tuple[str, int, int] | None,
+) -> Markup:
+    """Return the main results as a list of sentences.
+
+    Args:
+        release: the released flows.
+        leaves: its flows between zones, with intervals if it has some.
+        certificate: the certificate.
+        interval: confidence of the intervals; None if there are none.
+        changes: the previous period, the number of changes larger than their uncertainty, and that of all compared
+            pairs; None if no release is compared.
+    """
+    tree = release.tree
+    exact = "exactly " if "trips" in certificate["exact"] else ""
+    sentences = [f"{certificate['period']} has {exact}{number(int(release.leaves.trips.sum()))} trips."]
+    largest = labelled(tree, between_zones(release, leaves).nlargest(1, "trips"))
+    for flow in largest.to_dict("records"):
+        reach = f" ({interval} interval: {between(flow['lower'], flow['upper'])})" if interval else ""
+        sentences.append(
+            f"The largest flow is from {flow['origin']} to {flow['destination']}: {number(flow['trips'])} trips{reach}."
+        )
+    if interval and len(release.leaves) < tree.cells(tree.depth):
+        zones = tree.origin.levels[-1], tree.destination.levels[-1]
+        most = number(release.zero_bound(*zones))
+        sentences.append(f"A pair of zones that is released with 0 trips has at most {most}, with the same confidence.")
+    if changes is not None:
+        period, marked, compared = changes
+        sentences.append(
+            f"Since {period}, {number(marked)} of {number(compared)} flows between large areas changed by more than"
+            " their uncertainty."
+        )
+    return element("ul", *(element("li", sentence) for sentence in sentences))
+
+
+def areas_sections(release: ReleasedFlows, interval: str | None) -> list[tuple[str, Markup]]:
+    """Return the section with the indicators of large areas; an empty list if both sides have different areas."""
+    if not has_indicators(release):
+        return []
+    geography = release.tree.origin
+    level = level_up_to(geography, _MOST_AREAS)
+    found = indicators(release, interval=interval is not None)
+    rows = found[found["level"] == geography.level_names[level]].assign(area=geography.labels[level])
+    shown = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
+    name = geography.level_names[level]
+    ends = f" In brackets is the {interval} interval; the dark line over a bar shows that of the share."
+    text = (
+        f"Trips from each {name} to the others, from the others to it, and within it. The share is that of the trips"
+        f" that begin in the area and also end in it (self-containment).{ends if interval else ''}"
+    )
+    listed = [
+        (
+            row["area"],
+            *(_number(row, indicator, interval) for indicator in ("outflow", "inflow", "within")),
+            *_share(row, interval),
+        )
+        for row in shown.to_dict("records")
+    ]
+    content = table(
+        f"Indicators of each {name}",
+        (name, "outflow", "inflow", "within", "share within", ""),
+        listed,
+        numbers={1, 2, 3, 4},
+        bars={5},
+    )
+    left_out = (
+        [paragraph(f"Only the {number(_MOST_AREAS)} areas with the largest outflow are shown.", note=True)]
+        if len(rows) > _MOST_AREAS
+        else []
+    )
+    more = paragraph("All areas of all levels are in ", element("code", "indicators.csv"), ".", note=True)
+    return [("Trips from, to and within areas", joined(paragraph(text), content, *left_out, more))]
+
+
+def _number(row: dict[Any, Any], indicator: str, interval: str | None) -> Markup:
+    reach = between(row[f"{indicator}_lower"], row[f"{indicator}_upper"]) if interval else None
+    return _with_interval(number(row[indicator]), reach)
+
+
+def _with_interval(value: str, reach: str | None) -> Markup:
+    """Return a number with its interval below it, which keeps the columns narrow."""
+    return joined(value) if reach is None else joined(value, element("small", f" ({reach})"))
+
+
+def _share(row: dict[Any, Any], interval: str | None) -> tuple[Markup, Markup]:
+    """Return the share of trips within an area as text and as a bar."""
+    if pd.isna(row["self_containment"]):
+        return joined("\u2013"), bar(0, 1)
+    share = row["self_containment"]
+    if interval is None:
+        return joined(f"{share:.1%}"), bar(share, 1)
+    reach = row["self_containment_lower"], row["self_containment_upper"]
+    return _with_interval(f"{share:.1%}", f"{reach[0]:.1%} to {reach[1]:.1%}"), bar(share, 1, reach)
