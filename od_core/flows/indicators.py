@@ -11,6 +11,8 @@ and B. Since B is N plus the outflow O, C = (V_B + V_N - V_O) / 2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -33,11 +35,12 @@ def has_indicators(flows: ReleasedFlows) -> bool:
     return flows.tree.origin.digest == flows.tree.destination.digest
 
 
-def indicators(flows: ReleasedFlows, *, interval: bool = True) -> pd.DataFrame:
-    """Return the indicators of all areas of all levels below the whole space.
+def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, interval: bool = True) -> pd.DataFrame:
+    """Return the indicators of all areas of some levels.
 
     Args:
         flows: released flows.
+        levels: names of the levels; by default, all levels below the whole space.
         interval: whether to add the 90 % interval of each indicator.
 
     Returns:
@@ -47,8 +50,8 @@ def indicators(flows: ReleasedFlows, *, interval: bool = True) -> pd.DataFrame:
         widened to it.
 
     Raises:
-        OdError: If origins and destinations have different areas, or, with ``interval``, if the flows have no
-            intervals.
+        OdError: If origins and destinations have different areas, if a level is unknown, or, with ``interval``, if the
+            flows have no intervals.
     """
     if not has_indicators(flows):
         raise OdError(
@@ -66,7 +69,7 @@ def indicators(flows: ReleasedFlows, *, interval: bool = True) -> pd.DataFrame:
                     **_of_level(flows, level, interval=interval),
                 }
             )
-            for level in range(1, geography.depth + 1)
+            for level in map(geography.level_number, geography.levels if levels is None else levels)
         ],
         ignore_index=True,
     )

@@ -11,6 +11,8 @@ PHONE, DESK, PAPER = 375, 1280, 700
 """Widths in CSS pixels; paper is A4 less its margins."""
 
 REPORT = (
+    "Main results",
+    "Trips from, to and within areas",
     "What is protected",
     "differentially private",
     "The largest flows",

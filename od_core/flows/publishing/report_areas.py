@@ -62,10 +62,9 @@ def areas_sections(release: ReleasedFlows, interval: str | None) -> list[tuple[s
         return []
     geography = release.tree.origin
     level = level_up_to(geography, _MOST_AREAS)
-    found = indicators(release, interval=interval is not None)
-    rows = found[found["level"] == geography.level_names[level]].assign(area=geography.labels[level])
-    shown = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
     name = geography.level_names[level]
+    rows = indicators(release, [name], interval=interval is not None).assign(area=geography.labels[level])
+    shown = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
     ends = f" In brackets is the {interval} interval; the dark line over a bar shows that of the share."
     text = (
         f"Trips from each {name} to the others, from the others to it, and within it. The share is that of the trips"

@@ -83,6 +83,9 @@ def test_intervals_contain_the_released_numbers(random: Random):
     plain = indicators(case.release, interval=False)
     pd.testing.assert_frame_equal(plain, table[list(plain)])
     assert list(plain) == ["level", "area", *NUMBERS, "self_containment"]
+    last = case.tree.origin.levels[-1]
+    one = table[table["level"] == last].reset_index(drop=True)
+    pd.testing.assert_frame_equal(indicators(case.release, [last]), one)
 
 
 @settings(max_examples=15)
