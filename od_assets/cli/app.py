@@ -23,6 +23,7 @@ from od_assets.cli.ledger import ledger_app
 from od_assets.cli.plan import plan
 from od_assets.cli.report import report
 from od_assets.cli.run import run
+from od_assets.cli.site import site
 from od_assets.cli.status import status
 from od_assets.cli.sum import sum_command
 from od_assets.cli.ui import ui
@@ -38,6 +39,7 @@ for command in (plan, forecast, init, run, report, status, verify, doctor, compa
 app.command("sum")(sum_command)
 app.command()(assist)
 app.command()(draws)
+app.command()(site)
 app.add_typer(ledger_app, name="ledger")
 
 

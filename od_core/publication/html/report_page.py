@@ -82,13 +82,24 @@ tr,figure,.figures,blockquote{break-inside:avoid}.scroll{overflow:visible}.pictu
 """
 
 
-def page(title: str, under: str, figures: Sequence[tuple[str, object]], sections: Sequence[tuple[str, Markup]]) -> str:
+_NOTHING = joined()
+
+
+def page(
+    title: str,
+    under: str,
+    figures: Sequence[tuple[str, object]],
+    sections: Sequence[tuple[str, Markup]],
+    *,
+    head: Markup = _NOTHING,
+) -> str:
     """Return the HTML text of a whole page.
 
     Args:
         title, under: heading of the page, and the line below it.
         figures: names and values of the most important numbers.
         sections: heading and content of each section.
+        head: further elements of the head.
     """
     names = [f"part-{number}" for number in range(1, len(sections) + 1)]
     links = [
@@ -114,7 +125,7 @@ def page(title: str, under: str, figures: Sequence[tuple[str, object]], sections
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"{element('title', title)}\n<style>{_STYLE}</style>\n</head>\n{element('body', body)}\n</html>\n"
+        f"{element('title', title)}\n<style>{_STYLE}</style>{head}\n</head>\n{element('body', body)}\n</html>\n"
     )
 
 

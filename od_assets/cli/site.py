@@ -1,0 +1,42 @@
+"""The command ``od-release site``: write a static web site of all published releases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from od_assets.cli.options import Json
+
+
+def site(
+    to: Annotated[
+        Path | None, typer.Option(help="Folder to write. By default, one below the folder of the project's output.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the site.")] = "Published trip statistics",
+    url: Annotated[
+        str | None, typer.Option(help="Address at which you will publish the site, for its feed and its site map.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a static web site of all published releases: pages, all files, a catalogue for programs and a feed.
+
+    Copy its folder to any web server. The site is made from the public bundles alone. Run the command again after a
+    release: files that are there already are left alone.
+    """
+    from od_assets.project import current_project, releases_folder
+    from od_assets.terminal import console
+    from od_core.published.site import write_site
+
+    var = current_project().var
+    written = write_site(releases_folder(var), to or var / "site", title, url)
+    if as_json:
+        facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
+        typer.echo(json.dumps(facts | {"changed": written.changed}, indent=2))
+        return
+    console.print(
+        f"{written.releases:,} releases of {written.series:,} series. {len(written.changed):,} files were written."
+    )
+    console.print(f"First page: {written.folder / 'index.html'}", soft_wrap=True)

@@ -1,0 +1,148 @@
+"""Write a static web site of all published releases: their files, pages that lead to them, and a catalogue.
+
+The site is made from public bundles alone, and only files that a bundle lists in its checksums reach it. The same
+bundles give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from od_core.errors import OdError
+from od_core.files.checked_file import write_checked
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle_integrity import CHECKSUMS, faulty_files, stated_digests, zip_beside, zip_is_sound
+from od_core.published.opening import published_bundles
+from od_core.published.site_catalogue import atom_feed, catalogue, sitemap
+from od_core.published.site_pages import home_page, series_page
+from od_core.published.site_releases import SiteRelease
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Site:
+    """A written site.
+
+    Attributes:
+        folder: its folder; ``index.html`` in it is its first page.
+        series: number of series.
+        releases: number of releases.
+        changed: files that were written, relative to the folder. All others were there already.
+    """
+
+    folder: Path
+    series: int
+    releases: int
+    changed: tuple[str, ...]
+
+
+def write_site(releases: Path, folder: Path, title: str, url: str | None = None) -> Site:
+    """Write the site of all published releases, or bring it up to date.
+
+    Files that are there already with the same content are left alone, and so are files that are not part of the site.
+
+    Args:
+        releases: folder of all public bundles.
+        folder: folder of the site.
+        title: title of the site.
+        url: address at which the site will be published, such as ``https://statistics.example/od``. Only with it, the
+            site has a feed and a site map, which must state whole addresses.
+
+    Raises:
+        OdError: nothing is published; a bundle is damaged; or the address is not one of the web.
+    """
+    base = _address(url)
+    found = [SiteRelease.of(key, place) for key, place in published_bundles(releases).items()]
+    if not found:
+        raise OdError(
+            "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
+        )
+    for release in found:
+        _refuse_damaged(release)
+    names = dict.fromkeys(release.key.release for release in found)
+    by_series = {name: [one for one in found if one.key.release == name] for name in names}
+    pages = {"index.html": home_page(title, by_series), "catalog.jsonld": catalogue(title, by_series)}
+    pages |= {f"{name}/index.html": series_page(title, name, own) for name, own in by_series.items()}
+    if base is not None:
+        pages |= {"feed.atom": atom_feed(title, base, found), "sitemap.xml": sitemap(base, by_series)}
+    changed = [name for release in found for name in _copied(release, folder)]
+    changed += [name for name, text in sorted(pages.items()) if _written(folder / name, text.encode())]
+    return Site(folder, len(by_series), len(found), tuple(changed))
+
+
+def _address(url: str | None) -> str | None:
+    """Return the address with a slash at its end. Raises OdError if it is not an address of the web."""
+    if url is None:
+        return None
+    if not url.startswith(("https://", "http://")) or any(sign in url for sign in ' "<>?#'):
+        raise OdError(
+            "OD-SITE-ADDRESS",
+            f"{url[:80]!r} is not an address of the web",
+            next_step="give an address such as https://statistics.example/od",
+        )
+    return url.rstrip("/") + "/"
+
+
+def _refuse_damaged(release: SiteRelease) -> None:
+    """Raise OdError if a bundle is not whole. Its certificate and checksums are read, not all of its files."""
+    if not stated_digests(release.place):
+        raise _damaged(release.key, f"{CHECKSUMS} is missing or cannot be read")
+
+
+def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
+    """Copy the files of a bundle and its zip file, and yield the names of those that were not there.
+
+    The checksums are copied last. Where they are there already, the files were copied before.
+    """
+    target = folder / release.folder
+    sums = (release.place / CHECKSUMS).read_bytes()
+    if not (target / CHECKSUMS).is_file() or (target / CHECKSUMS).read_bytes() != sums:
+        for name, fault in faulty_files(release.place):
+            raise _damaged(release.key, f"{name} {fault}")
+        for name in sorted(stated_digests(release.place)):
+            yield from _copy(release.place / name, target / name, f"{release.folder}/{name}")
+        _written(target / CHECKSUMS, sums)
+        yield f"{release.folder}/{CHECKSUMS}"
+    zipped, there = zip_beside(release.place), folder / f"{release.folder}.zip"
+    if not there.is_file() or there.stat().st_size != zipped.stat().st_size:
+        if not zip_is_sound(str(release.key), zipped):
+            raise _damaged(release.key, f"{zipped.name} is damaged")
+        yield from _copy(zipped, there, f"{release.folder}.zip")
+
+
+def _copy(source: Path, target: Path, name: str) -> Iterator[str]:
+    make_folder(target.parent)
+
+    def write(place: Path) -> None:
+        with source.open("rb") as file:
+            blocks = iter(lambda: file.read(_BLOCK), b"")
+            write_checked(place, lambda copy: [copy.write(block) for block in blocks], mode=PUBLIC_FILE_MODE)
+
+    write_durably(target, write, mode=PUBLIC_FILE_MODE)
+    yield name
+
+
+def _written(path: Path, content: bytes) -> bool:
+    """Write a file, unless it has this content already. Return whether it was written."""
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    make_folder(path.parent)
+    write_durably(
+        path,
+        lambda place: write_checked(place, lambda file: file.write(content), mode=PUBLIC_FILE_MODE),
+        mode=PUBLIC_FILE_MODE,
+    )
+    return True
+
+
+def _damaged(key: ReleaseKey, fault: str) -> OdError:
+    return OdError(
+        "OD-BUNDLE-DAMAGED",
+        f"the bundle of {key} is damaged: {fault}",
+        next_step=f"run the release again, which repairs it: od-release run {key.release} --period {key.period}",
+        spent="nothing was spent",
+    )

@@ -1,0 +1,179 @@
+"""Describe the releases of a site for programs: DCAT, schema.org, an Atom feed and a site map.
+
+Relative addresses in JSON-LD are relative to the file, so a catalogue is valid at any address.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from od_core.publication.markup import Markup, element, joined
+from od_core.published.site_releases import SiteRelease, newest_revisions
+
+_CONTEXT = {
+    "dcat": "http://www.w3.org/ns/dcat#",
+    "dct": "http://purl.org/dc/terms/",
+    "spdx": "http://spdx.org/rdf/terms#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+}
+_MEDIA_TYPES = "https://www.iana.org/assignments/media-types/"
+
+_MOST_ENTRIES = 100
+"""Largest number of releases in the feed."""
+
+
+def catalogue(title: str, by_series: Mapping[str, Sequence[SiteRelease]]) -> str:
+    """Return the catalogue of all releases as JSON-LD, in the vocabulary DCAT 3.
+
+    A series is a ``dcat:DatasetSeries``; each of its releases is a ``dcat:Dataset`` with one distribution a file.
+    """
+    series = [
+        {
+            "@id": f"{name}/index.html",
+            "@type": "dcat:DatasetSeries",
+            "dct:title": name,
+            "dct:description": f"Releases of {releases[0].contents}, by period.",
+        }
+        for name, releases in sorted(by_series.items())
+    ]
+    data_sets = [_data_set(release) for _, own in sorted(by_series.items()) for release in own]
+    return _json(
+        {
+            "@context": _CONTEXT,
+            "@id": "index.html",
+            "@type": "dcat:Catalog",
+            "dct:title": title,
+            "dct:description": "Statistics of trips between areas, published with differential privacy.",
+            "dcat:dataset": [*series, *data_sets],
+        }
+    )
+
+
+def _data_set(release: SiteRelease) -> dict[str, Any]:
+    """Return a release as ``dcat:Dataset``."""
+    first, last = release.period.first, release.period.end - timedelta(days=1)
+    return {
+        "@id": f"{release.folder}/report.html",
+        "@type": "dcat:Dataset",
+        "dct:identifier": str(release.key),
+        "dct:title": f"{release.key.release}: {release.contents} of {release.key.period}",
+        "dct:description": release.promise,
+        "dct:issued": _typed(release.certificate["measured_at"], "dateTime"),
+        "dct:temporal": {
+            "@type": "dct:PeriodOfTime",
+            "dcat:startDate": _typed(first.isoformat(), "date"),
+            "dcat:endDate": _typed(last.isoformat(), "date"),
+        },
+        "dcat:version": str(release.key.revision),
+        "dcat:inSeries": {"@id": f"{release.key.release}/index.html"},
+        "dcat:distribution": [_distribution(release, file) for file in release.files],
+    }
+
+
+def _distribution(release: SiteRelease, file: dict[str, Any]) -> dict[str, Any]:
+    address = f"{release.folder}/{file['path']}"
+    return {
+        "@type": "dcat:Distribution",
+        "dct:title": file["title"],
+        "dcat:accessURL": {"@id": address},
+        "dcat:downloadURL": {"@id": address},
+        "dcat:mediaType": {"@id": _MEDIA_TYPES + file["mediatype"]},
+        "dcat:byteSize": {"@type": "xsd:nonNegativeInteger", "@value": str(file["bytes"])},
+        "spdx:checksum": {
+            "@type": "spdx:Checksum",
+            "spdx:algorithm": {"@id": "spdx:checksumAlgorithm_sha256"},
+            "spdx:checksumValue": {"@type": "xsd:hexBinary", "@value": file["hash"].removeprefix("sha256:")},
+        },
+    }
+
+
+def _typed(value: str, kind: str) -> dict[str, str]:
+    return {"@type": f"xsd:{kind}", "@value": value}
+
+
+def dataset_markup(name: str, newest: Sequence[SiteRelease]) -> Markup:
+    """Return the description of a series for search engines: a schema.org ``Dataset`` as JSON-LD in an element.
+
+    Args:
+        name: name of the series.
+        newest: the last revision of each period, newest period first.
+    """
+    latest = newest[0]
+    first = min(one.period.first for one in newest)
+    last = max(one.period.end for one in newest) - timedelta(days=1)
+    description = {
+        "@context": "https://schema.org",
+        "@type": "Dataset",
+        "name": name,
+        "description": f"Released {latest.contents} by period. {latest.promise}",
+        "identifier": str(latest.key),
+        "version": str(latest.key.revision),
+        "dateModified": latest.certificate["measured_at"],
+        "temporalCoverage": f"{first}/{last}",
+        "measurementTechnique": "Counts with exact discrete noise, made consistent (differential privacy)",
+        "isAccessibleForFree": True,
+        "distribution": [
+            {
+                "@type": "DataDownload",
+                "name": str(one.key),
+                "encodingFormat": "application/zip",
+                "contentUrl": f"{one.key.period}/r{one.key.revision}.zip",
+            }
+            for one in newest
+        ],
+    }
+    # In a script element, text ends at "</", and is not unescaped: no such sign may stand in it.
+    text = json.dumps(description, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e")
+    return Markup(f'<script type="application/ld+json">{text}</script>')
+
+
+def atom_feed(title: str, base: str, releases: Sequence[SiteRelease]) -> str:
+    """Return the feed of the last releases and revisions, newest measurement first, as Atom (RFC 4287).
+
+    Args:
+        title: title of the site.
+        base: address of the site, with a slash at its end.
+        releases: all releases.
+    """
+    newest = sorted(releases, key=lambda one: (one.certificate["measured_at"], one.key), reverse=True)
+    entries = [
+        element(
+            "entry",
+            element("id", f"{base}{one.folder}/"),
+            element("title", f"{one.key.release}: {one.key.period}, revision {one.key.revision}"),
+            element("updated", one.certificate["measured_at"]),
+            element("link", href=f"{base}{one.folder}/report.html"),
+            element("summary", f"Released {one.contents} of {one.key.period}."),
+        )
+        for one in newest[:_MOST_ENTRIES]
+    ]
+    feed = element(
+        "feed",
+        element("id", base),
+        element("title", title),
+        element("updated", newest[0].certificate["measured_at"]),
+        element("author", element("name", title)),
+        element("link", rel="self", href=f"{base}feed.atom"),
+        element("link", href=base),
+        *entries,
+        xmlns="http://www.w3.org/2005/Atom",
+    )
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{feed}\n'
+
+
+def sitemap(base: str, by_series: Mapping[str, Sequence[SiteRelease]]) -> str:
+    """Return the site map: the first page, the page of each series and the reports of its newest revisions."""
+    pages = ["index.html"]
+    for name, releases in sorted(by_series.items()):
+        pages.append(f"{name}/index.html")
+        pages += [f"{one.folder}/report.html" for one in newest_revisions(releases)]
+    listed = joined(*(element("url", element("loc", base + page)) for page in pages))
+    whole = element("urlset", listed, xmlns="http://www.sitemaps.org/schemas/sitemap/0.9")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{whole}\n'
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"

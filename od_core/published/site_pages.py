@@ -1,0 +1,145 @@
+"""Write the pages of a site: the first page with all series, and a page for each series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from od_core.publication.certificate import certificate_digest
+from od_core.publication.html.report_certificate import limitations, protected
+from od_core.publication.html.report_page import bar, number, page, paragraph, table
+from od_core.publication.markup import Markup, element, joined
+from od_core.published.site_catalogue import dataset_markup
+from od_core.published.site_releases import SiteRelease, newest_revisions
+
+
+def home_page(title: str, by_series: Mapping[str, Sequence[SiteRelease]]) -> str:
+    """Return the HTML text of the first page.
+
+    Args:
+        title: title of the site.
+        by_series: the releases of each series, by its name.
+    """
+    rows = []
+    for name, releases in sorted(by_series.items()):
+        newest = newest_revisions(releases)
+        rows.append(
+            (
+                element("a", name, href=f"{name}/index.html"),
+                newest[0].contents,
+                newest[0].certificate["data_set"],
+                number(len(newest)),
+                element("a", newest[0].key.period, href=f"{newest[0].folder}/report.html"),
+            )
+        )
+    releases = [one for own in by_series.values() for one in own]
+    read = joined(
+        element("li", "Every number contains noise, except those that are stated as exact."),
+        element("li", "Flows have a 90 % interval, which states how far noise may have moved them. So has a 0."),
+        element("li", "A difference between two periods may be noise: the reports mark changes that are not."),
+        element("li", "Cite the series, the period and the revision; each series page has a text for it."),
+    )
+    return page(
+        title,
+        "Statistics of trips between areas, published with differential privacy.",
+        [
+            ("series", number(len(by_series))),
+            ("releases", number(len(releases))),
+            ("newest measurement", max(one.certificate["measured_at"] for one in releases)[:10]),
+        ],
+        [
+            (
+                "Series",
+                table(
+                    "All series with their newest report",
+                    ("series", "contents", "data set", "periods", "newest report"),
+                    rows,
+                    numbers={3},
+                ),
+            ),
+            ("How to read the numbers", element("ul", read)),
+            (
+                "For programs",
+                paragraph(
+                    element("a", "catalog.jsonld", href="catalog.jsonld"),
+                    " describes all releases and their files in the vocabulary DCAT.",
+                ),
+            ),
+        ],
+    )
+
+
+def series_page(title: str, name: str, releases: Sequence[SiteRelease]) -> str:
+    """Return the HTML text of the page of a series.
+
+    Args:
+        title: title of the site.
+        name: name of the series.
+        releases: its releases.
+    """
+    newest = newest_revisions(releases)
+    latest = newest[0]
+    sections = [
+        ("Releases", _releases(releases, newest)),
+        *_over_time(newest),
+        ("What is protected in the newest release", protected(latest.certificate)),
+        ("How to cite", _citation(title, latest)),
+        ("Assumptions and limitations", limitations(latest.certificate)),
+    ]
+    back = element("a", title, href="../index.html")
+    return page(
+        name,
+        joined("A series of ", latest.contents, f" of data set {latest.certificate['data_set']}. ", back),
+        [("periods", number(len(newest))), ("newest period", latest.key.period)],
+        sections,
+        head=dataset_markup(name, newest),
+    )
+
+
+def _releases(releases: Sequence[SiteRelease], newest: Sequence[SiteRelease]) -> Markup:
+    rows = []
+    for one in sorted(releases, key=lambda release: release.key, reverse=True):
+        place = f"{one.key.period}/r{one.key.revision}"
+        pages = {"report": "report.html", "certificate": "certificate.html", "codebook": "codebook.md"}
+        links = [element("a", text, href=f"{place}/{file}") for text, file in pages.items()]
+        size = f"all files, {one.zip_bytes / 1e6:,.1f} MB"
+        rows.append(
+            (
+                one.key.period,
+                number(one.key.revision) if one in newest else f"{one.key.revision}, replaced",
+                one.certificate["measured_at"][:10],
+                joined(links[0], ", ", links[1], ", ", links[2]),
+                element("a", size, href=f"{place}.zip"),
+            )
+        )
+    return table("All releases, newest first", ("period", "revision", "measured", "read", "download"), rows)
+
+
+def _over_time(newest: Sequence[SiteRelease]) -> list[tuple[str, Markup]]:
+    """Return the section with the trips of each period; an empty list for one period or other contents."""
+    counted = [(one, one.trips) for one in newest if one.trips is not None]
+    if len(counted) < 2:
+        return []
+    most = max(trips for _, trips in counted)
+    exact = ["exact" if "trips" in one.certificate["exact"] else "with noise" for one, _ in counted]
+    rows = [
+        (one.key.period, number(trips), said, bar(trips, most))
+        for (one, trips), said in zip(counted, exact, strict=True)
+    ]
+    return [
+        (
+            "Trips by period",
+            table("Trips of each period", ("period", "trips", "", ""), rows, numbers={1}, bars={3}),
+        )
+    ]
+
+
+def _citation(title: str, release: SiteRelease) -> Markup:
+    key, digest = release.key, certificate_digest(release.certificate)[:16]
+    text = (
+        f"{title}: {key.release}, period {key.period}, revision {key.revision}. Released with differential privacy,"
+        f" measured {release.certificate['measured_at'][:10]}. Certificate {digest}."
+    )
+    return joined(
+        paragraph("For the newest release. Another revision has different noise and different numbers."),
+        element("blockquote", text),
+    )

@@ -1,0 +1,80 @@
+"""State what the pages and the catalogue of a site say of a published release, from its certificate alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
+from od_core.publication.bundle_integrity import zip_beside
+from od_core.publication.certificate import promise
+from od_core.publication.read_back import absent, certificate_of
+from od_core.published.kinds import bundle_kind_of
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRelease:
+    """A published release on a site.
+
+    Attributes:
+        key: series, period and revision.
+        place: folder of its bundle.
+        certificate: its certificate.
+        files: name, description, media type, size in bytes and SHA-256 of each file, as its data package states them.
+    """
+
+    key: ReleaseKey
+    place: Path
+    certificate: dict[str, Any]
+    files: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of(cls, key: ReleaseKey, place: Path) -> SiteRelease:
+        """Return the release of a bundle. Raises OdError if its certificate or its data package cannot be read."""
+        certificate = certificate_of(place)
+        try:
+            package = json.loads((place / "datapackage.json").read_text(encoding="utf-8"))
+            return cls(key, place, certificate, tuple(package["resources"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            raise absent(f"{key} is not a complete bundle: it lacks a datapackage.json that can be read") from None
+
+    @property
+    def folder(self) -> str:
+        """Folder of the release on the site, without a slash at its end."""
+        return str(self.key)
+
+    @property
+    def contents(self) -> str:
+        """What the release has, such as ``flows``."""
+        return bundle_kind_of(self.certificate).contents
+
+    @property
+    def promise(self) -> str:
+        """The guarantee in sentences."""
+        return promise(self.certificate["guarantee"])
+
+    @property
+    def period(self) -> Period:
+        """The period of the release."""
+        return Period(self.key.period)
+
+    @property
+    def zip_bytes(self) -> int:
+        """Size of the zip file of the bundle."""
+        return zip_beside(self.place).stat().st_size
+
+    @property
+    def trips(self) -> int | None:
+        """Released trips; None if the release counts something else."""
+        trips: int | None = self.certificate["contents"].get("trips")
+        return trips
+
+
+def newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:
+    """Return the last revision of each period of a series, newest period first."""
+    newest = {release.key.period: release for release in sorted(releases, key=lambda one: one.key)}
+    return [newest[period] for period in sorted(newest, reverse=True)]

@@ -1,0 +1,194 @@
+"""``od-release site``: all that is published and nothing else, the same bytes again, and links that lead to files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from od_assets.cli.app import app
+from od_core import OdError
+from od_core.ledger.release_key import ReleaseKey
+from od_core.published.site import write_site
+from od_core.published.site_catalogue import dataset_markup
+from od_core.published.site_pages import series_page
+from od_core.published.site_releases import SiteRelease, newest_revisions
+from tests.od_assets.cli.test_sum import NEW, OLD, var
+
+__all__ = ["var"]
+
+URL = "https://statistics.example/od/"
+ATOM = "{http://www.w3.org/2005/Atom}"
+SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
+OWN = {"index.html", "catalog.jsonld", "us_flights/index.html"}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["site", *arguments])
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def parsed(file: Path) -> ET.Element:
+    return ET.fromstring(file.read_text(encoding="utf-8"))  # noqa: S314  # a file of ours
+
+
+def links(page: str) -> list[str]:
+    return [address for address in re.findall(r'href="([^"]+)"', page) if not address.startswith("#")]
+
+
+def test_a_site_has_what_is_published_and_its_own_pages(var: Path) -> None:
+    """To the byte. What somebody left in a bundle's folder or beside it stays there."""
+    published = content(var / "releases")
+    (var / "releases" / "notes.txt").write_text("not public", encoding="utf-8")
+    (var / "confidential").mkdir()
+    (var / "confidential" / "trips.csv").write_text("secret", encoding="utf-8")
+    result = run("--url", URL)
+    assert result.exit_code == 0, result.output
+    site = content(var / "site")
+    assert {name: bytes_ for name, bytes_ in site.items() if name in published} == published
+    assert site.keys() - published.keys() == {*OWN, "feed.atom", "sitemap.xml"}
+    assert result.stdout.splitlines()[0] == f"2 releases of 1 series. {len(site)} files were written."
+    assert f"First page: {var / 'site' / 'index.html'}" in result.stdout
+
+
+def test_the_same_releases_give_the_same_bytes_and_are_not_written_again(var: Path) -> None:
+    first = write_site(var / "releases", var / "one", "Trips", URL)
+    assert set(first.changed) == content(var / "one").keys()
+    times = {path: path.stat().st_mtime_ns for path in (var / "one").rglob("*")}
+    (var / "one" / "robots.txt").write_text("mine", encoding="utf-8")
+    again = write_site(var / "releases", var / "one", "Trips", URL)
+    assert again.changed == ()
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert (var / "one" / "robots.txt").read_text(encoding="utf-8") == "mine"
+    write_site(var / "releases", var / "two", "Trips", URL.rstrip("/"))
+    assert content(var / "two") == {k: v for k, v in content(var / "one").items() if k != "robots.txt"}
+
+
+def test_what_was_interrupted_is_finished(var: Path) -> None:
+    """The checksums of a release are copied last."""
+    whole = write_site(var / "releases", var / "site", "Trips")
+    expected = content(var / "site")
+    for name in (f"{NEW}/SHA256SUMS", f"{NEW}/flows.parquet", f"{OLD}.zip", "catalog.jsonld"):
+        (var / "site" / name).unlink()
+    changed = write_site(var / "releases", var / "site", "Trips").changed
+    assert {f"{NEW}/flows.parquet", f"{OLD}.zip", "catalog.jsonld"} <= set(changed) < set(whole.changed)
+    assert content(var / "site") == expected
+
+
+def test_a_new_release_is_added(var: Path) -> None:
+    shutil.move(var / "releases" / NEW, var / "later")
+    shutil.move(var / "releases" / f"{NEW}.zip", var / "later.zip")
+    write_site(var / "releases", var / "site", "Trips", URL)
+    shutil.move(var / "later", var / "releases" / NEW)
+    shutil.move(var / "later.zip", var / "releases" / f"{NEW}.zip")
+    changed = write_site(var / "releases", var / "site", "Trips", URL).changed
+    assert {name for name in changed if not name.startswith(NEW)} == {*OWN, "feed.atom", "sitemap.xml"}
+    write_site(var / "releases", var / "fresh", "Trips", URL)
+    assert content(var / "site") == content(var / "fresh")
+
+
+def test_every_link_leads_to_a_file(var: Path) -> None:
+    write_site(var / "releases", var / "site", "Trips", URL)
+    files = {URL + name for name in content(var / "site")}
+    for page in ("index.html", "us_flights/index.html"):
+        found = links((var / "site" / page).read_text(encoding="utf-8"))
+        assert len(found) >= 3
+        assert {urljoin(URL + page, address) for address in found} <= files
+    feed = parsed(var / "site" / "feed.atom")
+    reports = [str(link.get("href")) for link in feed.findall(f"{ATOM}entry/{ATOM}link")]
+    assert sorted(reports) == [f"{URL}{OLD}/report.html", f"{URL}{NEW}/report.html"]
+    assert {str(link.get("href")) for link in feed.findall(f"{ATOM}link")} == {URL, f"{URL}feed.atom"}
+    assert len({entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")}) == 2
+    listed = parsed(var / "site" / "sitemap.xml")
+    assert {one.text for one in listed.iter(f"{SITEMAP}loc")} <= files
+
+
+def test_the_catalogue_describes_every_file(var: Path) -> None:
+    write_site(var / "releases", var / "site", "Trips")
+    site = content(var / "site")
+    catalogue = json.loads(site["catalog.jsonld"])
+    series, *data_sets = catalogue["dcat:dataset"]
+    assert (series["@type"], series["@id"]) == ("dcat:DatasetSeries", "us_flights/index.html")
+    assert [one["dct:identifier"] for one in data_sets] == [OLD, NEW]
+    for one in data_sets:
+        key = one["dct:identifier"]
+        assert one["dcat:inSeries"]["@id"] == series["@id"]
+        assert (one["dct:temporal"]["dcat:startDate"]["@value"]) == f"{key.split('/')[1]}-01"
+        described = set()
+        for file in one["dcat:distribution"]:
+            name = file["dcat:downloadURL"]["@id"]
+            described.add(name)
+            assert int(file["dcat:byteSize"]["@value"]) == len(site[name])
+            digest = file["spdx:checksum"]["spdx:checksumValue"]["@value"]
+            assert digest == hashlib.sha256(site[name]).hexdigest()
+        whole = {name for name in site if name.startswith(f"{key}/")}
+        assert whole - described == {f"{key}/datapackage.json", f"{key}/SHA256SUMS"}
+
+
+def released(var: Path) -> list[SiteRelease]:
+    return [SiteRelease.of(ReleaseKey.parse(key), var / "releases" / key) for key in (OLD, NEW)]
+
+
+def test_a_replaced_revision_is_marked_and_not_counted(var: Path) -> None:
+    old, new = released(var)
+    revised = replace(new, key=replace(new.key, revision=2))
+    assert newest_revisions([revised, old, new]) == [revised, old]
+    shutil.copy(var / "releases" / f"{NEW}.zip", var / "releases" / "us_flights/2001-06/r2.zip")
+    page = series_page("Trips", "us_flights", [old, new, replace(revised, place=new.place.with_name("r2"))])
+    assert page.count("1, replaced") == 1
+    assert "2001-06/r2/report.html" in page
+    assert page.count("<td>exact</td>") == 2
+
+
+def test_text_of_a_certificate_cannot_end_the_script_element(var: Path) -> None:
+    (old, _) = released(var)
+    guarantee = old.certificate["guarantee"] | {"protected": "</script><script>alert(1)</script>"}
+    evil = replace(old, certificate=old.certificate | {"guarantee": guarantee})
+    text = dataset_markup("us_flights", [evil])
+    assert text.count("<") == 2
+    described = json.loads(re.sub("</?script[^>]*>", "", text))
+    assert "</script><script>alert(1)" in described["description"]
+
+
+@pytest.mark.parametrize("url", ["ftp://statistics.example", "statistics.example", 'https://a.example/"><b>'])
+def test_other_addresses_are_refused(var: Path, url: str) -> None:
+    with pytest.raises(OdError, match="OD-SITE-ADDRESS"):
+        write_site(var / "releases", var / "site", "Trips", url)
+    assert not (var / "site").exists()
+
+
+def test_damaged_and_missing_releases_are_refused(var: Path) -> None:
+    with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
+        write_site(var / "none", var / "site", "Trips")
+    with (var / "releases" / NEW / "flows.parquet").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(OdError, match=r"OD-BUNDLE-DAMAGED.*flows.parquet does not match its checksum"):
+        write_site(var / "releases", var / "site", "Trips")
+    assert not (var / "site" / NEW).exists()
+    assert not (var / "site" / "index.html").exists()
+    (var / "releases" / NEW / "SHA256SUMS").unlink()
+    with pytest.raises(OdError, match=r"OD-BUNDLE-DAMAGED.*SHA256SUMS is missing"):
+        write_site(var / "releases", var / "other", "Trips")
+    assert not (var / "other").exists()
+    (var / "releases" / NEW / "datapackage.json").unlink()
+    with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
+        write_site(var / "releases", var / "other", "Trips")
+
+
+def test_the_command_as_json(var: Path) -> None:
+    found = json.loads(run("--to", str(var / "mine"), "--title", "Trips & more", "--json").stdout)
+    assert (found["folder"], found["series"], found["releases"]) == (str(var / "mine"), 1, 2)
+    assert set(found["changed"]) == content(var / "mine").keys()
+    assert "<h1>Trips &amp; more</h1>" in (var / "mine" / "index.html").read_text(encoding="utf-8")
