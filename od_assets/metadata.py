@@ -17,7 +17,7 @@ import pandas as pd
 from od_core import Release, ReleasePlan
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.report import largest_changes, largest_flows
+from od_core.flows.publishing.report import labelled_changes, largest_changes, largest_flows
 from od_core.flows.step import GaussianStep
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
@@ -174,7 +174,7 @@ def published_metadata(certificate: dict[str, Any], folder: Path) -> dict[str, A
 def flow_tables(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> dict[str, Any]:
     """Return the largest flows and, if there is an earlier period, the largest changes, as tables for the metadata."""
     changed = largest_changes(release, certificate, context)
-    shown = {} if changed is None else {"largest_changes": table(changed.head(10))}
+    shown = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}
     return allowed(largest_flows=table(labelled(release.tree, largest_flows(release, certificate).head(10))), **shown)
 
 

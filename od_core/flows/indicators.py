@@ -45,8 +45,8 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
 
     Returns:
         One row for each area: level and area (text), outflow, inflow, within (trips, int64) and self_containment (a
-        share from 0 to 1; NaN for an area from which no trip was released). With ``interval``, each is followed by its
-        bounds, such as outflow_lower and outflow_upper. An interval that did not contain the released number is
+        share from 0 to 1; NaN for an area from which no trips were released). With ``interval``, each is followed by
+        its bounds, such as outflow_lower and outflow_upper. An interval that did not contain the released number is
         widened to it.
 
     Raises:
@@ -78,8 +78,9 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
 def _of_level(flows: ReleasedFlows, level: int, *, interval: bool) -> dict[str, Counts | Reals]:
     """Return the columns of the indicators of one level."""
     within, begun, ended = _released(flows, level)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.round(within / begun, _DIGITS)
+    share = np.full(len(begun), np.nan)
+    np.divide(within, begun, out=share, where=begun > 0)
+    share = np.round(np.clip(share, 0, 1), _DIGITS)
     numbers = {"outflow": begun - within, "inflow": ended - within, "within": within}
     if not interval:
         return {**numbers, "self_containment": share}
@@ -89,7 +90,7 @@ def _of_level(flows: ReleasedFlows, level: int, *, interval: bool) -> dict[str, 
         lower, upper = bounds_of(getattr(estimates, name))
         columns[name] = trips
         columns[f"{name}_lower"], columns[f"{name}_upper"] = np.minimum(lower, trips), np.maximum(upper, trips)
-    low, high = _shares(estimates)
+    low, high = _shares(estimates, nothing_dropped=flows.intervals.nothing_dropped)
     columns["self_containment"] = share
     columns["self_containment_lower"], columns["self_containment_upper"] = np.fmin(low, share), np.fmax(high, share)
     return columns
@@ -107,19 +108,19 @@ def _released(flows: ReleasedFlows, level: int) -> tuple[Counts, Counts, Counts]
     return within, begun, ended
 
 
-def _shares(areas: AreaEstimates) -> tuple[Reals, Reals]:
+def _shares(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals, Reals]:
     """Return the lower and upper bounds of the self-containment of each area, rounded outwards; shape (areas,) each.
 
-    If nodes were dropped, nothing was measured below them. Then the ends follow from the bounds of the trips within
-    and of the outflow.
+    If nodes were dropped, nothing was measured below them, and the estimates of the trips within and of the outflow do
+    not sum to those that begin in the area. Then the ends follow from the bounds of both, which is wider.
     """
-    low, high = _fieller(areas.within, areas.begun, areas.outflow)
-    unseen = sum(own.most + own.unmeasured for own in areas) > 0
-    if np.any(unseen):
+    if nothing_dropped:
+        low, high = _fieller(areas.within, areas.begun, areas.outflow)
+    else:
         (stay_low, stay_high), (leave_low, leave_high) = bounds_of(areas.within), bounds_of(areas.outflow)
         with np.errstate(invalid="ignore", divide="ignore"):
-            low = np.where(unseen, np.nan_to_num(stay_low / (stay_low + leave_high), nan=0.0), low)
-            high = np.where(unseen, np.nan_to_num(stay_high / (stay_high + leave_low), nan=1.0), high)
+            low = np.nan_to_num(stay_low / (stay_low + leave_high), nan=0.0)
+            high = np.nan_to_num(stay_high / (stay_high + leave_low), nan=1.0)
     step = 10**_DIGITS
     return np.floor(low * step) / step, np.ceil(high * step) / step
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import Table, data_frame
-from od_core.geography.area_names import AreaNames, check_names, labels_of, name_column, named_areas
+from od_core.geography.area_names import AreaNames, check_named_levels, check_names, labels_of, name_column, named_areas
 from od_core.geography.codes import (
     COORDINATES,
     TEXT,
@@ -181,7 +181,8 @@ class Geography:
             check_one_parent(two_names, two_columns)
         geography = cls._from_columns(columns, levels, unknown, version)
         if names:
-            listed = {level: zip(zones[level], zones[column], strict=True) for level, column in names.items()}
+            check_named_levels(levels, names)
+            listed = {each: (column, zip(zones[each], zones[column], strict=True)) for each, column in names.items()}
             geography = replace(geography, names=named_areas(geography.codes, levels, listed))
         if coordinates is None:
             return geography
@@ -231,7 +232,7 @@ class Geography:
         geography = cls._from_columns(list(zip(*zone_paths, strict=True)), levels, unknown, version)
         if not names:
             return geography
-        listed = {level: zip(areas["area"], areas[column], strict=True) for level, column in names.items()}
+        listed = {each: (column, zip(areas["area"], areas[column], strict=True)) for each, column in names.items()}
         return replace(geography, names=named_areas(geography.codes, levels, listed))
 
     @classmethod

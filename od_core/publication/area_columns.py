@@ -67,7 +67,8 @@ _INDICATORS = (
         "self_containment",
         "number",
         "Self-containment",
-        "Share, from 0 to 1, of the trips that begin in the area and also end in it. Empty if none begins in it.",
+        "Share, from 0 to 1, of the trips that begin in the area and also end in it. Empty if no trips were released"
+        " that begin in it.",
         unit="share",
         required=False,
         minimum=0,

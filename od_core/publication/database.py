@@ -215,7 +215,7 @@ def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[s
         if sorted(found('subject, "check", passed', "checks"), key=repr) != sorted(stated, key=repr):
             yield "its checks differ"
         for geography in contents.geographies:
-            columns = "level, level_name, area, parent, position"  # others may be of another series
+            columns = "level, level_name, area, parent, position"  # names, coordinates: maybe of another series
             areas = areas_table(geography).select(columns.split(", ")).to_pylist()
             query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:

@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from od_core.errors import OdError
 from od_core.files.checked_file import write_checked
-from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
+from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle_integrity import CHECKSUMS, faulty_files, stated_digests, zip_beside, zip_is_sound
+from od_core.publication.bundle_integrity import (
+    CERTIFICATE,
+    CHECKSUMS,
+    faulty_files,
+    stated_digests,
+    zip_beside,
+    zip_faults,
+)
 from od_core.published.opening import published_bundles
 from od_core.published.site_catalogue import atom_feed, catalogue, sitemap
 from od_core.published.site_pages import home_page, series_page
-from od_core.published.site_releases import SiteRelease
+from od_core.published.site_releases import PACKAGE, SiteRelease
 
 _BLOCK = 1 << 20
 
@@ -53,16 +61,19 @@ def write_site(releases: Path, folder: Path, title: str, url: str | None = None)
             site has a feed and a site map, which must state whole addresses.
 
     Raises:
-        OdError: nothing is published; a bundle is damaged; or the address is not one of the web.
+        OdError: nothing is published; a bundle is damaged; the address is not one of the web; the title has characters
+            that are not printable; or the folder is that of the bundles, or lies in it.
     """
     base = _address(url)
-    found = [SiteRelease.of(key, place) for key, place in published_bundles(releases).items()]
+    _check(title, releases, folder)
+    bundles = published_bundles(releases)
+    for key, place in bundles.items():
+        _refuse_damaged(key, place)
+    found = [SiteRelease.of(key, place) for key, place in bundles.items()]
     if not found:
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
-    for release in found:
-        _refuse_damaged(release)
     names = dict.fromkeys(release.key.release for release in found)
     by_series = {name: [one for one in found if one.key.release == name] for name in names}
     pages = {"index.html": home_page(title, by_series), "catalog.jsonld": catalogue(title, by_series)}
@@ -78,7 +89,9 @@ def _address(url: str | None) -> str | None:
     """Return the address with a slash at its end. Raises OdError if it is not an address of the web."""
     if url is None:
         return None
-    if not url.startswith(("https://", "http://")) or any(sign in url for sign in ' "<>?#'):
+    parts = urlsplit(url)
+    unusual = not url.isprintable() or any(sign in url for sign in ' "<>?#')
+    if parts.scheme not in ("https", "http") or not parts.netloc or unusual:
         raise OdError(
             "OD-SITE-ADDRESS",
             f"{url[:80]!r} is not an address of the web",
@@ -87,16 +100,38 @@ def _address(url: str | None) -> str | None:
     return url.rstrip("/") + "/"
 
 
-def _refuse_damaged(release: SiteRelease) -> None:
-    """Raise OdError if a bundle is not whole. Its certificate and checksums are read, not all of its files."""
-    if not stated_digests(release.place):
-        raise _damaged(release.key, f"{CHECKSUMS} is missing or cannot be read")
+def _check(title: str, releases: Path, folder: Path) -> None:
+    """Raise OdError if a page could not state the title, or if the site would lie among the bundles."""
+    if not title.strip() or not title.isprintable():
+        raise OdError(
+            "OD-SITE-TITLE",
+            "the title is blank or has characters that are not printable",
+            next_step="give a title of one line",
+        )
+    if folder.resolve().is_relative_to(releases.resolve()):
+        raise OdError(
+            "OD-SITE-FOLDER",
+            f"{folder} is the folder of the bundles, or lies in it",
+            next_step="name another folder for the site",
+        )
+
+
+def _refuse_damaged(key: ReleaseKey, place: Path) -> None:
+    """Raise OdError if the files of a bundle that pages are made from are not those of its checksums."""
+    stated = stated_digests(place)
+    if not stated:
+        raise _damaged(key, f"{CHECKSUMS} is missing or cannot be read")
+    for name in (CERTIFICATE, PACKAGE):
+        if not (place / name).is_file() or file_digest(place / name) != stated.get(name):
+            raise _damaged(key, f"{name} is missing or does not match its checksum")
+    if not zip_beside(place).is_file():
+        raise _damaged(key, f"{zip_beside(place).name} is missing")
 
 
 def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
     """Copy the files of a bundle and its zip file, and yield the names of those that were not there.
 
-    The checksums are copied last. Where they are there already, the files were copied before.
+    The checksums are copied last. Where they are there already, the other files were copied before.
     """
     target = folder / release.folder
     sums = (release.place / CHECKSUMS).read_bytes()
@@ -108,9 +143,9 @@ def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
         _written(target / CHECKSUMS, sums)
         yield f"{release.folder}/{CHECKSUMS}"
     zipped, there = zip_beside(release.place), folder / f"{release.folder}.zip"
-    if not there.is_file() or there.stat().st_size != zipped.stat().st_size:
-        if not zip_is_sound(str(release.key), zipped):
-            raise _damaged(release.key, f"{zipped.name} is damaged")
+    if not there.is_file() or file_digest(there) != file_digest(zipped):
+        for fault in zip_faults(release.place, str(release.key), zipped):
+            raise _damaged(release.key, fault)
         yield from _copy(zipped, there, f"{release.folder}.zip")
 
 

@@ -34,7 +34,9 @@ def home_page(title: str, by_series: Mapping[str, Sequence[SiteRelease]]) -> str
     releases = [one for own in by_series.values() for one in own]
     read = joined(
         element("li", "Every number contains noise, except those that are stated as exact."),
-        element("li", "Flows have a 90 % interval, which states how far noise may have moved them. So has a 0."),
+        element(
+            "li", "Most flows have a 90 % interval, which states how far noise may have moved them. A 0 has one, too."
+        ),
         element("li", "A difference between two periods may be noise: the reports mark changes that are not."),
         element("li", "Cite the series, the period and the revision; each series page has a text for it."),
     )

@@ -12,8 +12,11 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.certificate import promise
-from od_core.publication.read_back import absent, certificate_of
+from od_core.publication.read_back import certificate_of
 from od_core.published.kinds import bundle_kind_of
+
+PACKAGE = "datapackage.json"
+"""File of every bundle that lists its other files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +37,9 @@ class SiteRelease:
 
     @classmethod
     def of(cls, key: ReleaseKey, place: Path) -> SiteRelease:
-        """Return the release of a bundle. Raises OdError if its certificate or its data package cannot be read."""
-        certificate = certificate_of(place)
-        try:
-            package = json.loads((place / "datapackage.json").read_text(encoding="utf-8"))
-            return cls(key, place, certificate, tuple(package["resources"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            raise absent(f"{key} is not a complete bundle: it lacks a datapackage.json that can be read") from None
+        """Return the release of a bundle whose certificate and data package match their checksums."""
+        package = json.loads((place / PACKAGE).read_text(encoding="utf-8"))
+        return cls(key, place, certificate_of(place), tuple(package["resources"]))
 
     @property
     def folder(self) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from od_core.errors import OdError
 from od_core.files.durable import absence, file_digest
-from od_core.geography.area_names import name_column
+from od_core.geography.area_names import check_named_levels, name_column
 from od_core.geography.codes import COORDINATES, check_codes, no_column
 from od_core.geography.geography import Geography
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
@@ -58,11 +58,8 @@ class ZoneList:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         check_prefixes(self.levels, self.prefixes)
         check_joined(self.joined)
-        nameless = [level for level in self.names if level not in self.levels]
-        if nameless:
-            raise _declared(f"names are declared for {nameless[0]!r}, which is not a level")
-        if self.names and {name_column(level) for level in self.levels} & {*self.levels}:
-            raise _declared("a level has the name of another level followed by ': name', so it cannot have names")
+        if self.names:
+            check_named_levels(self.levels, self.names)
         strange = [level for level in self.joined if level not in self.levels]
         if strange:
             raise _declared(f"{strange[0]!r} is declared as joined from several columns, but is not a level")

@@ -63,6 +63,11 @@ class Intervals:
         self._fits = fits
         self._tree = fits[0].tree
 
+    @property
+    def nothing_dropped(self) -> bool:
+        """Whether no node of any release was dropped, so that all estimates are consistent with each other."""
+        return all(fit.nothing_dropped for fit in self._fits)
+
     def around(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Counts
     ) -> tuple[Numbers, Numbers, Counts, Counts, Counts]:

@@ -136,11 +136,11 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -
     by_segment = _BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES
     needed = values * {"shrunk": SHRUNK_BYTES, "auto": CHOOSING_BYTES}.get(plan.mechanism.estimate, by_segment)
     if needed > memory():
-        smaller = (
-            f"without estimate: {plan.mechanism.estimate}"
-            if plan.mechanism.shrinks
-            else "with bands or fewer categories"
-        )
+        smaller = "with bands or fewer categories"
+        if plan.mechanism.shrinks:
+            smaller = f"without estimate: {plan.mechanism.estimate}"
+        elif plan.mechanism.segment_profile is not None:
+            smaller = "without segment_profile, or with fewer categories"
         raise OdError(
             "OD-PARTS-NEEDED",
             f"level {level} has {values:,} values in {plan.tables} table{'s' * (plan.tables > 1)}, which need about"

@@ -51,23 +51,25 @@ def move_to_profile(
     """
     moved = estimates.copy()
     squares, cells = np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
+    fitted = np.zeros(len(parents), dtype=np.bool_)
     sigma = math.sqrt(variances.max(initial=1.0))
     families = variances, totals, parents, offsets, bits, sigma
-    _fit(weights, *families, moved, squares, cells)
+    _fit(weights, *families, moved, fitted, squares, cells)
     whole, number = pooled(cells, squares, cells.astype(np.float64))
     deviation = np.maximum(np.divide(whole, number, out=np.zeros(SIZES), where=number > 0), 0)
-    _move(*families, deviation, most, moved)
+    _move(*families, fitted, deviation, most, moved)
     return moved
 
 
 @kernel
-def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, squares, cells):  # type: ignore[no-untyped-def]  # compiled
-    """Replace estimates by E, and add (E - p)^2 - w and the number of cells by size."""
+def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
+    """Replace estimates by E, mark these families, and add (E - p)^2 - w and the number of cells by size."""
     for parent in range(len(parents)):
         rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
         if len(rows) < 2 or len(columns) < 2 or not fits(moved, weights, rows, columns, trips, bits):
             continue
+        fitted[parent] = True
         row_sums, column_sums = totals[rows], parents[parent][columns]
         values = fit_to_margins(moved, weights[rows], rows, columns, row_sums, column_sums, bits)
         siblings = variances[rows].sum()
@@ -83,13 +85,11 @@ def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, squar
 
 
 @kernel
-def _move(variances, totals, parents, offsets, bits, sigma, deviation, most, moved):  # type: ignore[no-untyped-def]  # compiled
-    """Move E towards p."""
-    for parent in range(len(parents)):
+def _move(variances, totals, parents, offsets, bits, sigma, fitted, deviation, most, moved):  # type: ignore[no-untyped-def]  # compiled
+    """Move E of the fitted families towards p."""
+    for parent in np.flatnonzero(fitted):
         rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
-        if len(rows) < 2 or len(columns) < 2:
-            continue
         siblings = variances[rows].sum()
         for i in range(len(rows)):
             noise = _noise(variances[rows[i]], siblings, len(columns))

@@ -27,11 +27,11 @@ from od_core.publication.columns import CONFIDENCE, MOST_LISTED
 from od_core.publication.markdown import in_markdown
 from od_core.publication.tables import BundleFile, areas_files, areas_table, write_csv, write_parquet
 
-BUNDLE_FORMAT = 2
+BUNDLE_FORMAT = 3
 """Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.
 
-A bundle of format 1 has the flows at all pairs of levels in one CSV file. It is verified, and written again if it is
-damaged, with the files of its own format.
+A bundle of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators. They are
+verified, and written again if they are damaged, with the files of their own format.
 """
 
 
@@ -77,6 +77,7 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
         BundleFile("flows.parquet", "Flows at every pair of levels, as Parquet.", tables.write_parquet, tables.table),
         *_matrices(tables),
         *(_more_formats(tables, certificate) if bundle_format > 1 else []),
+        *(_indicators(tables) if bundle_format > 2 else []),
         BundleFile(
             "flows.sdmx.csv",
             "The same flows as SDMX-CSV 2.0, for statistical offices.",
@@ -93,7 +94,8 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
 def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     interval = certificate["interval"] is not None
-    named = any(geography.names is not None for geography in (release.tree.origin, release.tree.destination))
+    sides = {"origin": release.tree.origin, "destination": release.tree.destination}
+    named = [f"`{side}_name`" for side, geography in sides.items() if geography.names is not None]
     large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
     return [
@@ -101,7 +103,7 @@ def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]
         *segment_notes(FlowTables.of(release, certificate)),
         "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
         f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8"
-        f"{', `origin_name` and `destination_name` the names' if named else ''}.{bounds}"
+        f"{', ' + ' and '.join(named) + ' the names' if named else ''}.{bounds}"
         " A pair that is not listed in `flows.parquet` is 0 in the matrix."
         + (f" Matrices of more than {MOST_CELLS:,} cells are left out: {', '.join(large)}." if large else ""),
         "In `flows.sdmx.csv`, an area is identified by the number of its level and its code, such as `L4_007`,"
@@ -109,7 +111,7 @@ def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]
         " 7). Every byte of a code except letters, digits, `-` and `_` is written as `$` and two hexadecimal digits."
         " In the code list of `flows.sdmx.json`, "
         + (
-            "an identifier has the name of the area as its name, and the code as its description."
+            "the name of each identifier is that of the area, if it has one, and its description is the code."
             if named
             else "the name of each identifier is the code itself."
         ),
@@ -159,7 +161,6 @@ def _more_formats(tables: FlowTables, certificate: dict[str, Any]) -> list[Bundl
             partial(write_flow_workbook, tables, certificate),
         ),
         *_maps(tables, certificate),
-        *_indicators(tables),
     ]
 
 

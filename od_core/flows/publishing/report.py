@@ -48,9 +48,9 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
     interval = confidence(certificate)
     leaves = leaf_flows(release, certificate)
     trips = int(release.leaves.trips.sum())
-    changed = _counted_changes(release, certificate, context)
+    changed = largest_changes(release, certificate, context)
     sections = [
-        ("Main results", main_results(release, leaves, certificate, interval, changed)),
+        ("Main results", main_results(release, leaves, certificate, interval, _counted(changed, context))),
         ("What is protected", protected(certificate)),
         ("The largest flows", largest_flows_section(release, leaves, interval)),
         ("Flows between large areas", heat_section(release)),
@@ -59,7 +59,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         *segment_sections(release, interval),
         ("Sizes of flows", sizes_section(release)),
         ("Expected error by level", _errors(release, interval)),
-        ("Changes since the previous period", _changes(release, certificate, context)),
+        ("Changes since the previous period", _changes(release, certificate, context, changed)),
         *common_sections(certificate, context),
     ]
     zones = number(len(tree.origin.zones))
@@ -170,11 +170,14 @@ def largest_changes(
         return None
 
 
-def _counted_changes(
-    release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]
-) -> tuple[str, int, int] | None:
+def labelled_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of :func:`largest_changes` for people, with the labels of areas."""
+    tree, (origin, destination) = release.plan.tree, _compared_levels(release)
+    return labelled(tree, changed, (tree.origin.level_number(origin), tree.destination.level_number(destination)))
+
+
+def _counted(found: pd.DataFrame | None, context: ReleaseContext[Release]) -> tuple[str, int, int] | None:
     """Return the previous period, the number of marked changes since then and that of all compared pairs, if any."""
-    found = largest_changes(release, certificate, context)
     if found is None or context.previous is None:
         return None
     return context.previous[0].period, int(found["significant"].sum()), len(found)
@@ -193,19 +196,19 @@ def _same_areas(release: Release, before: Release) -> bool:
     return (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
 
 
-def _changes(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> Markup:
+def _changes(
+    release: Release, certificate: dict[str, Any], context: ReleaseContext[Release], found: pd.DataFrame | None
+) -> Markup:
     if context.previous is None:
         return paragraph("No earlier period of this series had been published when this release was measured.")
     key, before = context.previous
     if not _same_areas(release, before):
         return paragraph(f"The previous release, {key}, has different areas, so the two are not compared.")
-    found = largest_changes(release, certificate, context)
     if found is None:
         return paragraph("One of the two releases has no intervals, so changes cannot be distinguished from noise.")
-    tree, levels, interval = release.plan.tree, _compared_levels(release), confidence(certificate)
+    levels, interval = _compared_levels(release), confidence(certificate)
     marked = int(found["significant"].sum())
     largest = found.head(LISTED)
-    numbers = tree.origin.level_number(levels[0]), tree.destination.level_number(levels[1])
     rows = [
         (
             row["origin"],
@@ -216,7 +219,7 @@ def _changes(release: Release, certificate: dict[str, Any], context: ReleaseCont
             "\u2013" if pd.isna(row["lower"]) else f"{signed(row['lower'])} to {signed(row['upper'])}",
             element("span", "\u25cf yes", class_="mark") if row["significant"] else "no",
         )
-        for row in labelled(tree, largest[largest["change"] != 0], numbers).to_dict("records")
+        for row in labelled_changes(release, largest[largest["change"] != 0]).to_dict("records")
     ]
     return joined(
         paragraph(

@@ -46,7 +46,9 @@ def main_results(
     if interval and len(release.leaves) < tree.cells(tree.depth):
         zones = tree.origin.levels[-1], tree.destination.levels[-1]
         most = number(release.zero_bound(*zones))
-        sentences.append(f"A pair of zones that is released with 0 trips has at most {most}, with the same confidence.")
+        sentences.append(
+            f"A pair of zones that is released with 0 trips has at most {most}, with a confidence of {interval}."
+        )
     if changes is not None:
         period, marked, compared = changes
         sentences.append(

@@ -17,11 +17,13 @@ from typer.testing import CliRunner, Result
 from od_assets.cli.app import app
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle_integrity import zip_beside
 from od_core.published.site import write_site
 from od_core.published.site_catalogue import dataset_markup
 from od_core.published.site_pages import series_page
 from od_core.published.site_releases import SiteRelease, newest_revisions
 from tests.od_assets.cli.test_sum import NEW, OLD, var
+from tests.od_core.publication.examples import sealed_again
 
 __all__ = ["var"]
 
@@ -162,7 +164,7 @@ def test_text_of_a_certificate_cannot_end_the_script_element(var: Path) -> None:
     assert "</script><script>alert(1)" in described["description"]
 
 
-@pytest.mark.parametrize("url", ["ftp://statistics.example", "statistics.example", 'https://a.example/"><b>'])
+@pytest.mark.parametrize("url", ["ftp://a.example", "a.example", "https://", "https://a\nb", 'https://a.example/"><b>'])
 def test_other_addresses_are_refused(var: Path, url: str) -> None:
     with pytest.raises(OdError, match="OD-SITE-ADDRESS"):
         write_site(var / "releases", var / "site", "Trips", url)
@@ -170,6 +172,7 @@ def test_other_addresses_are_refused(var: Path, url: str) -> None:
 
 
 def test_damaged_and_missing_releases_are_refused(var: Path) -> None:
+    """Nothing of them is written, and no page."""
     with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
         write_site(var / "none", var / "site", "Trips")
     with (var / "releases" / NEW / "flows.parquet").open("ab") as file:
@@ -178,13 +181,60 @@ def test_damaged_and_missing_releases_are_refused(var: Path) -> None:
         write_site(var / "releases", var / "site", "Trips")
     assert not (var / "site" / NEW).exists()
     assert not (var / "site" / "index.html").exists()
-    (var / "releases" / NEW / "SHA256SUMS").unlink()
-    with pytest.raises(OdError, match=r"OD-BUNDLE-DAMAGED.*SHA256SUMS is missing"):
-        write_site(var / "releases", var / "other", "Trips")
-    assert not (var / "other").exists()
-    (var / "releases" / NEW / "datapackage.json").unlink()
-    with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
-        write_site(var / "releases", var / "other", "Trips")
+
+
+def forge(var: Path) -> None:
+    path = var / "releases" / NEW / "certificate.json"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"data_set": "us_flights"', '"data_set": "other"'), "utf-8"
+    )
+
+
+def add_to_zip(var: Path) -> None:
+    """With checksums within the zip file that fit."""
+    folder = var / "releases" / NEW
+    shutil.copytree(folder, var / "r1")
+    (var / "r1" / "secret.csv").write_text("x", encoding="utf-8")
+    sealed_again(var / "r1")
+    shutil.move(var / "r1.zip", zip_beside(folder))
+
+
+FORGERIES = {
+    "the certificate": (forge, "certificate.json is missing or does not match"),
+    "the checksums": (lambda var: (var / "releases" / NEW / "SHA256SUMS").unlink(), "SHA256SUMS is missing"),
+    "the package": (lambda var: (var / "releases" / NEW / "datapackage.json").unlink(), "datapackage.json is missing"),
+    "the zip file": (lambda var: (var / "releases" / f"{NEW}.zip").unlink(), "r1.zip is missing"),
+    "a file in the zip file": (add_to_zip, "secret.csv does not belong"),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *, again: bool) -> None:
+    if again:
+        write_site(var / "releases", var / "site", "Trips")
+    change, fault = FORGERIES[what]
+    change(var)
+    before = content(var / "site")
+    with pytest.raises(OdError, match=f"OD-BUNDLE-DAMAGED.*{fault}"):
+        write_site(var / "releases", var / "site", "Trips")
+    after = content(var / "site")
+    assert all(after[name] == before[name] for name in before)
+    assert "secret.csv" not in " ".join(after)
+
+
+@pytest.mark.parametrize("title", ["", " ", "two\nlines", "\u202eegap"])
+def test_titles_that_cannot_be_written_are_refused(var: Path, title: str) -> None:
+    with pytest.raises(OdError, match="OD-SITE-TITLE"):
+        write_site(var / "releases", var / "site", title)
+
+
+def test_a_site_among_the_bundles_is_refused(var: Path) -> None:
+    before = content(var)
+    for folder in (var / "releases", var / "releases" / "site"):
+        with pytest.raises(OdError, match="OD-SITE-FOLDER"):
+            write_site(var / "releases", folder, "Trips")
+    assert content(var) == before
 
 
 def test_the_command_as_json(var: Path) -> None:

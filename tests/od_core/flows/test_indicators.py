@@ -79,7 +79,8 @@ def test_intervals_contain_the_released_numbers(random: Random):
         assert (table[column] <= table[f"{column}_upper"])[there].all()
     assert (table[[f"{column}_lower" for column in NUMBERS]] >= 0).all(axis=None) or case.release.may_be_negative
     shares = table[["self_containment_lower", "self_containment_upper"]]
-    assert case.release.may_be_negative or shares.stack().between(0, 1).all()
+    assert shares.stack().between(0, 1).all()
+    assert table["self_containment"].dropna().between(0, 1).all()
     plain = indicators(case.release, interval=False)
     pd.testing.assert_frame_equal(plain, table[list(plain)])
     assert list(plain) == ["level", "area", *NUMBERS, "self_containment"]

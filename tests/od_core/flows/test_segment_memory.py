@@ -57,5 +57,7 @@ def test_segments_that_are_moved_to_profiles_need_twice_the_memory(monkeypatch):
         if profile is None:
             segment_levels.refuse_beyond_memory(plan, 1, root)
         else:
-            with pytest.raises(OdError, match="OD-PARTS-NEEDED"):
+            with pytest.raises(OdError, match="OD-PARTS-NEEDED") as refused:
                 segment_levels.refuse_beyond_memory(plan, 1, root)
+            assert "bands" not in refused.value.next_step
+            assert "without segment_profile" in refused.value.next_step

@@ -291,10 +291,16 @@ def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     assert content(bundle) == before
 
 
+def test_a_bundle_of_format_2_has_no_indicators(tmp_path):
+    with staged_bundle(release(), facts(release()) | {"bundle_format": 2}, tmp_path / "r1"):
+        pass
+    assert {path.name for path in (tmp_path / "r1").iterdir()} == FILES
+
+
 def test_a_bundle_keeps_the_format_that_its_certificate_states(whole):
     """Where later software, whose bundles have another format, verifies or repairs it."""
     now = facts(release())
-    assert as_published(now | {"bundle_format": 3}, whole, certificate_digest(now)) == now
+    assert as_published(now | {"bundle_format": 4}, whole, certificate_digest(now)) == now
 
 
 def test_a_certificate_that_did_not_change_stays_as_it_is_made(whole):

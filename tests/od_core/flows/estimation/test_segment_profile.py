@@ -109,12 +109,14 @@ def test_large_and_small_cells_are_learned_apart():
 
 
 def test_families_without_a_choice_are_unchanged():
-    """One child, one category, no trips: their tables follow from the margins."""
+    """One child, one category, no trips: their tables follow from the margins. And what overflows is refused later."""
     weights = np.full(3, 2**20)
     one_row = np.array([[5, 0, 3], [0, 0, 0], [0, 0, 0]])
     for truth in (one_row, one_row.T, np.zeros((3, 3), dtype=np.int64)):
         family = Family(np.arange(9.0).reshape(3, 3), weights, truth)
         assert (moved([family])[0] == family.estimates).all()
+    too_large = Family(np.full((3, 3), 2.0**38), weights, one_row + one_row.T)
+    assert (moved([too_large])[0] == too_large.estimates).all()
 
 
 def planned(**options) -> ReleasePlan:
