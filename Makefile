@@ -1,4 +1,4 @@
-# make install | test | test-slow | lint | docs | comparison, with tools for development; release | ui without; compatibility
+# make install | test | test-slow | lint | docs | comparison | atlas, with tools for development; release | ui without; compatibility
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
@@ -12,7 +12,7 @@ SLOW = $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope
 APART := browser or faults or spark# browsers and Spark leave event loops and sockets open, which jobs would stumble over
 IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder
 
-.PHONY: install release ui test test-slow lint docs comparison compatibility
+.PHONY: install release ui test test-slow lint docs comparison compatibility atlas
 
 install: .venv/installed
 
@@ -65,3 +65,7 @@ comparison: install
 
 compatibility:
 	.ci/compatibility
+
+# The page of the atlas, from its sources; the result is in the repository, so that nothing else needs Node.js.
+atlas:
+	cd atlas && npm ci --ignore-scripts --no-audit --no-fund && npm run build

@@ -23,7 +23,7 @@ from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import float_above, text_above
-from od_core.publication.bundle import REPORT
+from od_core.publication.bundle import ATLAS, REPORT
 from od_core.publication.certificate import promise
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.markdown import in_markdown
@@ -34,6 +34,7 @@ from od_core.stops.release import StopsRelease
 ALLOWED = frozenset(
     {
         "areas",
+        "atlas",
         "bundle",
         "cap_rho",
         "dagster/row_count",
@@ -161,11 +162,13 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
 def published_metadata(certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return metadata on a published bundle: its guarantee, its report, its release, and its folder."""
     guarantee, key = in_markdown(promise(certificate["guarantee"])), certificate["release"]
+    atlas = f"[Choose areas in the atlas]({REPORTS}/{key}/{ATLAS}). It is `{ATLAS}` in the bundle."
     return allowed(
         guarantee=dg.MetadataValue.md(guarantee) if len(guarantee) < _SHOWN_AT_ONCE else guarantee,
         report=dg.MetadataValue.md(
             f"[Open the report]({REPORTS}/{key}/{REPORT}) in the UI of `od-release ui`. It is `{REPORT}` in the bundle."
         ),
+        **({"atlas": dg.MetadataValue.md(atlas)} if (folder / ATLAS).exists() else {}),
         release=key,
         bundle=dg.MetadataValue.path(str(folder)),
     )

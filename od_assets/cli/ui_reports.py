@@ -1,7 +1,7 @@
-"""Serve the reports of published releases beside the Dagster UI, read-only.
+"""Serve the reports and atlases of published releases beside the Dagster UI, read-only.
 
-The route is behind the guard of the UI, so that only its operator can use it. It serves one file of a published bundle,
-which is public, and lists nothing.
+The route is behind the guard of the UI, so that only its operator can use it. It serves two files of a published
+bundle, which are public, and lists nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from od_assets.metadata import REPORTS
-from od_core.publication.bundle import REPORT
+from od_core.publication.bundle import ATLAS, REPORT
 from od_core.published.opening import published_bundles
 
-_HEADERS = {
+_NOTHING_ELSE = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+_POLICIES = {
     # A report has inline styles and nothing else: no scripts, and nothing that is loaded.
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
+    REPORT: _NOTHING_ELSE,
+    # An atlas also has one script, whose digest the page states. In a sandbox, it has no access to the UI.
+    ATLAS: f"{_NOTHING_ELSE}; script-src 'unsafe-inline'; worker-src blob:; sandbox allow-scripts allow-downloads",
+}
+
+_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -48,8 +55,9 @@ def _report(method: str, path: str, releases: Path) -> Response:
         return PlainTextResponse("Reports can only be read.\n", 405, {"Allow": "GET, HEAD"})
     page = published_report(path, releases)
     if page is None:
-        return PlainTextResponse("No published release has its report at this address.\n", 404)
-    return FileResponse(page, headers=_HEADERS, media_type="text/html; charset=utf-8")
+        return PlainTextResponse("No published release has a report or an atlas at this address.\n", 404)
+    headers = _HEADERS | {"Content-Security-Policy": _POLICIES[page.name]}
+    return FileResponse(page, headers=headers, media_type="text/html; charset=utf-8")
 
 
 def published_report(path: str, releases: Path) -> Path | None:
@@ -58,8 +66,7 @@ def published_report(path: str, releases: Path) -> Path | None:
     The address is compared with those of all published bundles, so that it never becomes a path. Symbolic links are not
     followed.
     """
-    pages = {
-        f"{REPORTS}/{key}/{REPORT}": folder / REPORT for key, folder in published_bundles(releases.resolve()).items()
-    }
+    bundles = published_bundles(releases.resolve()).items()
+    pages = {f"{REPORTS}/{key}/{name}": folder / name for key, folder in bundles for name in _POLICIES}
     page = pages.get(path)
     return page if page is not None and page.is_file() and page.resolve() == page else None

@@ -40,7 +40,7 @@ from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 
 SCHEMA = "certificate.schema.json"
-REPORT = "report.html"
+REPORT, ATLAS = "report.html", "atlas.html"
 PACKAGE = "datapackage.json"
 AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
 """Parquet files of a bundle from which a release of flows can be read again."""
@@ -59,6 +59,7 @@ WORDS = (
     "desire_lines.geojson",
     "desire_lines.gpkg",
     REPORT,
+    ATLAS,
 )
 """Files with text that follows from the certificate and the tables; its wording depends on the software version."""
 

@@ -103,6 +103,7 @@ def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFil
     first = next(file.name for file in files if file.name.endswith(".csv"))
     shown = {
         "report.html": "the release in pictures and tables",
+        **{file.name: "choose areas, and see their trips" for file in files if file.name == "atlas.html"},
         first: "the released numbers, as text",
         **{file.name: "the same as an Excel workbook" for file in files if file.name.endswith(".xlsx")},
         "codebook.md": "the meaning of every file and column; zero, missing and not released",

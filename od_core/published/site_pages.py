@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
+from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.html.report_certificate import limitations, protected
 from od_core.publication.html.report_page import bar, number, page, paragraph, table
@@ -101,15 +103,16 @@ def _releases(releases: Sequence[SiteRelease], newest: Sequence[SiteRelease]) ->
     rows = []
     for one in sorted(releases, key=lambda release: release.key, reverse=True):
         place = f"{one.key.period}/r{one.key.revision}"
-        pages = {"report": "report.html", "certificate": "certificate.html", "codebook": "codebook.md"}
-        links = [element("a", text, href=f"{place}/{file}") for text, file in pages.items()]
+        pages = {"report": "report.html", "atlas": ATLAS, "certificate": "certificate.html", "codebook": "codebook.md"}
+        listed = {file["path"] for file in one.files}
+        links = [element("a", text, href=f"{place}/{file}") for text, file in pages.items() if file in listed]
         size = f"all files, {one.zip_bytes / 1e6:,.1f} MB"
         rows.append(
             (
                 one.key.period,
                 number(one.key.revision) if one in newest else f"{one.key.revision}, replaced",
                 one.certificate["measured_at"][:10],
-                joined(links[0], ", ", links[1], ", ", links[2]),
+                joined(links[0], *chain.from_iterable((", ", link) for link in links[1:])),
                 element("a", size, href=f"{place}.zip"),
             )
         )

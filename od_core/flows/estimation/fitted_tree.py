@@ -88,7 +88,7 @@ class FittedTree:
         self.tree = tree
         self.levels = levels
         self.nothing_dropped = all(len(level.divided) == len(level.nodes) for level in levels[:-1])
-        self._by_noise = selected
+        self.by_noise = selected
 
     def cells(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers, Estimates]:
         """Return origin, destination and estimate of all cells of a pair of levels, which are given by their numbers.
@@ -246,7 +246,7 @@ class FittedTree:
         selected by their noise, which biases their estimates. Then a sum is the noisy value of its node, which is
         unbiased because it was drawn after the nodes above had been selected.
         """
-        fitted = self.nothing_dropped or level.noise == 0 or not self._by_noise
+        fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
         mask = None if meant is None else meant(level)
         return NodeSums.of_fitted(level, mask) if fitted else NodeSums.of_noisy(level, mask)
 

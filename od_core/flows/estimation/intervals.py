@@ -60,13 +60,13 @@ class Intervals:
     """
 
     def __init__(self, fits: Sequence[FittedTree]) -> None:
-        self._fits = fits
+        self.fits = fits
         self._tree = fits[0].tree
 
     @property
     def nothing_dropped(self) -> bool:
         """Whether no node of any release was dropped, so that all estimates are consistent with each other."""
-        return all(fit.nothing_dropped for fit in self._fits)
+        return all(fit.nothing_dropped for fit in self.fits)
 
     def around(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Counts
@@ -98,13 +98,13 @@ class Intervals:
             origin, destination: Area numbers of all released cells that are not 0; shape (cells,) each.
         """
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
-        estimated = [fit.cells(*levels) for fit in self._fits]
+        estimated = [fit.cells(*levels) for fit in self.fits]
         numbers = [_numbered(*cells[:2], width) for cells in estimated]
         zeros = numbers[0] if len(numbers) == 1 else np.unique(np.concatenate(numbers))
         zeros = zeros[~np.isin(zeros, _numbered(origin, destination, width))]
         places = (zeros // width).astype(np.int32), (zeros % width).astype(np.int32)
         upper = self._bounds(levels, estimated, *places)[1]
-        dropped = [fit.largest_dropped(*levels) for fit in self._fits]
+        dropped = [fit.largest_dropped(*levels) for fit in self.fits]
         return int(max(upper.max(initial=0), sum(dropped) if all(dropped) else 0))
 
     def of_cells(
@@ -117,17 +117,17 @@ class Intervals:
             origin, destination: Area numbers of the cells; shape (cells,) each.
         """
         levels = origin_level, destination_level
-        return self._bounds(levels, [fit.cells(*levels) for fit in self._fits], origin, destination)
+        return self._bounds(levels, [fit.cells(*levels) for fit in self.fits], origin, destination)
 
     def by_area(self, level: int) -> AreaEstimates:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
         none = np.zeros_like(areas)
         return AreaEstimates(
-            within=self._estimates((level, level), [fit.within(level) for fit in self._fits], areas, areas),
-            begun=self._estimates((level, 0), [fit.cells(level, 0) for fit in self._fits], areas, none),
-            outflow=self._estimates((level, 0), [fit.elsewhere(level, 0) for fit in self._fits], areas, none),
-            inflow=self._estimates((0, level), [fit.elsewhere(0, level) for fit in self._fits], none, areas),
+            within=self._estimates((level, level), [fit.within(level) for fit in self.fits], areas, areas),
+            begun=self._estimates((level, 0), [fit.cells(level, 0) for fit in self.fits], areas, none),
+            outflow=self._estimates((level, 0), [fit.elsewhere(level, 0) for fit in self.fits], areas, none),
+            inflow=self._estimates((0, level), [fit.elsewhere(0, level) for fit in self.fits], none, areas),
         )
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
@@ -136,7 +136,7 @@ class Intervals:
         Args:
             origins, destinations: Masks of the zones in each set; shape (zones,) each.
         """
-        lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self._fits]))
+        lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self.fits]))
         return int(lower[0]), int(upper[0])
 
     def _bounds(
@@ -158,7 +158,7 @@ class Intervals:
     ) -> Estimates:
         """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
         sums, width = [], self._tree.destination.size(levels[1])
-        for fit, (origins, destinations, estimates) in zip(self._fits, estimated, strict=True):
+        for fit, (origins, destinations, estimates) in zip(self.fits, estimated, strict=True):
             place = find_pairs(origins, destinations, origin, destination, width)
             sums.append(fit.estimates_at(levels, origin, destination, place, estimates))
         return added(sums)

@@ -116,7 +116,7 @@ def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[Noisy
 
 def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
     """Return measured levels, top level first, with their estimates."""
-    z, v, sums = _upwards(levels)
+    z, v, sums = upwards(levels)
     fitted: list[FittedLevel] = []
     for k, level in enumerate(levels):
         if k == 0:
@@ -136,7 +136,7 @@ def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
     return fitted
 
 
-def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
+def upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
     """Combine the levels from the bottom up, and return three lists with one entry per level, top first.
 
     The entries are the best estimate z of each node from itself and the levels below it, and its variance v, shape

@@ -12,6 +12,7 @@ from od_core.files.parquet import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.indicators import has_indicators
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
+from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, write_atlas
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
 from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
@@ -23,15 +24,17 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
+from od_core.publication.bundle import ATLAS
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
 from od_core.publication.markdown import in_markdown
 from od_core.publication.tables import BundleFile, areas_files, areas_table, write_csv, write_parquet
 
-BUNDLE_FORMAT = 3
+BUNDLE_FORMAT = 4
 """Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.
 
-A bundle of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators. They are
-verified, and written again if they are damaged, with the files of their own format.
+A bundle of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators, and one of
+format 3 has no atlas. They are verified, and written again if they are damaged, with the files of their own
+format.
 """
 
 
@@ -78,6 +81,7 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
         *_matrices(tables),
         *(_more_formats(tables, certificate) if bundle_format > 1 else []),
         *(_indicators(tables) if bundle_format > 2 else []),
+        *(_atlas(tables, certificate) if bundle_format >= FIRST_WITH_ATLAS else []),
         BundleFile(
             "flows.sdmx.csv",
             "The same flows as SDMX-CSV 2.0, for statistical offices.",
@@ -177,6 +181,16 @@ def _indicators(tables: FlowTables) -> list[BundleFile]:
             table,
         ),
         BundleFile("indicators.parquet", "The same table.", lambda file: write_parquet(tables.indicators, file), table),
+    ]
+
+
+def _atlas(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+    return [
+        BundleFile(
+            ATLAS,
+            "A page on which you choose areas, and see their trips with intervals. It needs no network.",
+            partial(write_atlas, tables, certificate),
+        )
     ]
 
 

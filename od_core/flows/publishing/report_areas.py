@@ -7,9 +7,11 @@ from typing import Any
 import pandas as pd
 
 from od_core.flows.indicators import has_indicators, indicators
+from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.report_flows import between_zones, level_up_to
 from od_core.flows.released_flows import ReleasedFlows
+from od_core.publication.bundle import ATLAS
 from od_core.publication.html.report_page import bar, between, number, paragraph, table
 from od_core.publication.markup import Markup, element, joined
 
@@ -24,7 +26,7 @@ def main_results(
     interval: str | None,
     changes: tuple[str, int, int] | None,
 ) -> Markup:
-    """Return the main results as a list of sentences.
+    """Return the main results as a list of sentences, and a link to the atlas if the bundle has one.
 
     Args:
         release: the released flows.
@@ -55,7 +57,11 @@ def main_results(
             f"Since {period}, {number(marked)} of {number(compared)} flows between large areas changed by more than"
             " their uncertainty."
         )
-    return element("ul", *(element("li", sentence) for sentence in sentences))
+    results = element("ul", *(element("li", sentence) for sentence in sentences))
+    if certificate.get("bundle_format", 1) < FIRST_WITH_ATLAS:
+        return results
+    link = element("a", "atlas", href=ATLAS)
+    return joined(results, paragraph("Choose areas of your own, and see their trips, in the ", link, "."))
 
 
 def areas_sections(release: ReleasedFlows, interval: str | None) -> list[tuple[str, Markup]]:

@@ -27,7 +27,8 @@ def releases(tmp_path: Path) -> Path:
     """A folder of one published bundle, beside what nobody may read."""
     bundle = tmp_path / "releases" / KEY
     bundle.mkdir(parents=True)
-    (bundle / "report.html").write_text(TEXT, encoding="utf-8")
+    for name in ("report.html", "atlas.html"):
+        (bundle / name).write_text(TEXT, encoding="utf-8")
     (bundle / "certificate.json").write_text("{}", encoding="utf-8")
     for place in ("confidential/trips/2001-01/r1", "releases/trips/2001-01/.r2", "releases/.staged/2001-01/r1"):
         (tmp_path / place).mkdir(parents=True)
@@ -76,6 +77,14 @@ def test_the_report_of_a_published_release_is_read_and_runs_nothing(releases: Pa
     assert asked(releases, f"{REPORTS}/{KEY}/report.html", "HEAD")[::2] == (200, "")
 
 
+def test_the_script_of_an_atlas_runs_apart_from_the_ui(releases: Path) -> None:
+    """In a sandbox without allow-same-origin, so that it can ask the UI for nothing."""
+    status, headers, body = asked(releases, f"{REPORTS}/{KEY}/atlas.html")
+    assert (status, body) == (200, TEXT)
+    policy = headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "worker-src blob:", "sandbox allow-scripts allow-downloads"} <= set(policy)
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -104,7 +113,7 @@ def test_the_report_of_a_published_release_is_read_and_runs_nothing(releases: Pa
 )
 def test_nothing_else_is_read_or_listed(releases: Path, path: str) -> None:
     status, _, body = asked(releases, f"{REPORTS}{path}")
-    assert (status, body) == (404, "No published release has its report at this address.\n")
+    assert (status, body) == (404, "No published release has a report or an atlas at this address.\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])

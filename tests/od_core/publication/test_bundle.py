@@ -47,7 +47,7 @@ NAMES = ("all", "region", "county", "zone")
 FILES = {
     *("flows.parquet", "flows.xlsx", "flows.sdmx.csv", "flows.sdmx.json", "noisy_measurements.parquet"),
     *("areas.parquet", "areas.csv", "certificate.json", "certificate.html", "certificate.schema.json"),
-    *("codebook.md", "datapackage.json", "README.txt", "report.html", "SHA256SUMS"),
+    *("codebook.md", "datapackage.json", "README.txt", "report.html", "atlas.html", "SHA256SUMS"),
     *(f"flows_{pair[0]}_{pair[1]}.{end}" for pair in itertools.product(NAMES, NAMES) for end in ("csv", "omx")),
 }
 INDICATORS = {"indicators.csv", "indicators.parquet"}
@@ -291,16 +291,18 @@ def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     assert content(bundle) == before
 
 
-def test_a_bundle_of_format_2_has_no_indicators(tmp_path):
-    with staged_bundle(release(), facts(release()) | {"bundle_format": 2}, tmp_path / "r1"):
+@pytest.mark.parametrize(("stated", "absent"), [(2, {*INDICATORS, "atlas.html"}), (3, {"atlas.html"})])
+def test_a_bundle_of_an_earlier_format_has_its_own_files(tmp_path, stated, absent):
+    with staged_bundle(release(), facts(release()) | {"bundle_format": stated}, tmp_path / "r1"):
         pass
-    assert {path.name for path in (tmp_path / "r1").iterdir()} == FILES
+    assert {path.name for path in (tmp_path / "r1").iterdir()} == (FILES | INDICATORS) - absent
+    assert "atlas" not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_bundle_keeps_the_format_that_its_certificate_states(whole):
     """Where later software, whose bundles have another format, verifies or repairs it."""
     now = facts(release())
-    assert as_published(now | {"bundle_format": 4}, whole, certificate_digest(now)) == now
+    assert as_published(now | {"bundle_format": 3}, whole, certificate_digest(now)) == now
 
 
 def test_a_certificate_that_did_not_change_stays_as_it_is_made(whole):

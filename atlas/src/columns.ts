@@ -1,0 +1,91 @@
+/** Read the data of the page: a JSON header, then columns of numbers. `od_core/flows/publishing/atlas.py` writes it. */
+
+export type Numbers = Int8Array | Int16Array | Int32Array | Float64Array;
+
+/** Place of a column in the data, in bytes after the header, and its number of values. */
+export interface Column {
+  type: "i1" | "i2" | "i4" | "f8";
+  start: number;
+  length: number;
+}
+
+export interface GeographyData {
+  levels: string[];
+  codes: string[][];
+  /** For people: names, or codes where areas have none. Absent if all labels are codes. */
+  labels: string[][] | null;
+  parents: Column[];
+  /** Latitude and longitude of each zone in degrees, NaN for a zone without; absent if no zone has any. */
+  coordinates: Column | null;
+}
+
+export interface LevelData {
+  number: number;
+  /** Variance of the noise; null if the level was not measured. */
+  noise: number | null;
+  noisy: Column;
+  /** 1 for each node whose children were measured; null if all were, or none at the last level. */
+  divided: Column | null;
+  /** Estimates from the node and the levels below it, which the page does not have, and their variances. */
+  below: { estimate: Column; variance: Column } | null;
+}
+
+export interface Header {
+  title: string;
+  release: string;
+  unit: string;
+  notes: string[];
+  order: "destination" | "origin";
+  origin: GeographyData;
+  /** Null if origins and destinations have the same areas. */
+  destination: GeographyData | null;
+  fits: { byNoise: boolean; levels: LevelData[] }[];
+  leaves: { perOrigin: Column; destination: Column; trips: Column };
+}
+
+/** The header and the columns. */
+export class Data {
+  private constructor(
+    readonly header: Header,
+    private readonly bytes: ArrayBuffer,
+    private readonly first: number,
+  ) {}
+
+  static async decoded(base64: string): Promise<Data> {
+    const characters = atob(base64);
+    const packed = new Uint8Array(characters.length);
+    for (let place = 0; place < packed.length; place++) packed[place] = characters.charCodeAt(place);
+    return Data.unpacked(packed);
+  }
+
+  static async unpacked(packed: Uint8Array<ArrayBuffer>): Promise<Data> {
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const bytes = await new Response(stream).arrayBuffer();
+    const length = new DataView(bytes).getUint32(0, true);
+    const header = JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 4, length))) as Header;
+    return new Data(header, bytes, 8 * Math.ceil((4 + length) / 8));
+  }
+
+  numbers(column: Column): Numbers {
+    const start = this.first + column.start;
+    switch (column.type) {
+      case "i1":
+        return new Int8Array(this.bytes, start, column.length);
+      case "i2":
+        return new Int16Array(this.bytes, start, column.length);
+      case "i4":
+        return new Int32Array(this.bytes, start, column.length);
+      case "f8":
+        return new Float64Array(this.bytes, start, column.length);
+    }
+  }
+
+  reals(column: Column): Float64Array {
+    const numbers = this.numbers(column);
+    return numbers instanceof Float64Array ? numbers : Float64Array.from(numbers);
+  }
+
+  integers(column: Column): Int32Array {
+    return Int32Array.from(this.numbers(column));
+  }
+}

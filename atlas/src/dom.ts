@@ -1,0 +1,32 @@
+/** Make elements and texts. Texts are never read as markup. */
+
+type Properties = Record<string, string | number | boolean | ((event: Event) => void)>;
+
+/** Make an element: functions become listeners, and other properties attributes. */
+export function make<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  properties: Properties = {},
+  ...content: (Node | string)[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (typeof value === "boolean") element.toggleAttribute(name, value);
+    else element.setAttribute(name, String(value));
+  }
+  element.append(...content);
+  return element;
+}
+
+/** The element of the page with an identifier. */
+export function byId<E extends HTMLElement = HTMLElement>(id: string): E {
+  return document.getElementById(id) as E;
+}
+
+export function number(value: number): string {
+  return value.toLocaleString("en");
+}
+
+export function percent(share: number): string {
+  return `${(100 * share).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
+}

@@ -1,0 +1,203 @@
+/** The released flows between areas, with their intervals. */
+
+import { Data } from "./columns";
+import { added, bounds, shareBounds, type Estimate } from "./confidence";
+import { FittedTree, FlowTree } from "./fitted_tree";
+import { Geography } from "./geography";
+
+/** Trips, and the ends of their 90 % interval if the release has intervals. */
+export interface Trips {
+  trips: number;
+  interval: [lower: number, upper: number] | null;
+}
+
+export interface Share {
+  share: number | null;
+  interval: [lower: number, upper: number] | null;
+}
+
+/** Trips that begin or end in a selection of areas. */
+export interface Totals {
+  outflow: Trips;
+  inflow: Trips;
+  within: Trips;
+  selfContainment: Share;
+}
+
+/** A flow between two areas. The selection, as one of them, is -1. */
+export interface Flow extends Trips {
+  origin: number;
+  destination: number;
+}
+
+export type Direction = "from" | "to";
+
+/** Areas of a level, by number. */
+export interface Areas {
+  level: number;
+  areas: number[];
+}
+
+export class Flows {
+  readonly tree: FlowTree;
+  /** Whether trips within areas exist: whether origins and destinations have the same areas. */
+  readonly sameAreas: boolean;
+  private readonly fits: FittedTree[];
+  private readonly firstOfOrigin: Int32Array;
+  private readonly destination: Int32Array;
+  private readonly trips: Float64Array;
+
+  constructor(readonly data: Data) {
+    const { header } = data;
+    const origin = new Geography(data, header.origin);
+    this.sameAreas = header.destination === null;
+    const destination = header.destination ? new Geography(data, header.destination) : origin;
+    this.tree = new FlowTree(origin, destination, header.order);
+    this.fits = header.fits.map((given) => new FittedTree(data, this.tree, given));
+    const perOrigin = data.numbers(header.leaves.perOrigin);
+    this.firstOfOrigin = new Int32Array(perOrigin.length + 1);
+    perOrigin.forEach((count: number, zone: number) => {
+      this.firstOfOrigin[zone + 1] = this.firstOfOrigin[zone] + count;
+    });
+    this.destination = data.integers(header.leaves.destination);
+    this.trips = data.reals(header.leaves.trips);
+  }
+
+  /** Trips from some areas to others; see `ReleasedFlows.trips_between`. */
+  between(origins: Areas, destinations: Areas): Trips {
+    return this.betweenZones(this.originZones(origins), this.destinationZones(destinations));
+  }
+
+  /** Trips from and to some areas of both sides, taken together as one area. */
+  totals(selected: Areas): Totals {
+    const inside = this.originZones(selected);
+    const outside = inside.map((zone) => 1 - zone);
+    const everywhere = new Uint8Array(inside.length).fill(1);
+    const [leaving, staying] = [this.estimate(inside, outside), this.estimate(inside, inside)];
+    const outflow = this.withInterval(this.sum(inside, outside), leaving);
+    const inflow = this.betweenZones(outside, inside);
+    const within = this.withInterval(this.sum(inside, inside), staying);
+    const begun = within.trips + outflow.trips;
+    const share = begun > 0 ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
+    const whole = this.estimate(inside, everywhere);
+    if (!leaving || !staying || !whole) return { outflow, inflow, within, selfContainment: { share, interval: null } };
+    const nothingDropped = this.fits.every((fit) => fit.nothingDropped);
+    const [lower, upper] = shareBounds(staying, whole, leaving, nothingDropped);
+    const interval: [number, number] = [Math.min(lower, share ?? 1), Math.max(upper, share ?? 0)];
+    return { outflow, inflow, within, selfContainment: { share, interval } };
+  }
+
+  /** Trips between the selected areas and each area of a level on the other side, largest first.
+   *
+   * Flows to the selected areas themselves are left out. Only the first `most` flows have intervals.
+   */
+  partners(selected: Areas, direction: Direction, level: number, most: number): Flow[] {
+    const { origin, destination } = this.tree;
+    const inside = direction === "from" ? this.originZones(selected) : this.destinationZones(selected);
+    const other = direction === "from" ? destination : origin;
+    const trips = new Float64Array(other.size(level));
+    const areaOf = other.zoneAreas(level);
+    this.each((from, to, count) => {
+      const [chosen, partner] = direction === "from" ? [from, to] : [to, from];
+      if (inside[chosen]) trips[areaOf[partner]] += count;
+    });
+    const own = this.sameAreas ? new Set(this.areasOf(inside, level)) : new Set<number>();
+    const found = [...trips.keys()].filter((area) => trips[area] !== 0 && !own.has(area));
+    found.sort((one, two) => trips[two] - trips[one] || one - two);
+    return found.map((area, rank) => {
+      const mask = other.zonesIn(level, [area]);
+      const known = rank < most;
+      const [from, to] = direction === "from" ? [inside, mask] : [mask, inside];
+      const ends = direction === "from" ? { origin: -1, destination: area } : { origin: area, destination: -1 };
+      return { ...ends, ...this.withInterval(trips[area], known ? this.estimate(from, to) : null) };
+    });
+  }
+
+  /** The largest flows between different areas of a level of both sides. */
+  largest(level: number, most: number): Flow[] {
+    const { origin, destination } = this.tree;
+    const [from, to, width] = [origin.zoneAreas(level), destination.zoneAreas(level), destination.size(level)];
+    const trips = new Map<number, number>();
+    this.each((o, d, count) => {
+      if (this.sameAreas && from[o] === to[d]) return;
+      const pair = from[o] * width + to[d];
+      trips.set(pair, (trips.get(pair) ?? 0) + count);
+    });
+    const pairs = [...trips].sort((one, two) => two[1] - one[1] || one[0] - two[0]).slice(0, most);
+    return pairs.map(([pair, count]) => {
+      const [o, d] = [Math.floor(pair / width), pair % width];
+      const estimate = this.estimate(origin.zonesIn(level, [o]), destination.zonesIn(level, [d]));
+      return { origin: o, destination: d, ...this.withInterval(count, estimate) };
+    });
+  }
+
+  /** All flows between some origins and some destinations of one level, by rows. */
+  matrix(level: number, origins: number[], destinations: number[]): Trips[][] {
+    return origins.map((o) =>
+      destinations.map((d) => this.between({ level, areas: [o] }, { level, areas: [d] })),
+    );
+  }
+
+  /** Trips that begin and that end in each area of a level. */
+  sizes(level: number): { begun: Float64Array; ended: Float64Array } {
+    const { origin, destination } = this.tree;
+    const [from, to] = [origin.zoneAreas(level), destination.zoneAreas(level)];
+    const [begun, ended] = [new Float64Array(origin.size(level)), new Float64Array(destination.size(level))];
+    this.each((o, d, count) => {
+      begun[from[o]] += count;
+      ended[to[d]] += count;
+    });
+    return { begun, ended };
+  }
+
+  private each(visit: (origin: number, destination: number, trips: number) => void): void {
+    for (let origin = 0; origin + 1 < this.firstOfOrigin.length; origin++) {
+      for (let leaf = this.firstOfOrigin[origin]; leaf < this.firstOfOrigin[origin + 1]; leaf++) {
+        visit(origin, this.destination[leaf], this.trips[leaf]);
+      }
+    }
+  }
+
+  private areasOf(zones: Uint8Array, level: number): number[] {
+    const areaOf = this.tree.origin.zoneAreas(level);
+    return [...zones.keys()].filter((zone) => zones[zone]).map((zone) => areaOf[zone]);
+  }
+
+  private originZones({ level, areas }: Areas): Uint8Array {
+    return this.tree.origin.zonesIn(level, areas);
+  }
+
+  private destinationZones({ level, areas }: Areas): Uint8Array {
+    return this.tree.destination.zonesIn(level, areas);
+  }
+
+  private betweenZones(origins: Uint8Array, destinations: Uint8Array): Trips {
+    return this.withInterval(this.sum(origins, destinations), this.estimate(origins, destinations));
+  }
+
+  /** Released trips from some zones to others. */
+  private sum(origins: Uint8Array, destinations: Uint8Array): number {
+    let trips = 0;
+    for (let origin = 0; origin < origins.length; origin++) {
+      if (!origins[origin]) continue;
+      for (let leaf = this.firstOfOrigin[origin]; leaf < this.firstOfOrigin[origin + 1]; leaf++) {
+        if (destinations[this.destination[leaf]]) trips += this.trips[leaf];
+      }
+    }
+    return trips;
+  }
+
+  /** Trips with the interval of their estimate, which is widened to contain them. */
+  private withInterval(trips: number, estimate: Estimate | null): Trips {
+    if (!estimate) return { trips, interval: null };
+    const [lower, upper] = bounds(estimate);
+    return { trips, interval: [Math.min(lower, trips), Math.max(upper, trips)] };
+  }
+
+  /** The estimate of the trips from some zones to others; null if the release has no intervals. */
+  private estimate(origins: Uint8Array, destinations: Uint8Array): Estimate | null {
+    if (!this.fits.length) return null;
+    const [from, to] = [this.tree.origin.parts(origins), this.tree.destination.parts(destinations)];
+    return this.fits.map((fit) => fit.sumBetween(from, to)).reduce(added);
+  }
+}

@@ -1,0 +1,110 @@
+/** The areas of one side, as `od_core/geography/geography.py` has them. Level 0 is the whole space. */
+
+import type { Data, GeographyData } from "./columns";
+
+/** Whether none, some or all zones of an area are selected. */
+export const enum Part {
+  None,
+  Some,
+  All,
+}
+
+export class Geography {
+  readonly levels: string[];
+  readonly depth: number;
+  readonly codes: string[][];
+  readonly labels: string[][];
+  readonly parents: Int32Array[];
+  /** Number of each area's first child, then the number of all children. */
+  readonly firstChild: Int32Array[] = [];
+  /** Number of the first zone in each area, then the number of all zones. */
+  readonly firstZone: Int32Array[] = [];
+  /** Longitude and latitude of each area in degrees, NaN where unknown; null if no zone has any. */
+  readonly places: Float64Array[] | null;
+
+  constructor(data: Data, given: GeographyData) {
+    this.levels = ["all", ...given.levels];
+    this.depth = given.levels.length;
+    this.codes = [["all"], ...given.codes];
+    this.labels = [["all areas"], ...(given.labels ?? given.codes)];
+    this.parents = [new Int32Array(0), ...given.parents.map((column) => data.integers(column))];
+    for (let level = 0; level < this.depth; level++) {
+      this.firstChild.push(starts(this.parents[level + 1], this.codes[level].length));
+    }
+    this.firstZone[this.depth] = Int32Array.from({ length: this.zones + 1 }, (_, zone) => zone);
+    for (let level = this.depth - 1; level >= 0; level--) {
+      this.firstZone[level] = this.firstChild[level].map((child) => this.firstZone[level + 1][child]);
+    }
+    this.places = given.coordinates && this.centres(data.reals(given.coordinates));
+  }
+
+  get zones(): number {
+    return this.codes[this.depth].length;
+  }
+
+  size(level: number): number {
+    return this.codes[level].length;
+  }
+
+  /** Number of the area of a level that contains each zone. */
+  zoneAreas(level: number): Int32Array {
+    const areas = new Int32Array(this.zones);
+    const first = this.firstZone[level];
+    for (let area = 0; area + 1 < first.length; area++) areas.fill(area, first[area], first[area + 1]);
+    return areas;
+  }
+
+  /** A mask of the zones in some areas of a level. */
+  zonesIn(level: number, areas: Iterable<number>): Uint8Array {
+    const mask = new Uint8Array(this.zones);
+    const first = this.firstZone[level];
+    for (const area of areas) mask.fill(1, first[area], first[area + 1]);
+    return mask;
+  }
+
+  /** How much of each area of each level is selected, given a mask of zones. */
+  parts(mask: Uint8Array): Uint8Array[] {
+    const before = new Int32Array(mask.length + 1);
+    for (let zone = 0; zone < mask.length; zone++) before[zone + 1] = before[zone] + mask[zone];
+    return this.firstZone.map((first) => {
+      const parts = new Uint8Array(first.length - 1);
+      for (let area = 0; area < parts.length; area++) {
+        const inside = before[first[area + 1]] - before[first[area]];
+        parts[area] = inside === 0 ? Part.None : inside === first[area + 1] - first[area] ? Part.All : Part.Some;
+      }
+      return parts;
+    });
+  }
+
+  /** Mean place of the zones of each area on the sphere. */
+  private centres(coordinates: Float64Array): Float64Array[] {
+    const radians = Math.PI / 180;
+    return this.firstZone.map((first, level) => {
+      const places = new Float64Array(2 * this.size(level)).fill(NaN);
+      for (let area = 0; area < this.size(level); area++) {
+        let [x, y, z, found] = [0, 0, 0, 0];
+        for (let zone = first[area]; zone < first[area + 1]; zone++) {
+          const [latitude, longitude] = [coordinates[2 * zone], coordinates[2 * zone + 1]];
+          if (Number.isNaN(latitude)) continue;
+          found += 1;
+          x += Math.cos(latitude * radians) * Math.cos(longitude * radians);
+          y += Math.cos(latitude * radians) * Math.sin(longitude * radians);
+          z += Math.sin(latitude * radians);
+          if (level === this.depth) places.set([longitude, latitude], 2 * area);
+        }
+        if (found && level < this.depth) {
+          places.set([Math.atan2(y, x) / radians, Math.atan2(z, Math.hypot(x, y)) / radians], 2 * area);
+        }
+      }
+      return places;
+    });
+  }
+}
+
+/** Position of the first of each value's places in a sorted list of values, then the length of the list. */
+function starts(sorted: Int32Array, values: number): Int32Array {
+  const first = new Int32Array(values + 1);
+  for (const value of sorted) first[value + 1] += 1;
+  for (let value = 0; value < values; value++) first[value + 1] += first[value];
+  return first;
+}

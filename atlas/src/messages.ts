@@ -1,0 +1,38 @@
+/** Questions that the page asks of the worker, which holds the data, and the answers. */
+
+import type { Header } from "./columns";
+import type { Areas, Direction, Flow, Totals, Trips } from "./flows";
+
+/** The areas of one side, as the page needs them. */
+export interface Side {
+  levels: string[];
+  codes: string[][];
+  labels: string[][];
+  /** Number of the area of the level above that contains each area. */
+  parents: Int32Array[];
+  /** Longitude and latitude of each area of each level in degrees, NaN where unknown. */
+  places: Float64Array[] | null;
+  /** Trips that begin (of origins) or end (of destinations) in each area of each level. */
+  sizes: Float64Array[];
+}
+
+export interface Opened {
+  header: Pick<Header, "title" | "release" | "notes">;
+  origin: Side;
+  destination: Side;
+  sameAreas: boolean;
+  hasIntervals: boolean;
+}
+
+export interface Questions {
+  open: { ask: { data: string }; answer: Opened };
+  totals: { ask: { selected: Areas }; answer: Totals };
+  partners: { ask: { selected: Areas; direction: Direction; level: number; most: number }; answer: Flow[] };
+  largest: { ask: { level: number; most: number }; answer: Flow[] };
+  matrix: { ask: { level: number; origins: number[]; destinations: number[] }; answer: Trips[][] };
+  between: { ask: { origins: Areas; destinations: Areas }; answer: Trips };
+}
+
+export type Name = keyof Questions;
+export type Question = { [K in Name]: { id: number; name: K; ask: Questions[K]["ask"] } }[Name];
+export type Answer = { id: number; answer: Questions[Name]["answer"] } | { id: number; error: string };

@@ -1,0 +1,127 @@
+/** Show numbers of the selection beside the map: totals and the largest flows, each with its interval. */
+
+import { make, number, percent } from "./dom";
+import type { Flow, Totals, Trips } from "./flows";
+
+const LISTED = 15;
+const CHIPS = 8;
+
+/** Texts of a flow for people. */
+export interface Named {
+  text: string;
+  /** What a click on the text does. */
+  choose(): void;
+}
+
+export function interval(of: Trips, shown: (value: number) => string = number): string {
+  return of.interval ? `${shown(of.interval[0])} to ${shown(of.interval[1])}` : "";
+}
+
+export function mayBeZero(of: Trips): boolean {
+  return of.interval !== null && of.interval[0] <= 0 && of.interval[1] >= 0;
+}
+
+/** The selected areas, each with a button that removes it. */
+export function chips(labels: string[], remove: (place: number) => void): HTMLElement {
+  const shown = labels.slice(0, CHIPS).map((label, place) =>
+    make(
+      "li",
+      {},
+      label,
+      make("button", { type: "button", "aria-label": `Remove ${label}`, click: () => remove(place) }, "×"),
+    ),
+  );
+  const more = labels.length > CHIPS ? [make("li", {}, `and ${number(labels.length - CHIPS)} more`)] : [];
+  return make("ul", { class: "chips" }, ...shown, ...more);
+}
+
+/** Totals of the selection, taken as one area. */
+export function tiles(totals: Totals): HTMLElement {
+  const { outflow, inflow, within, selfContainment } = totals;
+  const { share } = selfContainment;
+  const known = selfContainment.interval && { trips: share ?? 0, interval: selfContainment.interval };
+  return make(
+    "dl",
+    { class: "tiles" },
+    tile("from here to elsewhere", number(outflow.trips), interval(outflow)),
+    tile("from elsewhere to here", number(inflow.trips), interval(inflow)),
+    tile("within", number(within.trips), interval(within)),
+    tile("of trips from here stay", share === null ? "–" : percent(share), known ? interval(known, percent) : ""),
+  );
+}
+
+function tile(name: string, value: string, range: string): HTMLElement {
+  return make("div", {}, make("dt", {}, name), make("dd", {}, value, ...(range ? [make("small", {}, range)] : [])));
+}
+
+/** A table of flows, largest first, with a bar for the trips and a line for the interval. */
+export function flowTable(title: string, first: string, flows: Flow[], named: (flow: Flow) => Named): HTMLElement {
+  if (!flows.length) return make("p", {}, `${title}: no flow was released.`);
+  const listed = flows.slice(0, LISTED);
+  const most = Math.max(1, ...listed.map((flow) => flow.interval?.[1] ?? flow.trips));
+  const intervals = listed.some((flow) => flow.interval);
+  const rows = listed.map((flow) => {
+    const { text, choose } = named(flow);
+    const bar = make("div", { class: "bar", "aria-hidden": true });
+    bar.append(mark("value", 0, flow.trips / most));
+    if (flow.interval) bar.append(mark("range", flow.interval[0] / most, flow.interval[1] / most));
+    return make(
+      "tr",
+      { class: mayBeZero(flow) ? "faint" : "" },
+      make("th", { scope: "row" }, make("button", { type: "button", click: choose }, text)),
+      make("td", { class: "number" }, number(flow.trips)),
+      ...(intervals ? [make("td", { class: "number" }, interval(flow))] : []),
+      make("td", { class: "bars" }, bar),
+    );
+  });
+  const heads = [first, "trips", ...(intervals ? ["90 % interval"] : [])];
+  const faint = listed.some(mayBeZero) ? [make("p", { class: "note" }, "Pale rows may be 0.")] : [];
+  const left = flows.length - listed.length;
+  const more = left > 0 ? [make("p", { class: "note" }, `${number(left)} smaller flows are in the download.`)] : [];
+  return make(
+    "div",
+    {},
+    make(
+      "table",
+      {},
+      make("caption", {}, title),
+      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)), make("td"))),
+      make("tbody", {}, ...rows),
+    ),
+    ...faint,
+    ...more,
+  );
+}
+
+/** Part of a bar from one share of its width to another. */
+function mark(name: string, from: number, to: number): HTMLElement {
+  const part = make("i", { class: name });
+  part.style.left = `${100 * Math.max(0, from)}%`;
+  part.style.width = `${100 * Math.max(0, Math.min(1, to) - Math.max(0, from))}%`;
+  return part;
+}
+
+/** A matrix of flows between areas. */
+export function matrixTable(title: string, origins: string[], destinations: string[], cells: Trips[][]): HTMLElement {
+  const most = Math.max(1, ...cells.flat().map(({ trips }) => trips));
+  const body = cells.map((row, o) =>
+    make(
+      "tr",
+      {},
+      make("th", { scope: "row" }, origins[o]),
+      ...row.map((cell) => {
+        const shown = make("td", { class: mayBeZero(cell) ? "number faint" : "number" }, number(cell.trips));
+        if (cell.interval) shown.title = `90 % interval: ${interval(cell)}`;
+        shown.style.setProperty("--share", String(Math.sqrt(Math.max(0, cell.trips) / most)));
+        return shown;
+      }),
+    ),
+  );
+  return make(
+    "table",
+    { class: "matrix" },
+    make("caption", {}, title),
+    make("thead", {}, make("tr", {}, make("td"), ...destinations.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, ...body),
+  );
+}

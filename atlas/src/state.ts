@@ -1,0 +1,60 @@
+/** What the reader has chosen. It is part of the page's address, so a link leads to the same view. */
+
+import type { Direction } from "./flows";
+import type { Opened, Side } from "./messages";
+
+export interface State {
+  level: number;
+  /** Numbers of the selected areas of the level: origins, or destinations if trips to them are shown. */
+  areas: number[];
+  direction: Direction;
+  view: "map" | "matrix";
+}
+
+export function selectedSide(opened: Opened, direction: Direction): Side {
+  return direction === "from" ? opened.origin : opened.destination;
+}
+
+export function fragment(state: State, opened: Opened): string {
+  const { levels, codes } = selectedSide(opened, state.direction);
+  const areas = state.areas.map((area) => encodeURIComponent(codes[state.level][area])).join(",");
+  const stated = [`level=${encodeURIComponent(levels[state.level])}`, `trips=${state.direction}`, `view=${state.view}`];
+  return `#${[...stated, ...(areas ? [`areas=${areas}`] : [])].join("&")}`;
+}
+
+/** Read the state from the address. What it does not state, or states wrongly, has its default. */
+export function stated(address: string, opened: Opened): State {
+  const given = new Map(address.replace(/^#/, "").split("&").map((part) => part.split("=", 2) as [string, string]));
+  const direction = given.get("trips") === "to" ? "to" : "from";
+  const { levels, codes } = selectedSide(opened, direction);
+  const level = levels.indexOf(decoded(given.get("level") ?? ""), 1);
+  const state: State = {
+    level: level > 0 ? level : Math.min(1, levels.length - 1),
+    areas: [],
+    direction,
+    view: given.get("view") === "matrix" ? "matrix" : "map",
+  };
+  const numbers = new Map(codes[state.level].map((code, area) => [code, area]));
+  const named = (given.get("areas") ?? "").split(",").map((code) => numbers.get(decoded(code)));
+  state.areas = [...new Set(named.filter((area) => area !== undefined))];
+  return state;
+}
+
+/** The areas of another level that contain, or lie in, some areas. */
+export function atLevel(side: Side, areas: number[], from: number, to: number): number[] {
+  let current = new Set(areas);
+  for (let level = from; level > to; level--) current = new Set([...current].map((area) => side.parents[level][area]));
+  for (let level = from + 1; level <= to; level++) {
+    const children = [...side.parents[level].keys()];
+    current = new Set(children.filter((area) => current.has(side.parents[level][area])));
+  }
+  return [...current];
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,120 @@
+"""Measure the page of the atlas: its size, how soon it shows something, and how fast it answers.
+
+    python -m benchmarks.atlas --case flights us_counties --data FOLDER
+
+The page is opened from a file in Debian's Chromium, whose times are left out if it is not installed. The first view is
+complete when the largest flows are listed. The answers are the totals of 200 areas of the last level, as a reader who
+draws around them waits for. Data sets other than the flights are read from the subfolders of FOLDER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from playwright.sync_api import sync_playwright
+
+from benchmarks.estimator import MADE, READ, data_set
+from benchmarks.measuring import machine, printed, timed
+from od_core import Budget, Geography, PrivacyUnit, Release, plan_release
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.flows.publishing.atlas import write_atlas
+from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
+from od_core.privacy.neighbours import NO_FAULTS
+
+US_COUNTIES = "us_acs_county_commute_2011_2015"
+"""Subfolder of the commuting table of the US counties."""
+
+SELECTED = 200
+_OPENINGS = 5
+_TIMED = """async (selected) => {
+    const start = performance.now();
+    await atlas.client.ask("totals", { selected });
+    return (performance.now() - start) / 1000;
+}"""
+
+
+def us_counties(folder: Path) -> KnownFlows:
+    """Return the commuting flows of the US counties."""
+    zones = pd.read_csv(folder / "zones.csv", dtype=str)
+    flows = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
+    geography = Geography.from_frame(zones, ["region", "division", "state", "county"])
+    return KnownFlows.from_frame("us_counties", "public", flows.rename(columns={"count": "trips"}), geography)
+
+
+def measure(data: KnownFlows, epsilon: str, folder: Path, *, opened: bool) -> dict[str, Any]:
+    """Return the figures of one release of a data set; those of the browser only if the page is opened."""
+    budget = Budget(epsilon=epsilon, delta="1e-8")
+    plan = plan_release(data.geography, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS)
+    release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+    guarantee = {"protected": "Each trip is protected."}
+    certificate = {"release": f"{data.name}/2001/r1", "period": "2001", "interval": {}, "guarantee": guarantee}
+    page = folder / "atlas.html"
+
+    def write() -> None:
+        with page.open("wb") as file:
+            write_atlas(FlowTables.of(release, certificate), certificate, file)
+
+    written = timed(write)
+    return {
+        "areas": len(release.tree.origin.zones),
+        "measured_leaves": len(release.fitted.levels[-1].nodes),
+        "released_flows": len(release.leaves),
+        "write_seconds": written["median"],
+        "megabytes": page.stat().st_size / 1e6,
+        **(in_browser(page, release) if opened else {}),
+    }
+
+
+def in_browser(page: Path, release: Release) -> dict[str, float]:
+    """Return the seconds until the first view, and those of an answer, each the median of several openings."""
+    program = shutil.which("chromium")
+    if program is None:
+        return {}
+    tree = release.tree
+    step = max(1, len(tree.origin.zones) // SELECTED)
+    selected = {"level": tree.origin.depth, "areas": list(range(0, len(tree.origin.zones), step))[:SELECTED]}
+    first, answers = [], []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for _ in range(_OPENINGS):
+            opened = browser.new_page()
+            start = time.perf_counter()
+            opened.goto(page.as_uri())
+            opened.wait_for_selector("#panel[aria-busy=false] table")
+            first.append(time.perf_counter() - start)
+            answers.append(min(opened.evaluate(_TIMED, selected) for _ in range(3)))
+            opened.close()
+        browser.close()
+    return {"first_view_seconds": sorted(first)[_OPENINGS // 2], "answer_seconds": sorted(answers)[_OPENINGS // 2]}
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", nargs="+", choices=[*MADE, *READ, "us_counties"], default=["flights"])
+    parser.add_argument("--data", type=Path, help="folder with the data sets other than the flights")
+    parser.add_argument("--epsilon", default="1")
+    parser.add_argument("--small", action="store_true", help="few synthetic trips, and no browser")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    for case in ["random"] if options.small else options.case:
+        if case == "us_counties":
+            data = us_counties(options.data / US_COUNTIES)
+        else:
+            data = data_set(case, options.data, small=options.small)
+        with tempfile.TemporaryDirectory() as folder:
+            result = measure(data, options.epsilon, Path(folder), opened=not options.small)
+        printed({"machine": machine(), "data": case, "epsilon": options.epsilon, **result}, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
