@@ -1,7 +1,8 @@
 /** Write the numbers of a selection as CSV (RFC 4180), with what a reader must know in every row. */
 
 import { make } from "./dom";
-import type { Flow, Totals } from "./flows";
+import type { Change } from "./changes";
+import type { Flow, Totals, Trips } from "./flows";
 
 export interface Row {
   measure: string;
@@ -10,6 +11,8 @@ export interface Row {
   name: string;
   value: number | null;
   interval: [lower: number, upper: number] | null;
+  /** Since another release, if the reader compares with one. */
+  change?: Change;
 }
 
 export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of: (flow: Flow) => Partial<Row>): Row[] {
@@ -17,9 +20,9 @@ export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of
   const whole: Row[] = !totals
     ? []
     : [
-        { measure: "trips to elsewhere", ...empty, value: totals.outflow.trips, interval: totals.outflow.interval },
-        { measure: "trips from elsewhere", ...empty, value: totals.inflow.trips, interval: totals.inflow.interval },
-        { measure: "trips within", ...empty, value: totals.within.trips, interval: totals.within.interval },
+        { measure: "trips to elsewhere", ...empty, ...numbers(totals.outflow) },
+        { measure: "trips from elsewhere", ...empty, ...numbers(totals.inflow) },
+        { measure: "trips within", ...empty, ...numbers(totals.within) },
         {
           measure: "share of trips that stay",
           ...empty,
@@ -27,12 +30,18 @@ export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of
           interval: totals.selfContainment.interval,
         },
       ];
-  return [...whole, ...flows.map((flow) => ({ measure, ...empty, value: flow.trips, interval: flow.interval, ...of(flow) }))];
+  return [...whole, ...flows.map((flow) => ({ measure, ...empty, ...numbers(flow), ...of(flow) }))];
+}
+
+function numbers({ trips, interval, change }: Trips): Pick<Row, "value" | "interval" | "change"> {
+  return { value: trips, interval, change };
 }
 
 export function csv(rows: Row[], selection: string, release: string, note: string): string {
-  const heads = ["measure", "level", "area", "name", "value", "lower", "upper", "selection", "release", "note"];
-  const lines = rows.map(({ measure, level, area, name, value, interval }) => [
+  const changes = rows.some(({ change }) => change) ? ["before", "change", "change_lower", "change_upper"] : [];
+  const numbers = ["value", "lower", "upper", ...changes];
+  const heads = ["measure", "level", "area", "name", ...numbers, "selection", "release", "note"];
+  const lines = rows.map(({ measure, level, area, name, value, interval, change }) => [
     measure,
     level,
     area,
@@ -40,6 +49,9 @@ export function csv(rows: Row[], selection: string, release: string, note: strin
     value ?? "",
     interval?.[0] ?? "",
     interval?.[1] ?? "",
+    ...[change?.before, change?.change, change?.interval?.[0], change?.interval?.[1]]
+      .slice(0, changes.length)
+      .map((number) => number ?? ""),
     selection,
     release,
     note,

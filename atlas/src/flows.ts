@@ -1,5 +1,6 @@
 /** The released flows between areas, with their intervals. */
 
+import type { Change } from "./changes";
 import { Data } from "./columns";
 import { added, bounds, shareBounds, type Estimate } from "./confidence";
 import { FittedTree, FlowTree } from "./fitted_tree";
@@ -9,6 +10,8 @@ import { Geography } from "./geography";
 export interface Trips {
   trips: number;
   interval: [lower: number, upper: number] | null;
+  /** Since an earlier release, if the reader compares with one. */
+  change?: Change;
 }
 
 export interface Share {
@@ -113,8 +116,8 @@ export class Flows {
     });
   }
 
-  /** The largest flows between different areas of a level of both sides. */
-  largest(level: number, most: number): Flow[] {
+  /** The largest flows between different areas of a level of both sides. Only the first `known` have intervals. */
+  largest(level: number, most: number, known = most): Flow[] {
     const { origin, destination } = this.tree;
     const [from, to, width] = [origin.zoneAreas(level), destination.zoneAreas(level), destination.size(level)];
     const trips = new Map<number, number>();
@@ -124,8 +127,9 @@ export class Flows {
       trips.set(pair, (trips.get(pair) ?? 0) + count);
     });
     const pairs = [...trips].sort((one, two) => two[1] - one[1] || one[0] - two[0]).slice(0, most);
-    return pairs.map(([pair, count]) => {
+    return pairs.map(([pair, count], rank) => {
       const [o, d] = [Math.floor(pair / width), pair % width];
+      if (rank >= known) return { origin: o, destination: d, trips: count, interval: null };
       const estimate = this.estimate(origin.zonesIn(level, [o]), destination.zonesIn(level, [d]));
       return { origin: o, destination: d, ...this.withInterval(count, estimate) };
     });
@@ -148,6 +152,13 @@ export class Flows {
       ended[to[d]] += count;
     });
     return { begun, ended };
+  }
+
+  /** Whether another release has the same areas. */
+  hasAreasOf(other: Flows): boolean {
+    const areas = ({ origin, destination }: FlowTree): string =>
+      JSON.stringify([origin, destination].map(({ levels, codes, parents }) => [levels, codes, parents.map((level) => [...level])]));
+    return areas(this.tree) === areas(other.tree);
   }
 
   private each(visit: (origin: number, destination: number, trips: number) => void): void {

@@ -6,23 +6,27 @@ import { Client } from "./client";
 import { byId, make, number } from "./dom";
 import { csv, rowsOf, save } from "./download";
 import type { Direction, Flow, Totals } from "./flows";
-import { FlowMap, middle, type Circle, type Line, type Point } from "./map";
+import { extent, FlowMap, middle, type Circle, type Line, type Point } from "./map";
 import type { Opened, Side } from "./messages";
-import { chips, flowTable, interval, matrixTable, mayBeZero, tiles } from "./panel";
+import { changeText, chips, flowTable, interval, matrixTable, mayBeZero, tiles } from "./panel";
 import { Search } from "./search";
 import { atLevel, fragment, selectedSide, stated, type State } from "./state";
 
 /** Share of the trips whose zones are in view at first. */
 const IN_VIEW = 0.97;
+/** Data of a page, in its text. */
+const DATA = /<script type="text\/plain" id="data">([A-Za-z0-9+/=]*)<\/script>/;
 const LARGEST = 25;
 const KNOWN_ON_MAP = 300;
 const LINES = 40;
 const MATRIX = 16;
+const CHANGES = "Larger circles changed more: blue ones have more trips than before, red ones fewer. Pale ones may not have changed.";
 const DOWNLOADED = 10_000;
 
 class Atlas {
   private state: State;
   private readonly map: FlowMap | null;
+  private comparing = false;
   /** Number of the latest view: answers for an earlier one are not shown. */
   private view = 0;
 
@@ -41,6 +45,7 @@ class Atlas {
     lasso.onclick = () => this.drawAround(lasso.getAttribute("aria-pressed") !== "true");
     byId("clear").onclick = () => this.change({ areas: [] });
     byId("download").onclick = () => void this.download();
+    this.prepareComparison();
     byId<HTMLFormElement>("controls").onsubmit = (event) => event.preventDefault();
     addEventListener("hashchange", () => {
       this.state = stated(location.hash, opened);
@@ -82,6 +87,34 @@ class Atlas {
       },
       pointed: (circle) => this.hint(circle),
     });
+  }
+
+  /** Compare with the atlas of another period, which the reader chooses, or stop comparing. */
+  private prepareComparison(): void {
+    const [button, file] = [byId<HTMLButtonElement>("compare"), byId<HTMLInputElement>("other")];
+    button.onclick = () => (this.comparing ? void this.compare(null) : file.click());
+    file.onchange = async () => {
+      const page = file.files?.[0];
+      file.value = "";
+      if (page) void this.compare(await page.text());
+    };
+  }
+
+  private async compare(page: string | null): Promise<void> {
+    const status = byId("compared");
+    status.hidden = false;
+    try {
+      const data = page === null ? null : (DATA.exec(page)?.[1] ?? "");
+      const other = await this.client.ask("compare", { data });
+      this.comparing = other !== null;
+      status.textContent = other ? `Compared with ${other.title} (${other.release}).` : "";
+      status.hidden = !other;
+    } catch (error) {
+      this.comparing = false;
+      status.textContent = `This is not an atlas of the same areas, so nothing is compared. (${(error as Error).message})`;
+    }
+    byId("compare").textContent = this.comparing ? "Stop comparing" : "Compare with another period";
+    this.show();
   }
 
   private toggle(area: number): void {
@@ -126,7 +159,8 @@ class Atlas {
       const flows = await this.client.ask("partners", { selected, direction, level, most: KNOWN_ON_MAP });
       if (latest()) this.showSelection(totals, flows);
     } else {
-      const flows = await this.client.ask("largest", { level, most: LARGEST });
+      const most = this.comparing ? KNOWN_ON_MAP : LARGEST;
+      const flows = await this.client.ask("largest", { level, most });
       if (latest()) this.showLargest(flows);
     }
     if (latest()) byId("panel").setAttribute("aria-busy", "false");
@@ -136,7 +170,8 @@ class Atlas {
   private showSelection(totals: Totals | null, flows: Flow[]): void {
     const { level, areas, direction } = this.state;
     const labels = this.side.labels[level];
-    const title = direction === "from" ? "Where trips from here go" : "Where trips to here come from";
+    const where = direction === "from" ? "Where trips from here go" : "Where trips to here come from";
+    const title = this.comparing ? `${where}, by the largest change` : where;
     const table = flowTable(title, direction === "from" ? "to" : "from", flows, (flow) => {
       const area = partner(flow, direction);
       return { text: this.otherSide.labels[level][area], choose: () => this.choosePartner(area) };
@@ -157,27 +192,31 @@ class Atlas {
   private drawSelection(flows: Flow[]): void {
     const { level, areas, direction } = this.state;
     if (!this.map || !this.side.places || !this.otherSide.places) return;
-    const faint = (flow: Flow): boolean => (flow.interval ? mayBeZero(flow) : this.opened.hasIntervals);
+    const faint = (flow: Flow): boolean =>
+      flow.change ? !flow.change.certain : flow.interval ? mayBeZero(flow) : this.opened.hasIntervals;
     const circles = this.circles(this.otherSide, new Float64Array(this.otherSide.codes[level].length));
     for (const flow of flows) {
-      Object.assign(circles[partner(flow, direction)], { trips: flow.trips, faint: faint(flow), interval: flow.interval });
+      const { trips, interval: range, change } = flow;
+      Object.assign(circles[partner(flow, direction)], { trips, faint: faint(flow), interval: range, change });
     }
     const ends = (area: number): [number, number] => (direction === "from" ? [areas[0], area] : [area, areas[0]]);
     const lines: Line[] = flows.slice(0, areas.length === 1 && this.opened.sameAreas ? LINES : 0).map((flow) => {
       const [from, to] = ends(partner(flow, direction));
-      return { from, to, trips: flow.trips, faint: faint(flow) };
+      return { from, to, trips: flow.change?.change ?? flow.trips, faint: faint(flow) };
     });
     if (this.opened.sameAreas) for (const area of areas) circles[area].selected = true;
-    const largest = Math.max(1, ...flows.map(({ trips }) => trips));
+    const largest = circles.reduce((most, circle) => Math.max(most, extent(circle)), 1);
     for (const circle of circles) if (circle.selected) circle.trips = largest / 4;
     this.map.show({ places: this.otherSide.places[level], circles, lines });
-    this.describe(`Flows ${direction} the selected areas. Larger circles have more trips.`);
+    const sizes = this.comparing ? CHANGES : "Larger circles have more trips.";
+    this.describe(`Flows ${direction} the selected areas. ${sizes}`);
   }
 
   private showLargest(flows: Flow[]): void {
     const { level } = this.state;
     const { origin, destination, sameAreas } = this.opened;
-    const title = sameAreas ? `The largest flows between different areas (${origin.levels[level]})` : "The largest flows";
+    const between = sameAreas ? ` between different areas (${origin.levels[level]})` : "";
+    const title = this.comparing ? `The largest changes of flows${between}` : `The largest flows${between}`;
     const table = flowTable(title, "from → to", flows, (flow) => ({
       text: `${origin.labels[level][flow.origin]} → ${destination.labels[level][flow.destination]}`,
       choose: () => this.change({ areas: [flow.origin], direction: "from" }),
@@ -189,13 +228,14 @@ class Atlas {
     );
     if (!this.map || !this.side.places) return;
     const circles = this.circles(this.side, this.side.sizes[level]);
-    const lines = sameAreas
-      ? flows.map(({ origin: from, destination: to, trips, interval: range }) => {
-          return { from, to, trips, faint: mayBeZero({ trips, interval: range }) };
+    const drawn = sameAreas
+      ? flows.slice(0, LARGEST).map(({ origin: from, destination: to, trips, interval: range, change }) => {
+          return { from, to, trips: change?.change ?? trips, faint: change ? !change.certain : mayBeZero({ trips, interval: range }) };
         })
       : [];
-    this.map.show({ places: this.side.places[level], circles, lines });
-    this.describe("All areas. Larger circles have more trips.");
+    this.map.show({ places: this.side.places[level], circles, lines: drawn });
+    const lines = this.comparing ? " Blue lines have more trips than before, red ones fewer." : "";
+    this.describe(`All areas. Larger circles have more trips.${lines}`);
   }
 
   private circles(side: Side, trips: Float64Array): Circle[] {
@@ -233,7 +273,9 @@ class Atlas {
   private hint(circle: Circle | null): void {
     if (!circle) return;
     const range = circle.interval ? ` (${interval({ trips: circle.trips, interval: circle.interval })})` : "";
-    byId("hint").textContent = circle.selected ? circle.label : `${circle.label}: ${number(circle.trips)} trips${range}`;
+    const { trips, interval: known, change } = circle;
+    const changed = change ? `, change ${changeText({ trips, interval: known, change })}` : "";
+    byId("hint").textContent = circle.selected ? circle.label : `${circle.label}: ${number(trips)} trips${range}${changed}`;
   }
 
   private async download(): Promise<void> {
@@ -242,7 +284,7 @@ class Atlas {
     const { header, origin, destination } = this.opened;
     const whole = !areas.length;
     const flows = whole
-      ? await this.client.ask("largest", { level, most: LARGEST })
+      ? await this.client.ask("largest", { level, most: this.comparing ? KNOWN_ON_MAP : LARGEST })
       : await this.client.ask("partners", { selected, direction, level, most: DOWNLOADED });
     const totals = whole || !this.opened.sameAreas ? null : await this.client.ask("totals", { selected });
     const rows = rowsOf(totals, flows, whole ? "trips" : `trips ${direction} the selection`, (flow) => {
@@ -252,8 +294,10 @@ class Atlas {
       const texts = (of: "codes" | "labels"): string => sides.map((side, k) => side[of][level][ends[k]]).join(" to ");
       return { level: sides[0].levels[level], area: texts("codes"), name: texts("labels") };
     });
+    const since = byId("compared").textContent ?? "";
+    const note = this.comparing ? `${header.notes[0]} ${since}` : header.notes[0];
     const selection = whole ? "all" : areas.map((area) => this.side.codes[level][area]).join(" ");
-    save(csv(rows, selection, header.release, header.notes[0]), `${header.release.replaceAll("/", "_")}_selection.csv`);
+    save(csv(rows, selection, header.release, note), `${header.release.replaceAll("/", "_")}_selection.csv`);
   }
 }
 

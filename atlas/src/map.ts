@@ -1,6 +1,7 @@
 /** Draw areas and flows on a map, and let the reader choose areas on it. */
 
 import { geoAzimuthalEqualArea, geoGraticule, geoPath, type GeoProjection } from "d3-geo";
+import type { Change } from "./changes";
 import { select } from "d3-selection";
 import { zoom, zoomIdentity, type ZoomBehavior, type ZoomTransform } from "d3-zoom";
 
@@ -13,6 +14,8 @@ export interface Circle {
   /** Whether the trips may be 0. */
   faint: boolean;
   interval: [lower: number, upper: number] | null;
+  /** Since another release, if the reader compares with one; its size is drawn instead of the trips. */
+  change?: Change;
 }
 
 /** A flow between two areas on the map. */
@@ -49,6 +52,8 @@ export class FlowMap {
   private readonly zooming: ZoomBehavior<HTMLCanvasElement, unknown>;
   private drawn: Point[] | null = null;
   private drawing = false;
+  /** Largest extent of a circle. */
+  private most = 1;
   private width = 0;
   private height = 0;
 
@@ -77,6 +82,7 @@ export class FlowMap {
 
   show(scene: Scene): void {
     this.scene = scene;
+    this.most = scene.circles.reduce((most, circle) => Math.max(most, extent(circle)), 1);
     this.draw();
   }
 
@@ -127,7 +133,7 @@ export class FlowMap {
       const [from, to] = [this.place(line.from), this.place(line.to)];
       if (!from || !to) continue;
       context.globalAlpha = line.faint ? 0.25 : 0.55;
-      context.strokeStyle = colour("flow");
+      context.strokeStyle = colour(line.trips < 0 ? "less" : "flow");
       context.lineWidth = 0.5 + (5 * Math.abs(line.trips)) / mostOfLines;
       context.beginPath();
       context.moveTo(...from);
@@ -144,7 +150,8 @@ export class FlowMap {
       context.beginPath();
       context.arc(...point, radius, 0, 2 * Math.PI);
       context.globalAlpha = circle.selected ? 0.9 : circle.faint ? 0.25 : 0.6;
-      context.fillStyle = colour(circle.selected ? "selected" : circle.trips ? "flow" : "line");
+      const [size, less] = [extent(circle), (circle.change?.change ?? 0) < 0];
+      context.fillStyle = colour(circle.selected ? "selected" : less ? "less" : size ? "flow" : "line");
       context.fill();
       context.globalAlpha = 1;
       context.lineWidth = circle.selected ? 2 : 0.75;
@@ -199,7 +206,7 @@ export class FlowMap {
       const [x, y] = [point[0] + radius + 4, point[1]];
       const width = context.measureText(circle.label).width;
       const free = taken.every(([left, middle, right]) => Math.abs(middle - y) > 15 || x > right || x + width < left);
-      if (!circle.trips || !free || x + width > this.width || x < 0 || y < 8 || y > this.height - 8) continue;
+      if (!extent(circle) || !free || x + width > this.width || x < 0 || y < 8 || y > this.height - 8) continue;
       taken.push([x, y, x + width]);
       context.lineWidth = 3;
       context.strokeStyle = paper;
@@ -211,12 +218,11 @@ export class FlowMap {
   }
 
   private bySize(): Circle[] {
-    return [...this.scene.circles].sort((one, two) => Math.abs(two.trips) - Math.abs(one.trips));
+    return [...this.scene.circles].sort((one, two) => extent(two) - extent(one));
   }
 
   private radius(circle: Circle): number {
-    const most = Math.max(1, ...this.scene.circles.map(({ trips }) => Math.abs(trips)));
-    return 2 + (LARGEST_RADIUS - 2) * Math.sqrt(Math.abs(circle.trips) / most);
+    return 2 + (LARGEST_RADIUS - 2) * Math.sqrt(extent(circle) / this.most);
   }
 
   /** The smallest circle at a point, or the nearest one within reach. */
@@ -281,6 +287,11 @@ export class FlowMap {
     else return;
     event.preventDefault();
   }
+}
+
+/** What the size of a circle shows: its change, or its trips. */
+export function extent({ trips, change }: Circle): number {
+  return Math.abs(change?.change ?? trips);
 }
 
 /** Weighted mean place of some places on the sphere, in degrees. */

@@ -26,6 +26,8 @@ export interface Opened {
 
 export interface Questions {
   open: { ask: { data: string }; answer: Opened };
+  /** Compare with the release of another page, or with none if `data` is null. */
+  compare: { ask: { data: string | null }; answer: Pick<Header, "title" | "release"> | null };
   totals: { ask: { selected: Areas }; answer: Totals };
   partners: { ask: { selected: Areas; direction: Direction; level: number; most: number }; answer: Flow[] };
   largest: { ask: { level: number; most: number }; answer: Flow[] };

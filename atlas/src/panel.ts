@@ -43,20 +43,26 @@ export function tiles(totals: Totals): HTMLElement {
   return make(
     "dl",
     { class: "tiles" },
-    tile("from here to elsewhere", number(outflow.trips), interval(outflow)),
-    tile("from elsewhere to here", number(inflow.trips), interval(inflow)),
-    tile("within", number(within.trips), interval(within)),
-    tile("of trips from here stay", share === null ? "–" : percent(share), known ? interval(known, percent) : ""),
+    tile("from here to elsewhere", number(outflow.trips), interval(outflow), changed(outflow)),
+    tile("from elsewhere to here", number(inflow.trips), interval(inflow), changed(inflow)),
+    tile("within", number(within.trips), interval(within), changed(within)),
+    tile("of trips from here stay", share === null ? "–" : percent(share), known ? interval(known, percent) : "", ""),
   );
 }
 
-function tile(name: string, value: string, range: string): HTMLElement {
-  return make("div", {}, make("dt", {}, name), make("dd", {}, value, ...(range ? [make("small", {}, range)] : [])));
+function changed(of: Trips): string {
+  return of.change ? `change ${changeText(of)}` : "";
 }
 
-/** A table of flows, largest first, with a bar for the trips and a line for the interval. */
+function tile(name: string, value: string, ...below: string[]): HTMLElement {
+  const lines = below.filter((text) => text).map((text) => make("small", {}, text));
+  return make("div", {}, make("dt", {}, name), make("dd", {}, value, ...lines));
+}
+
+/** A table of flows, largest first, with a bar for the trips and a line for the interval, or with their changes. */
 export function flowTable(title: string, first: string, flows: Flow[], named: (flow: Flow) => Named): HTMLElement {
   if (!flows.length) return make("p", {}, `${title}: no flow was released.`);
+  if (flows[0].change) return changeTable(title, first, flows, named);
   const listed = flows.slice(0, LISTED);
   const most = Math.max(1, ...listed.map((flow) => flow.interval?.[1] ?? flow.trips));
   const intervals = listed.some((flow) => flow.interval);
@@ -91,6 +97,49 @@ export function flowTable(title: string, first: string, flows: Flow[], named: (f
     ...faint,
     ...more,
   );
+}
+
+/** A table of flows with their changes since another release, those larger than their uncertainty first. */
+function changeTable(title: string, first: string, flows: Flow[], named: (flow: Flow) => Named): HTMLElement {
+  const listed = flows.filter(({ change }) => change?.change).slice(0, LISTED);
+  const certain = flows.filter(({ change }) => change?.certain).length;
+  const rows = listed.map((flow) => {
+    const { text, choose } = named(flow);
+    return make(
+      "tr",
+      { class: flow.change?.certain ? "" : "faint" },
+      make("th", { scope: "row" }, make("button", { type: "button", click: choose }, text)),
+      make("td", { class: "number" }, number(flow.change?.before ?? 0)),
+      make("td", { class: "number" }, number(flow.trips)),
+      make("td", { class: "number" }, changeText(flow)),
+    );
+  });
+  const heads = [first, "before", "now", "change (90 % interval)"];
+  return make(
+    "div",
+    {},
+    make(
+      "table",
+      {},
+      make("caption", {}, title),
+      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, ...rows),
+    ),
+    make(
+      "p",
+      { class: "note" },
+      `${number(certain)} of ${number(flows.length)} compared flows changed by more than their uncertainty. Pale rows may` +
+        " not have changed. Of flows that did not change, up to one in ten is not pale.",
+    ),
+  );
+}
+
+/** A change with its sign and its interval. */
+export function changeText({ change }: Trips): string {
+  if (!change) return "";
+  const shown = (value: number): string => `${value > 0 ? "+" : ""}${number(value)}`.replace("-", "−");
+  const range = change.interval ? ` (${shown(change.interval[0])} to ${shown(change.interval[1])})` : "";
+  return `${shown(change.change)}${range}`;
 }
 
 /** Part of a bar from one share of its width to another. */

@@ -1,11 +1,13 @@
 /** Decode the data and answer questions, so that the page itself never waits. */
 
+import { Comparison } from "./changes";
 import { Data } from "./columns";
 import { Flows } from "./flows";
 import type { Geography } from "./geography";
 import type { Answer, Opened, Question, Questions, Name, Side } from "./messages";
 
 let flows: Flows;
+let comparison: Comparison | null = null;
 
 function side(geography: Geography, size: (level: number) => Float64Array): Side {
   const { levels, codes, labels, parents, places } = geography;
@@ -27,18 +29,30 @@ async function open(base64: string): Promise<Opened> {
   };
 }
 
+/** Compare with an earlier release. Throws an error if its areas differ. */
+async function compare(base64: string): Promise<Questions["compare"]["answer"]> {
+  const data = await Data.decoded(base64);
+  const before = new Flows(data);
+  if (!flows.hasAreasOf(before)) throw new Error("The other page has different areas.");
+  comparison = new Comparison(before, flows);
+  return { title: data.header.title, release: data.header.release };
+}
+
 async function answer(question: Question): Promise<Questions[Name]["answer"]> {
   switch (question.name) {
     case "open":
       return open(question.ask.data);
+    case "compare":
+      comparison = null;
+      return question.ask.data === null ? null : compare(question.ask.data);
     case "totals":
-      return flows.totals(question.ask.selected);
+      return (comparison ?? flows).totals(question.ask.selected);
     case "partners": {
       const { selected, direction, level, most } = question.ask;
-      return flows.partners(selected, direction, level, most);
+      return (comparison ?? flows).partners(selected, direction, level, most);
     }
     case "largest":
-      return flows.largest(question.ask.level, question.ask.most);
+      return (comparison ?? flows).largest(question.ask.level, question.ask.most);
     case "matrix":
       return flows.matrix(question.ask.level, question.ask.origins, question.ask.destinations);
     case "between":

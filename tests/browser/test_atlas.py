@@ -15,6 +15,7 @@ from od_core import Budget, Geography, PrivacyUnit, Release, open_release, relea
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.atlas import write_atlas
+from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.released_flows import ReleasedFlows
 from tests.browser.conftest import show
@@ -35,10 +36,12 @@ def written(flows: ReleasedFlows, certificate: dict, folder: Path) -> str:
     return place.as_uri()
 
 
-def random_release(seed: int, *, mechanism: str = "inftda_refined", zones: int = 40) -> Release:
-    """Flows between zones of three levels; most pairs have no trips."""
+def random_release(
+    seed: int, *, mechanism: str = "inftda_refined", zones: int = 40, areas: int | None = None
+) -> Release:
+    """Flows between zones of three levels, which follow from ``areas``; most pairs have no trips."""
     random = np.random.default_rng(seed)
-    town = np.cumsum(random.random(zones) < 0.4)
+    town = np.cumsum(np.random.default_rng(seed if areas is None else areas).random(zones) < 0.4)
     names = {"region": town // 4, "town": town, "zone": np.arange(zones)}
     table = pd.DataFrame({level: [f"{level}{number}" for number in numbers] for level, numbers in names.items()})
     pairs = pd.DataFrame({side: random.choice(table["zone"], 4 * zones) for side in ("origin", "destination")})
@@ -263,6 +266,50 @@ def test_a_damaged_page_says_so(opened, bundle, tmp_path):
     (tmp_path / "atlas.html").write_text(f"{text[:start]}AAAA{text[start + 4 :]}", encoding="utf-8")
     page, _ = opened((tmp_path / "atlas.html").as_uri())
     page.wait_for_selector("text=This page could not read its data")
+
+
+def compare_with(page, path: Path) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.click("#compare")
+    chooser.value.set_files(path)
+
+
+def in_folder(release: Release, folder: Path) -> str:
+    folder.mkdir()
+    return written(release, facts(release), folder)
+
+
+def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path):
+    before, after = (random_release(seed, areas=1) for seed in (1, 2))
+    page, seen = opened(in_folder(after, tmp_path / "after"))
+    page.wait_for_selector("#panel table")
+    in_folder(before, tmp_path / "before")
+    compare_with(page, tmp_path / "before" / "atlas.html")
+    page.wait_for_selector("text=Compared with")
+    for number, level in enumerate(("region", "town"), start=1):
+        codes = after.tree.origin.codes[number]
+        table = changes(before, after, level, level).set_index(["origin", "destination"])
+        for area, code in enumerate(codes):
+            ask = {"selected": {"level": number, "areas": [area]}, "direction": "from", "level": number, "most": 1000}
+            for flow in page.evaluate("(ask) => atlas.client.ask('partners', ask)", ask):
+                row, change = table.loc[(code, codes[flow["destination"]])], flow["change"]
+                assert [change["before"], flow["trips"], change["change"]] == [row.before, row.after, row.change]
+                assert [*change["interval"], change["certain"]] == [row.lower, row.upper, row.significant]
+    page.click("#compare")
+    page.wait_for_selector("text=Compared with", state="hidden")
+    assert "change" not in page.inner_text("#panel")
+    assert seen.errors == []
+
+
+def test_an_atlas_of_other_areas_is_not_compared(opened, bundle, tmp_path):
+    page, _ = opened((bundle / "atlas.html").as_uri())
+    page.wait_for_selector("#panel table")
+    in_folder(random_release(1), tmp_path / "other")
+    for other in (tmp_path / "other" / "atlas.html", bundle / "report.html"):
+        compare_with(page, other)
+        page.wait_for_selector("text=This is not an atlas of the same areas")
+        page.wait_for_selector("#panel[aria-busy=false]")
+        assert "trips" in page.inner_text("#panel table thead")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,0 +1,86 @@
+/** Changes between two releases of the same areas, as `od_core/flows/publishing/changes.py` computes them. */
+
+import type { Areas, Direction, Flow, Flows, Totals, Trips } from "./flows";
+
+/** The change of some trips since an earlier release. */
+export interface Change {
+  before: number;
+  change: number;
+  /** The 90 % interval of the change; null if one of the releases has no intervals. */
+  interval: [lower: number, upper: number] | null;
+  /** Whether the change is larger than its uncertainty: whether 0 lies outside its interval. */
+  certain: boolean;
+}
+
+export function changeBetween(before: Trips, after: Trips): Change {
+  const change = after.trips - before.trips;
+  if (!before.interval || !after.interval) return { before: before.trips, change, interval: null, certain: false };
+  const [x, y] = [distances(before.trips, before.interval), distances(after.trips, after.interval)];
+  const lower = change - Math.min(rootOfSquares(y.reachDown, x.up), y.down + x.up);
+  const upper = change + Math.min(rootOfSquares(y.up, x.reachDown), y.up + x.down);
+  return { before: before.trips, change, interval: [lower, upper], certain: lower > 0 || upper < 0 };
+}
+
+/** Distances from trips to the ends of their interval. `reachDown` is that to the lower end as if it were not cut at 0. */
+function distances(trips: number, [lower, upper]: [number, number]): { down: number; up: number; reachDown: number } {
+  const [down, up] = [trips - lower, upper - trips];
+  return { down, up, reachDown: lower === 0 ? Math.max(down, up) : down };
+}
+
+function rootOfSquares(one: number, other: number): number {
+  return Math.ceil(Math.sqrt(one * one + other * other));
+}
+
+/** Two releases of the same areas. */
+export class Comparison {
+  constructor(
+    private readonly before: Flows,
+    private readonly after: Flows,
+  ) {}
+
+  totals(selected: Areas): Totals {
+    const [before, after] = [this.before.totals(selected), this.after.totals(selected)];
+    const changed = (name: "outflow" | "inflow" | "within"): Trips => ({
+      ...after[name],
+      change: changeBetween(before[name], after[name]),
+    });
+    return { ...after, outflow: changed("outflow"), inflow: changed("inflow"), within: changed("within") };
+  }
+
+  /** Flows of the selection, changes that are larger than their uncertainty first. Only `most` are compared. */
+  partners(selected: Areas, direction: Direction, level: number, most: number): Flow[] {
+    const each = [this.before, this.after].map((flows) => flows.partners(selected, direction, level, 0));
+    const ends = ({ origin, destination }: Flow): [Areas, Areas] => [
+      origin < 0 ? selected : { level, areas: [origin] },
+      destination < 0 ? selected : { level, areas: [destination] },
+    ];
+    return this.compared(each[0], each[1], most, ends);
+  }
+
+  largest(level: number, most: number): Flow[] {
+    const each = [this.before, this.after].map((flows) => flows.largest(level, Infinity, 0));
+    const ends = ({ origin, destination }: Flow): [Areas, Areas] => [
+      { level, areas: [origin] },
+      { level, areas: [destination] },
+    ];
+    return this.compared(each[0], each[1], most, ends);
+  }
+
+  private compared(before: Flow[], after: Flow[], most: number, ends: (flow: Flow) => [Areas, Areas]): Flow[] {
+    const both = new Map<string, { flow: Flow; before: number; after: number }>();
+    for (const [name, flows] of [["before", before], ["after", after]] as const) {
+      for (const flow of flows) {
+        const key = `${flow.origin} ${flow.destination}`;
+        const pair = both.get(key) ?? { flow, before: 0, after: 0 };
+        both.set(key, { ...pair, [name]: flow.trips });
+      }
+    }
+    const size = (pair: { before: number; after: number }): number => Math.abs(pair.after - pair.before);
+    const largest = [...both.values()].sort((one, two) => size(two) - size(one)).slice(0, most);
+    const compared = largest.map(({ flow }) => {
+      const [then, now] = [this.before, this.after].map((flows) => flows.between(...ends(flow)));
+      return { ...flow, ...now, change: changeBetween(then, now) };
+    });
+    return compared.sort((one, two) => Number(two.change.certain) - Number(one.change.certain));
+  }
+}
