@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -133,3 +134,15 @@ def block_length(total: int, smallest_sigma: float) -> int:
     """
     _, chances = probabilities(smallest_sigma**2)
     return math.ceil(math.log(2 * ALPHA / total**2) / math.log(chances.max()))
+
+
+def coverage_p_values(shares: pd.DataFrame, least: float) -> NDArray[np.float64]:
+    """Of each column: that its cells are covered with at least this share, given their shares in each run."""
+    mean, spread = shares.mean().to_numpy(), shares.std().to_numpy() / len(shares) ** 0.5
+    t = np.divide(mean - least, spread, out=np.sign(mean - least) * np.inf, where=spread > 0)
+    return stats.t.cdf(t, len(shares) - 1)
+
+
+def too_rarely_covered(shares: pd.DataFrame, least: float) -> bool:
+    """Whether a column is covered too rarely, with failure probability ``ALPHA`` for all columns together."""
+    return bool(coverage_p_values(shares, least).min() < ALPHA / shares.shape[1])

@@ -7,10 +7,8 @@ shared evenly. Wrong intervals must be rejected by the same test.
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from benchmarks.indicators import NUMBERS, true_indicators
 from od_core import Budget, PrivacyUnit, plan_release
@@ -23,7 +21,7 @@ from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from tests.statistical.laws import ALPHA
+from tests.statistical.laws import too_rarely_covered
 
 CASES = {
     "random": (lambda: random_tree(SEED, levels=3, zones=60, trips=60_000), "1", 5_000_000),
@@ -60,20 +58,14 @@ def covered(name: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def rejected(shares: pd.DataFrame) -> bool:
-    mean, spread = shares.mean().to_numpy(), shares.std().to_numpy() / len(shares) ** 0.5
-    t = np.divide(mean - LEAST, spread, out=np.sign(mean - LEAST) * np.inf, where=spread > 0)
-    return bool(stats.t.cdf(t, len(shares) - 1).min() < ALPHA / shares.shape[1])
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_indicators_are_covered(name):
     """Failure probability 1e-6 for each data set."""
-    assert not rejected(covered(name))
+    assert not too_rarely_covered(covered(name), LEAST)
 
 
 def test_narrower_intervals_are_rejected(monkeypatch):
     """By a third."""
     for place in (confidence, module):
         monkeypatch.setattr(place, "DEVIATIONS", 0.66 * confidence.DEVIATIONS)
-    assert rejected(covered("random"))
+    assert too_rarely_covered(covered("random"), LEAST)

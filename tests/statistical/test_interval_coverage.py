@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.evaluation.forecast import coverage
@@ -32,7 +31,7 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from tests.statistical.laws import ALPHA
+from tests.statistical.laws import coverage_p_values, too_rarely_covered
 
 LEAST_COVERED = 0.88
 LEAST_CELLS = 10
@@ -81,32 +80,21 @@ def runs_of(name: str, data: KnownFlows, judged: Callable[[Release], Any] = lamb
     return table[table["cells"] >= LEAST_CELLS].pivot(index="run", columns=classes, values="covered")
 
 
-def p_values(shares: pd.DataFrame) -> np.ndarray:
-    """Of each class: that its cells are covered at least 88 times in a hundred."""
-    mean, spread = shares.mean().to_numpy(), shares.std().to_numpy() / len(shares) ** 0.5
-    t = np.divide(mean - LEAST_COVERED, spread, out=np.sign(mean - LEAST_COVERED) * np.inf, where=spread > 0)
-    return stats.t.cdf(t, len(shares) - 1)
-
-
-def rejected(shares: pd.DataFrame) -> bool:
-    return bool(p_values(shares).min() < ALPHA / shares.shape[1])
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_every_class_of_true_size_is_covered(name, flights, airport_geography):
     """Failure probability 1e-6 for each data set."""
     shares = runs_of(name, known(name, flights, airport_geography))
     assert shares.shape[1] >= 15
     assert {least for *_, least in shares.columns} >= {1, 10}
-    worst = p_values(shares).argmin()
-    assert not rejected(shares), (shares.columns[worst], shares.mean().iloc[worst])
+    worst = coverage_p_values(shares, LEAST_COVERED).argmin()
+    assert not too_rarely_covered(shares, LEAST_COVERED), (shares.columns[worst], shares.mean().iloc[worst])
 
 
 @pytest.mark.parametrize("name", ["random", "italy, nodes dropped"])
 def test_narrower_intervals_are_rejected(monkeypatch, name):
     """By a fifth."""
     monkeypatch.setattr(confidence, "DEVIATIONS", 0.8 * confidence.DEVIATIONS)
-    assert rejected(runs_of(name, _synthetic(name)))
+    assert too_rarely_covered(runs_of(name, _synthetic(name)), LEAST_COVERED)
 
 
 class AroundTheReleased:
@@ -133,10 +121,10 @@ def test_intervals_around_released_zeros_are_rejected():
     def judged(release: Release) -> Any:
         return SimpleNamespace(plan=release.plan, leaves=release.leaves, intervals=AroundTheReleased(release))
 
-    assert rejected(runs_of("random", _synthetic("random"), judged))
+    assert too_rarely_covered(runs_of("random", _synthetic("random"), judged), LEAST_COVERED)
 
 
 def test_fitted_values_of_kept_nodes_are_rejected(monkeypatch):
     """Where nodes were dropped, those kept were chosen for their noise."""
     monkeypatch.setattr(FittedTree, "_single", lambda self, level, meant=None: NodeSums.of_fitted(level, meant))
-    assert rejected(runs_of("binary, nodes dropped", _synthetic("binary, nodes dropped")))
+    assert too_rarely_covered(runs_of("binary, nodes dropped", _synthetic("binary, nodes dropped")), LEAST_COVERED)

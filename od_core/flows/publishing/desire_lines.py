@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.files.csv_text import write_rows
-from od_core.flows.publishing.flow_tables import FlowTables, largest
+from od_core.flows.publishing.flow_tables import FlowTables, labels_at, largest, with_names
 from od_core.geography.geography import Geography
 from od_core.publication.tables import write_csv
 
@@ -95,12 +95,7 @@ class DesireLines:
         The lines have the shape (flows, 2, 2).
         """
         tree = self.tables.tree
-        flows = self.flows
-        for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
-            if geography.names is not None:
-                named = dict(zip(geography.zones, geography.names[-1], strict=True))
-                names = [named[code] for code in flows[side].to_pylist()]
-                flows = flows.append_column(f"{side}_name", pa.array(names, pa.string()))
+        flows = with_names(tree, self.flows, (tree.origin.depth, tree.destination.depth), "_")
         ends = [
             located(geography).loc[self.flows[side].to_pylist()].to_numpy()
             for side, geography in (("origin", tree.origin), ("destination", tree.destination))
@@ -174,7 +169,7 @@ class DesireLines:
         origin = self.tables.tree.origin
         places = located(origin)
         codes, latitude, longitude = places.index, places["latitude"].array, places["longitude"].array
-        names = codes.map(dict(zip(origin.zones, origin.labels[-1], strict=True)))
+        names = codes.map(labels_at(origin, origin.depth))
         write_csv(pd.DataFrame({"id": codes, "name": names, "lat": latitude, "lon": longitude}), file)
 
     def write_flowmap_flows(self, file: BinaryIO) -> None:

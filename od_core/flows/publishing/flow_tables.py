@@ -21,6 +21,7 @@ from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography
 from od_core.publication.area_columns import indicator_table
 from od_core.publication.columns import (
     FLOWS,
@@ -206,9 +207,30 @@ def labelled(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | None
         levels: numbers of the levels of origins and of destinations; those of the zones by default.
     """
     origin_level, destination_level = levels or (tree.origin.depth, tree.destination.depth)
-    sides = {"origin": (tree.origin, origin_level), "destination": (tree.destination, destination_level)}
-    labels = {side: dict(zip(own.codes[level], own.labels[level], strict=True)) for side, (own, level) in sides.items()}
-    return flows.assign(**{side: flows[side].map(label) for side, label in labels.items()})
+    origins, destinations = labels_at(tree.origin, origin_level), labels_at(tree.destination, destination_level)
+    return flows.assign(origin=flows["origin"].map(origins), destination=flows["destination"].map(destinations))
+
+
+def labels_at(geography: Geography, level: int) -> dict[str, str]:
+    """Return the labels of the areas of a level by their codes."""
+    return dict(zip(geography.codes[level], geography.labels[level], strict=True))
+
+
+def with_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], separator: str) -> pa.Table:
+    """Return a table of flows with a column of the names of each side whose areas have names, such as ``origin_name``.
+
+    Args:
+        tree: the flow tree of the flows.
+        flows: a table with the columns ``origin`` and ``destination``.
+        levels: numbers of the levels of origins and of destinations.
+        separator: text between the side and ``name`` in the names of the columns.
+    """
+    for side, geography, level in zip(("origin", "destination"), (tree.origin, tree.destination), levels, strict=True):
+        if geography.names is not None:
+            named = dict(zip(geography.codes[level], geography.names[level], strict=True))
+            names = pa.array(map(named.__getitem__, flows[side].to_pylist()), pa.string())
+            flows = flows.append_column(f"{side}{separator}name", names)
+    return flows
 
 
 def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:

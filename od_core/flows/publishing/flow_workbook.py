@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.files.xlsx import Sheet, write_workbook
-from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, largest, pair_names
+from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, largest, pair_names, with_names
 from od_core.publication.columns import CONFIDENCE
 
 MOST_ROWS = 10_000
@@ -35,15 +35,7 @@ def _flows(tables: FlowTables, pair: LevelPair, name: str) -> Sheet:
     destination = tables.tree.destination.level_names[pair.destination_level]
     line = f"Flows from {origin} to {destination}: {listed} {len(trips):,} rows, largest first"
     rows = pa.table(pair.columns).take(pa.array(shown))
-    for side, geography, level in (
-        ("origin", tables.tree.origin, pair.origin_level),
-        ("destination", tables.tree.destination, pair.destination_level),
-    ):
-        if geography.names is not None:
-            named = dict(zip(geography.codes[level], geography.names[level], strict=True))
-            names = [named[code] for code in rows[side].to_pylist()]
-            rows = rows.append_column(f"{side} name", pa.array(names, pa.string()))
-    return Sheet(name, [line], rows)
+    return Sheet(name, [line], with_names(tables.tree, rows, (pair.origin_level, pair.destination_level), " "))
 
 
 def _explanation(tables: FlowTables, certificate: dict[str, Any], sheets: list[Sheet]) -> Sheet:

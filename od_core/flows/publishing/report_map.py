@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from od_core.flows.publishing.flow_tables import labelled
+from od_core.flows.publishing.flow_tables import labelled, labels_at
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
@@ -106,7 +106,7 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
     origins, destinations = _places(tree.origin), _places(tree.destination)
     pairs = list(zip(largest["origin"], largest["destination"], strict=True))
     frame = _Frame.around(np.array([place for o, d in pairs for place in (origins[o], destinations[d])]))
-    labels = [dict(zip(own.zones, own.labels[-1], strict=True)) for own in (tree.origin, tree.destination)]
+    labels = [labels_at(own, own.depth) for own in (tree.origin, tree.destination)]
     trips: dict[tuple[float, float], int] = {}
     names: dict[tuple[float, float], str] = {}
     for (origin, destination), count in zip(pairs, largest["trips"].tolist(), strict=True):
