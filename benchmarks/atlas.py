@@ -55,8 +55,8 @@ def measure(data: KnownFlows, epsilon: str, folder: Path, *, opened: bool) -> di
     budget = Budget(epsilon=epsilon, delta="1e-8")
     plan = plan_release(data.geography, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS)
     release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
-    guarantee = {"protected": "Each trip is protected."}
-    certificate = {"release": f"{data.name}/2001/r1", "period": "2001", "interval": {}, "guarantee": guarantee}
+    stated = {"interval": {}, "guarantee": {"protected": "Each trip is protected."}, "exact": []}
+    certificate = {"release": f"{data.name}/2001/r1", "period": "2001", **stated}
     page = folder / "atlas.html"
 
     def write() -> None:

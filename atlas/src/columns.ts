@@ -17,6 +17,8 @@ export interface GeographyData {
   parents: Column[];
   /** Latitude and longitude of each zone in degrees, NaN for a zone without; absent if no zone has any. */
   coordinates: Column | null;
+  /** Boundaries of the areas of all levels below the whole space, on a grid; absent if there are none. */
+  shapes: { step: number; perArea: Column; perRing: Column; points: Column } | null;
 }
 
 export interface LevelData {
@@ -33,13 +35,15 @@ export interface LevelData {
 export interface Header {
   title: string;
   release: string;
-  unit: string;
+  /** Whether the release can be compared with another one: whether it has intervals and noise of its own. */
+  comparable: boolean;
+  period: string;
   notes: string[];
   order: "destination" | "origin";
   origin: GeographyData;
   /** Null if origins and destinations have the same areas. */
   destination: GeographyData | null;
-  fits: { byNoise: boolean; levels: LevelData[] }[];
+  fits: { byNoise: boolean; nothingDropped: boolean; levels: LevelData[] }[];
   leaves: { perOrigin: Column; destination: Column; trips: Column };
 }
 
@@ -55,10 +59,6 @@ export class Data {
     const characters = atob(base64);
     const packed = new Uint8Array(characters.length);
     for (let place = 0; place < packed.length; place++) packed[place] = characters.charCodeAt(place);
-    return Data.unpacked(packed);
-  }
-
-  static async unpacked(packed: Uint8Array<ArrayBuffer>): Promise<Data> {
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const bytes = await new Response(stream).arrayBuffer();
     const length = new DataView(bytes).getUint32(0, true);

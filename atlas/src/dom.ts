@@ -11,7 +11,6 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (typeof value === "function") element.addEventListener(name, value);
-    else if (typeof value === "boolean") element.toggleAttribute(name, value);
     else element.setAttribute(name, String(value));
   }
   element.append(...content);

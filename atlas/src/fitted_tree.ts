@@ -75,8 +75,7 @@ export class FittedTree {
       this.levels,
       given.levels.map(({ below }) => below && [data.reals(below.estimate), data.reals(below.variance)]),
     );
-    const above = this.levels.slice(0, -1);
-    this.nothingDropped = above.every((level) => level.divided.length === level.origin.length);
+    this.nothingDropped = given.nothingDropped;
     this.byNoise = given.byNoise;
     this.unseen = this.nothingDropped ? [] : this.levels.map(unseenTrips);
   }

@@ -21,6 +21,8 @@ export class Geography {
   readonly firstZone: Int32Array[] = [];
   /** Longitude and latitude of each area in degrees, NaN where unknown; null if no zone has any. */
   readonly places: Float64Array[] | null;
+  /** Rings of each area of each level: longitude and latitude of their points; null if there are no boundaries. */
+  readonly shapes: Float32Array[][][] | null;
 
   constructor(data: Data, given: GeographyData) {
     this.levels = ["all", ...given.levels];
@@ -36,6 +38,7 @@ export class Geography {
       this.firstZone[level] = this.firstChild[level].map((child) => this.firstZone[level + 1][child]);
     }
     this.places = given.coordinates && this.centres(data.reals(given.coordinates));
+    this.shapes = given.shapes && this.rings(data, given.shapes);
   }
 
   get zones(): number {
@@ -74,6 +77,24 @@ export class Geography {
       }
       return parts;
     });
+  }
+
+  /** Rings of each area of each level; the whole space has none. */
+  private rings(data: Data, { step, ...given }: NonNullable<GeographyData["shapes"]>): Float32Array[][][] {
+    const [perArea, perRing, points] = [given.perArea, given.perRing, given.points].map((column) => data.numbers(column));
+    let [area, ring, point, x, y] = [0, 0, 0, 0, 0];
+    const nextRing = (): Float32Array => {
+      const line = new Float32Array(2 * perRing[ring++]);
+      for (let k = 0; k < line.length; k += 2) {
+        x += points[point++];
+        y += points[point++];
+        line[k] = x * step;
+        line[k + 1] = y * step;
+      }
+      return line;
+    };
+    const level = (codes: string[]): Float32Array[][] => codes.map(() => Array.from({ length: perArea[area++] }, nextRing));
+    return [[[]], ...this.codes.slice(1).map(level)];
   }
 
   /** Mean place of the zones of each area on the sphere. */

@@ -31,6 +31,8 @@ export interface Scene {
   places: Float64Array;
   circles: Circle[];
   lines: Line[];
+  /** Rings of each area of the level; null if there are no boundaries. */
+  shapes: Float32Array[][] | null;
 }
 
 interface Events {
@@ -43,15 +45,23 @@ export type Point = [x: number, y: number];
 
 const LARGEST_RADIUS = 22;
 const REACH = 12;
+const COLOURS = ["ink", "paper", "line", "flow", "less", "selected"];
+/** Largest scale to which the map zooms by itself. */
+const FOCUS = 24;
 const LABELS = 10;
 
 export class FlowMap {
-  private scene: Scene = { places: new Float64Array(0), circles: [], lines: [] };
+  private scene: Scene = { places: new Float64Array(0), circles: [], lines: [], shapes: null };
+  /** Boundaries of the areas before the map is moved or zoomed. */
+  private paths: Path2D[] = [];
   private projection: GeoProjection = geoAzimuthalEqualArea();
   private transform: ZoomTransform = zoomIdentity;
   private readonly zooming: ZoomBehavior<HTMLCanvasElement, unknown>;
   private drawn: Point[] | null = null;
   private drawing = false;
+  /** Whether the next click only ends a drawn line. */
+  private ended = false;
+  private frame = 0;
   /** Largest extent of a circle. */
   private most = 1;
   private width = 0;
@@ -75,6 +85,10 @@ export class FlowMap {
     canvas.addEventListener("pointerdown", (event) => this.begin(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerup", () => this.end());
+    canvas.addEventListener("pointercancel", () => {
+      this.drawn = null;
+      this.draw();
+    });
     canvas.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.resize()).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
@@ -83,6 +97,7 @@ export class FlowMap {
   show(scene: Scene): void {
     this.scene = scene;
     this.most = scene.circles.reduce((most, circle) => Math.max(most, extent(circle)), 1);
+    this.paths = this.outlines();
     this.draw();
   }
 
@@ -90,6 +105,21 @@ export class FlowMap {
   set lasso(on: boolean) {
     this.drawing = on;
     this.canvas.style.cursor = on ? "crosshair" : "";
+  }
+
+  /** Move and zoom so that some areas fill the map; they need not have been shown yet. */
+  focus(places: Float64Array, areas: number[]): void {
+    const points = areas
+      .filter((area) => !Number.isNaN(places[2 * area]))
+      .map((area) => this.projection([places[2 * area], places[2 * area + 1]]))
+      .filter((point) => point !== null);
+    if (!points.length || !this.width) return;
+    const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => y)];
+    const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const scale = 0.8 * Math.min(this.width / (right - left + 1), this.height / (bottom - top + 1));
+    const k = Math.max(1, Math.min(scale, FOCUS));
+    const [x, y] = [this.width / 2 - (k * (left + right)) / 2, this.height / 2 - (k * (top + bottom)) / 2];
+    this.zooming.transform(select(this.canvas), zoomIdentity.translate(x, y).scale(k));
   }
 
   private resize(): void {
@@ -104,11 +134,13 @@ export class FlowMap {
     ];
     const [longitude, latitude] = middle(this.view);
     this.projection = geoAzimuthalEqualArea().rotate([-longitude, -latitude]);
-    if (this.view.length > 1) {
+    const [first] = this.view;
+    if (this.view.some((place) => place[0] !== first[0] || place[1] !== first[1])) {
       this.projection.fitExtent(extent, { type: "MultiPoint", coordinates: this.view });
     } else {
       this.projection.translate([clientWidth / 2, clientHeight / 2]);
     }
+    this.paths = this.outlines();
     this.draw();
   }
 
@@ -121,12 +153,19 @@ export class FlowMap {
   }
 
   private draw(): void {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => this.paint());
+  }
+
+  private paint(): void {
     const context = this.canvas.getContext("2d");
     if (!context || !this.width) return;
-    const colour = (name: string): string => this.colour(name);
+    const colours = new Map(COLOURS.map((name) => [name, this.colour(name)]));
+    const colour = (name: string): string => colours.get(name) ?? "";
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
     this.drawGraticule(context, colour("line"));
+    if (this.scene.shapes) this.drawShapes(context, colour);
     const mostOfLines = Math.max(1, ...this.scene.lines.map((line) => Math.abs(line.trips)));
     context.lineCap = "round";
     for (const line of [...this.scene.lines].reverse()) {
@@ -146,12 +185,15 @@ export class FlowMap {
     for (const circle of this.bySize()) {
       const point = this.place(circle.area);
       if (!point) continue;
+      if (this.scene.shapes) {
+        labelled.push({ circle, point, radius: 0 });
+        continue;
+      }
       const radius = this.radius(circle);
       context.beginPath();
       context.arc(...point, radius, 0, 2 * Math.PI);
       context.globalAlpha = circle.selected ? 0.9 : circle.faint ? 0.25 : 0.6;
-      const [size, less] = [extent(circle), (circle.change?.change ?? 0) < 0];
-      context.fillStyle = colour(circle.selected ? "selected" : less ? "less" : size ? "flow" : "line");
+      context.fillStyle = colour(fillOf(circle));
       context.fill();
       context.globalAlpha = 1;
       context.lineWidth = circle.selected ? 2 : 0.75;
@@ -191,6 +233,40 @@ export class FlowMap {
     context.globalAlpha = 1;
   }
 
+  /** Draw the areas by their boundaries: the more trips, the darker. */
+  private drawShapes(context: CanvasRenderingContext2D, colour: (name: string) => string): void {
+    const { k, x, y } = this.transform;
+    context.save();
+    context.translate(x, y);
+    context.scale(k, k);
+    context.lineWidth = 0.5 / k;
+    for (const circle of this.scene.circles) {
+      const share = Math.sqrt(extent(circle) / this.most);
+      context.globalAlpha = circle.selected ? 0.9 : extent(circle) ? (0.12 + 0.8 * share) * (circle.faint ? 0.4 : 1) : 0.15;
+      context.fillStyle = colour(fillOf(circle));
+      context.fill(this.paths[circle.area], "evenodd");
+      context.globalAlpha = 1;
+      context.strokeStyle = colour("line");
+      context.stroke(this.paths[circle.area]);
+    }
+    context.restore();
+  }
+
+  private outlines(): Path2D[] {
+    if (!this.scene.shapes || !this.width) return [];
+    return this.scene.shapes.map((rings) => {
+      const path = new Path2D();
+      for (const ring of rings) {
+        for (let k = 0; k < ring.length; k += 2) {
+          const point = this.projection([ring[k], ring[k + 1]]);
+          if (point) path[k ? "lineTo" : "moveTo"](...point);
+        }
+        path.closePath();
+      }
+      return path;
+    });
+  }
+
   /** Write the labels of the selected areas and of the largest, without overlaps. */
   private drawLabels(
     context: CanvasRenderingContext2D,
@@ -227,6 +303,13 @@ export class FlowMap {
 
   /** The smallest circle at a point, or the nearest one within reach. */
   private circleAt(at: Point): Circle | null {
+    const context = this.canvas.getContext("2d");
+    if (this.scene.shapes && context) {
+      const [x, y] = this.transform.invert(at);
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      const found = this.scene.circles.find(({ area }) => context.isPointInPath(this.paths[area], x, y, "evenodd"));
+      if (found) return found;
+    }
     let [nearest, least] = [null as Circle | null, Infinity];
     for (const circle of this.scene.circles) {
       const point = this.place(circle.area);
@@ -240,7 +323,9 @@ export class FlowMap {
   }
 
   private click(event: MouseEvent): void {
-    const circle = this.drawing || event.defaultPrevented ? null : this.circleAt([event.offsetX, event.offsetY]);
+    const ends = this.drawing || this.ended || event.defaultPrevented;
+    this.ended = false;
+    const circle = ends ? null : this.circleAt([event.offsetX, event.offsetY]);
     if (circle) this.events.chosen(circle.area);
   }
 
@@ -263,6 +348,8 @@ export class FlowMap {
     if (!this.drawn) return;
     const around = this.drawn;
     this.drawn = null;
+    this.ended = true;
+    setTimeout(() => (this.ended = false));
     const inside = this.scene.circles.filter(({ area }) => {
       const point = this.place(area);
       return point && contains(around, point);
@@ -289,9 +376,16 @@ export class FlowMap {
   }
 }
 
+/** Name of the colour of an area. */
+function fillOf(circle: Circle): string {
+  if (circle.selected) return "selected";
+  if ((circle.change?.change ?? 0) < 0) return "less";
+  return extent(circle) ? "flow" : "line";
+}
+
 /** What the size of a circle shows: its change, or its trips. */
 export function extent({ trips, change }: Circle): number {
-  return Math.abs(change?.change ?? trips);
+  return change ? Math.abs(change.change) : Math.max(0, trips);
 }
 
 /** Weighted mean place of some places on the sphere, in degrees. */

@@ -12,12 +12,14 @@ export interface Side {
   parents: Int32Array[];
   /** Longitude and latitude of each area of each level in degrees, NaN where unknown. */
   places: Float64Array[] | null;
+  /** Rings of each area of each level; null if there are no boundaries. */
+  shapes: Float32Array[][][] | null;
   /** Trips that begin (of origins) or end (of destinations) in each area of each level. */
   sizes: Float64Array[];
 }
 
 export interface Opened {
-  header: Pick<Header, "title" | "release" | "notes">;
+  header: Pick<Header, "title" | "release" | "notes" | "comparable">;
   origin: Side;
   destination: Side;
   sameAreas: boolean;
@@ -26,8 +28,8 @@ export interface Opened {
 
 export interface Questions {
   open: { ask: { data: string }; answer: Opened };
-  /** Compare with the release of another page, or with none if `data` is null. */
-  compare: { ask: { data: string | null }; answer: Pick<Header, "title" | "release"> | null };
+  /** Compare with the release of another page, or with none if `data` is null. The answer names both by time. */
+  compare: { ask: { data: string | null }; answer: { before: string; after: string } | null };
   totals: { ask: { selected: Areas }; answer: Totals };
   partners: { ask: { selected: Areas; direction: Direction; level: number; most: number }; answer: Flow[] };
   largest: { ask: { level: number; most: number }; answer: Flow[] };

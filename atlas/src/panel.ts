@@ -6,10 +6,10 @@ import type { Flow, Totals, Trips } from "./flows";
 const LISTED = 15;
 const CHIPS = 8;
 
-/** Texts of a flow for people. */
+/** Names of one or both ends of a flow. */
 export interface Named {
-  text: string;
-  /** What a click on the text does. */
+  texts: string[];
+  /** What a click on the names does. */
   choose(): void;
 }
 
@@ -46,7 +46,7 @@ export function tiles(totals: Totals): HTMLElement {
     tile("from here to elsewhere", number(outflow.trips), interval(outflow), changed(outflow)),
     tile("from elsewhere to here", number(inflow.trips), interval(inflow), changed(inflow)),
     tile("within", number(within.trips), interval(within), changed(within)),
-    tile("of trips from here stay", share === null ? "–" : percent(share), known ? interval(known, percent) : "", ""),
+    tile("share of trips from here that stay", share === null ? "–" : percent(share), known ? interval(known, percent) : "", ""),
   );
 }
 
@@ -59,22 +59,27 @@ function tile(name: string, value: string, ...below: string[]): HTMLElement {
   return make("div", {}, make("dt", {}, name), make("dd", {}, value, ...lines));
 }
 
+/** Names with arrows between them, each with its own direction of writing. */
+function named({ texts, choose }: Named): HTMLElement {
+  const names = texts.flatMap((text, k) => [...(k ? [" → "] : []), make("bdi", {}, text)]);
+  return make("th", { scope: "row" }, make("button", { type: "button", click: choose }, ...names));
+}
+
 /** A table of flows, largest first, with a bar for the trips and a line for the interval, or with their changes. */
-export function flowTable(title: string, first: string, flows: Flow[], named: (flow: Flow) => Named): HTMLElement {
-  if (!flows.length) return make("p", {}, `${title}: no flow was released.`);
-  if (flows[0].change) return changeTable(title, first, flows, named);
+export function flowTable(title: string, first: string, flows: Flow[], ends: (flow: Flow) => Named): HTMLElement {
+  if (!flows.length) return make("p", {}, `${title}: none was released with at least one trip.`);
+  if (flows[0].change) return changeTable(title, first, flows, ends);
   const listed = flows.slice(0, LISTED);
   const most = Math.max(1, ...listed.map((flow) => flow.interval?.[1] ?? flow.trips));
   const intervals = listed.some((flow) => flow.interval);
   const rows = listed.map((flow) => {
-    const { text, choose } = named(flow);
-    const bar = make("div", { class: "bar", "aria-hidden": true });
+    const bar = make("div", { class: "bar", "aria-hidden": "true" });
     bar.append(mark("value", 0, flow.trips / most));
     if (flow.interval) bar.append(mark("range", flow.interval[0] / most, flow.interval[1] / most));
     return make(
       "tr",
       { class: mayBeZero(flow) ? "faint" : "" },
-      make("th", { scope: "row" }, make("button", { type: "button", click: choose }, text)),
+      named(ends(flow)),
       make("td", { class: "number" }, number(flow.trips)),
       ...(intervals ? [make("td", { class: "number" }, interval(flow))] : []),
       make("td", { class: "bars" }, bar),
@@ -100,21 +105,20 @@ export function flowTable(title: string, first: string, flows: Flow[], named: (f
 }
 
 /** A table of flows with their changes since another release, those larger than their uncertainty first. */
-function changeTable(title: string, first: string, flows: Flow[], named: (flow: Flow) => Named): HTMLElement {
+function changeTable(title: string, first: string, flows: Flow[], ends: (flow: Flow) => Named): HTMLElement {
   const listed = flows.filter(({ change }) => change?.change).slice(0, LISTED);
   const certain = flows.filter(({ change }) => change?.certain).length;
   const rows = listed.map((flow) => {
-    const { text, choose } = named(flow);
     return make(
       "tr",
       { class: flow.change?.certain ? "" : "faint" },
-      make("th", { scope: "row" }, make("button", { type: "button", click: choose }, text)),
+      named(ends(flow)),
       make("td", { class: "number" }, number(flow.change?.before ?? 0)),
       make("td", { class: "number" }, number(flow.trips)),
       make("td", { class: "number" }, changeText(flow)),
     );
   });
-  const heads = [first, "before", "now", "change (90 % interval)"];
+  const heads = [first, "before", "after", "change (90 % interval)"];
   return make(
     "div",
     {},
@@ -160,7 +164,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
       make("th", { scope: "row" }, origins[o]),
       ...row.map((cell) => {
         const shown = make("td", { class: mayBeZero(cell) ? "number faint" : "number" }, number(cell.trips));
-        if (cell.interval) shown.title = `90 % interval: ${interval(cell)}`;
+        if (cell.interval) shown.append(make("small", {}, interval(cell)));
         shown.style.setProperty("--share", String(Math.sqrt(Math.max(0, cell.trips) / most)));
         return shown;
       }),
@@ -169,7 +173,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
   return make(
     "table",
     { class: "matrix" },
-    make("caption", {}, title),
+    make("caption", {}, cells.flat().some(mayBeZero) ? `${title}. Pale numbers may be 0.` : title),
     make("thead", {}, make("tr", {}, make("td"), ...destinations.map((name) => make("th", { scope: "col" }, name)))),
     make("tbody", {}, ...body),
   );

@@ -1,19 +1,25 @@
-/** A text field that finds areas by name or code, with the keyboard or a pointer. */
+/** A text field that finds areas of any level by name or code, with the keyboard or a pointer. */
 
 import { byId, make } from "./dom";
+import type { Side } from "./messages";
 
 const MOST_FOUND = 12;
+
+interface Found {
+  level: number;
+  area: number;
+}
 
 export class Search {
   private readonly input = byId<HTMLInputElement>("search");
   private readonly list = byId<HTMLUListElement>("found");
-  private found: number[] = [];
+  private found: Found[] = [];
   private active = -1;
 
   constructor(
-    /** Labels and codes of the areas that can be chosen now. */
-    private readonly areas: () => { labels: string[]; codes: string[] },
-    private readonly chosen: (area: number) => void,
+    /** The side whose areas can be chosen now, and the level whose areas are listed first. */
+    private readonly searched: () => { side: Side; level: number },
+    private readonly chosen: (level: number, area: number) => void,
   ) {
     this.input.addEventListener("input", () => this.find());
     this.input.addEventListener("keydown", (event) => this.key(event));
@@ -22,27 +28,34 @@ export class Search {
 
   private find(): void {
     const text = folded(this.input.value.trim());
-    const { labels, codes } = this.areas();
-    const ranked: [rank: number, area: number][] = [];
-    labels.forEach((label, area) => {
-      const [name, code] = [folded(label), folded(codes[area])];
-      const rank = code === text || name === text ? 0 : name.startsWith(text) || code.startsWith(text) ? 1 : 2;
-      if (text && (rank < 2 || name.includes(text))) ranked.push([rank, area]);
+    const { side, level: first } = this.searched();
+    const ranked: (Found & { rank: number })[] = [];
+    side.labels.forEach((labels, level) => {
+      if (!level || !text) return;
+      labels.forEach((label, area) => {
+        const [name, code] = [folded(label), folded(side.codes[level][area])];
+        const exact = code === text || name === text;
+        const begins = name.startsWith(text) || code.startsWith(text);
+        if (!begins && !name.includes(text)) return;
+        ranked.push({ level, area, rank: (exact ? 0 : begins ? 1 : 2) + (level === first ? 0 : 0.5) });
+      });
     });
-    ranked.sort((one, two) => one[0] - two[0] || one[1] - two[1]);
-    this.found = ranked.slice(0, MOST_FOUND).map(([, area]) => area);
+    ranked.sort((one, two) => one.rank - two.rank || one.level - two.level || one.area - two.area);
+    this.found = ranked.slice(0, MOST_FOUND);
     this.active = this.found.length ? 0 : -1;
-    const options = this.found.map((area, k) =>
-      make("li", { role: "option", id: `found-${k}`, pointerdown: () => this.choose(area) }, this.named(area)),
+    const options = this.found.map((found, k) =>
+      make("li", { role: "option", id: `found-${k}`, pointerdown: () => this.choose(found) }, this.named(found)),
     );
     const none = make("li", { role: "option", "aria-disabled": "true" }, "No area has this name or code");
     this.list.replaceChildren(...(options.length ? options : [none]));
     this.open(text !== "");
   }
 
-  private named(area: number): string {
-    const { labels, codes } = this.areas();
-    return labels[area].includes(codes[area]) ? labels[area] : `${labels[area]} (${codes[area]})`;
+  private named({ level, area }: Found): string {
+    const { side } = this.searched();
+    const [label, code] = [side.labels[level][area], side.codes[level][area]];
+    const name = label.includes(code) ? label : `${label} (${code})`;
+    return `${name}, ${side.levels[level]}`;
   }
 
   private key(event: KeyboardEvent): void {
@@ -59,10 +72,10 @@ export class Search {
     }
   }
 
-  private choose(area: number): void {
+  private choose({ level, area }: Found): void {
     this.input.value = "";
     this.close();
-    this.chosen(area);
+    this.chosen(level, area);
   }
 
   private open(open: boolean): void {

@@ -15,6 +15,10 @@ export function selectedSide(opened: Opened, direction: Direction): Side {
   return direction === "from" ? opened.origin : opened.destination;
 }
 
+export function otherSide(opened: Opened, direction: Direction): Side {
+  return selectedSide(opened, direction === "from" ? "to" : "from");
+}
+
 export function fragment(state: State, opened: Opened): string {
   const { levels, codes } = selectedSide(opened, state.direction);
   const areas = state.areas.map((area) => encodeURIComponent(codes[state.level][area])).join(",");
@@ -29,7 +33,7 @@ export function stated(address: string, opened: Opened): State {
   const { levels, codes } = selectedSide(opened, direction);
   const level = levels.indexOf(decoded(given.get("level") ?? ""), 1);
   const state: State = {
-    level: level > 0 ? level : Math.min(1, levels.length - 1),
+    level: level > 0 ? level : firstWithTwo(codes),
     areas: [],
     direction,
     view: given.get("view") === "matrix" ? "matrix" : "map",
@@ -49,6 +53,12 @@ export function atLevel(side: Side, areas: number[], from: number, to: number): 
     current = new Set(children.filter((area) => current.has(side.parents[level][area])));
   }
   return [...current];
+}
+
+/** The coarsest level with at least two areas; the last one if there is none. */
+function firstWithTwo(codes: string[][]): number {
+  const level = codes.findIndex((areas) => areas.length > 1);
+  return level > 0 ? level : codes.length - 1;
 }
 
 function decoded(text: string): string {

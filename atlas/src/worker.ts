@@ -10,8 +10,8 @@ let flows: Flows;
 let comparison: Comparison | null = null;
 
 function side(geography: Geography, size: (level: number) => Float64Array): Side {
-  const { levels, codes, labels, parents, places } = geography;
-  return { levels, codes, labels, parents, places, sizes: levels.map((_, level) => size(level)) };
+  const { levels, codes, labels, parents, places, shapes } = geography;
+  return { levels, codes, labels, parents, places, shapes, sizes: levels.map((_, level) => size(level)) };
 }
 
 async function open(base64: string): Promise<Opened> {
@@ -19,9 +19,9 @@ async function open(base64: string): Promise<Opened> {
   flows = new Flows(data);
   const { origin, destination } = flows.tree;
   const sizes = origin.levels.map((_, level) => flows.sizes(level));
-  const { title, release, notes } = data.header;
+  const { title, release, notes, comparable } = data.header;
   return {
-    header: { title, release, notes },
+    header: { title, release, notes, comparable },
     origin: side(origin, (level) => sizes[level].begun),
     destination: side(destination, (level) => sizes[level].ended),
     sameAreas: flows.sameAreas,
@@ -29,13 +29,16 @@ async function open(base64: string): Promise<Opened> {
   };
 }
 
-/** Compare with an earlier release. Throws an error if its areas differ. */
+/** Compare with another release, in the order of their periods. Throws an error if that is not possible. */
 async function compare(base64: string): Promise<Questions["compare"]["answer"]> {
-  const data = await Data.decoded(base64);
-  const before = new Flows(data);
-  if (!flows.hasAreasOf(before)) throw new Error("The other page has different areas.");
-  comparison = new Comparison(before, flows);
-  return { title: data.header.title, release: data.header.release };
+  const other = new Flows(await Data.decoded(base64));
+  if (other.data.header.release === flows.data.header.release) throw new Error("This is the same release.");
+  if (!other.data.header.comparable) throw new Error("Only releases with intervals and noise of their own are compared.");
+  if (!flows.hasAreasOf(other)) throw new Error("The other page has different areas.");
+  const key = ({ data: { header } }: Flows): string => `${header.period} ${header.release}`;
+  const [before, after] = key(other) < key(flows) ? [other, flows] : [flows, other];
+  comparison = new Comparison(before, after);
+  return { before: before.data.header.release, after: after.data.header.release };
 }
 
 async function answer(question: Question): Promise<Questions[Name]["answer"]> {
@@ -65,7 +68,7 @@ onmessage = async ({ data: question }: MessageEvent<Question>) => {
   try {
     reply = { id: question.id, answer: await answer(question) };
   } catch (error) {
-    reply = { id: question.id, error: String(error) };
+    reply = { id: question.id, error: error instanceof Error ? error.message : String(error) };
   }
   postMessage(reply);
 };

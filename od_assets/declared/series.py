@@ -96,6 +96,13 @@ class AreaParents(Section):
     parent: str = Field("parent", description="Column of the codes of the parents; blank at the first level.")
 
 
+class ZoneBoundaries(Section):
+    """Location of the public boundaries of zones."""
+
+    file: str = Field(..., description="GeoJSON or GeoPackage file in WGS 84 (EPSG:4326).")
+    code: str = Field(..., description="Property of the file that holds the code of the zone, as text.")
+
+
 class Zones(Section):
     """Location of the public zone list, and how it states its hierarchy."""
 
@@ -123,6 +130,10 @@ class Zones(Section):
 
     names: dict[str, str] = Field(
         default_factory=dict, description="Columns of the names of areas, by level; they are published, for people."
+    )
+
+    boundaries: ZoneBoundaries | None = Field(
+        None, description="Boundaries of the zones; they are published, for maps."
     )
 
     @field_validator("coordinates")
@@ -154,6 +165,7 @@ class Zones(Section):
             version=self.version,
             coordinates=None if self.coordinates is None else (self.coordinates[0], self.coordinates[1]),
             names=self.names,
+            boundaries=None if self.boundaries is None else (self.boundaries.file, self.boundaries.code),
         )
 
 

@@ -22,6 +22,7 @@ from od_core.flows.mechanisms import Mechanism
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.queries import Segments, measured_levels
 from od_core.geography.area_names import name_column
+from od_core.geography.boundaries import BOUNDARY
 from od_core.geography.codes import COORDINATES
 from od_core.geography.flow_tree import TreeOrder
 from od_core.ledger.identity import Counted
@@ -246,12 +247,14 @@ class TreeSettings(SeriesSettings[P, G]):
         """See :attr:`SeriesSettings.listed_columns`."""
         levels = self.placing_columns
         areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in levels)
-        named = COORDINATES if any(zones.coordinates for zones in self.zone_lists.values()) else ()
+        named = COORDINATES if any(zones.has_coordinates for zones in self.zone_lists.values()) else ()
         degrees = (Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in named)
         named_lists = [zones for zones in self.zone_lists.values() if zones.names]
         names = dict.fromkeys(level for zones in named_lists for level in zones.levels)
         texts = (Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in names)
-        return (*areas, *texts, *degrees)
+        shapes = [Column(BOUNDARY, "string", BOUNDARY, "Boundary of the zone, as WKB in hexadecimal digits.")]
+        has_shapes = any(zones.boundaries for zones in self.zone_lists.values())
+        return (*areas, *texts, *(shapes if has_shapes else []), *degrees)
 
     @property
     def placing_columns(self) -> list[str]:
@@ -261,7 +264,7 @@ class TreeSettings(SeriesSettings[P, G]):
     @property
     def listed_sources(self) -> list[str]:
         """See :attr:`SeriesSettings.listed_sources`."""
-        return [str(self.project.root / zones.file) for zones in self.zone_lists.values()]
+        return [str(self.project.root / file) for zones in self.zone_lists.values() for file in zones.files]
 
     @property
     def kept_zone_lists(self) -> list[ZoneList]:

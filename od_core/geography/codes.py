@@ -322,3 +322,29 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
                 f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}",
             )
     return zone_paths
+
+
+def in_tree_order(
+    columns: Sequence[Sequence[str]],
+) -> tuple[tuple[tuple[str, ...], ...], tuple[NDArray[np.int32], ...]]:
+    """Return the codes of all areas by level, the whole space first, and the number of each area's parent.
+
+    Args:
+        columns: one column for each level, coarse to fine: the valid code of the area of each zone.
+    """
+    alphabets = [sorted(set(column)) for column in columns]
+    numbers = []
+    for column, alphabet in zip(columns, alphabets, strict=True):
+        number_of = {code: number for number, code in enumerate(alphabet)}
+        numbers.append(np.fromiter(map(number_of.__getitem__, column), dtype=np.int32, count=len(column)))
+    order = np.lexsort(numbers[::-1])
+    codes: list[tuple[str, ...]] = [(WHOLE_SPACE,)]
+    parents: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
+    above = np.zeros(len(order), dtype=np.int32)
+    for alphabet, number in zip(alphabets, numbers, strict=True):
+        area = number[order]
+        starts = np.append(True, np.diff(area) != 0)
+        codes.append(tuple(map(alphabet.__getitem__, area[starts].tolist())))
+        parents.append(above[starts])
+        above = (np.cumsum(starts) - 1).astype(np.int32)
+    return tuple(codes), tuple(parents)

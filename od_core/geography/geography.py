@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import Table, data_frame
 from od_core.geography.area_names import AreaNames, check_named_levels, check_names, labels_of, name_column, named_areas
+from od_core.geography.boundaries import BOUNDARY, Boundaries, boundaries_in, points_within
 from od_core.geography.codes import (
     COORDINATES,
     TEXT,
@@ -36,6 +37,7 @@ from od_core.geography.codes import (
     check_one_parent,
     degrees,
     first_repeated,
+    in_tree_order,
     no_column,
     paths_of_zones,
     positions,
@@ -63,6 +65,8 @@ class Geography:
             has any. They are used only for maps, and the digest does not contain them.
         names: for each level 0 to ``depth``, names of the areas in tree order, empty for an area without one; or None.
             They are for people, and the digest does not contain them.
+        boundaries: boundary of each zone as WKB, or None without one; None if no zone has any. They are used only for
+            maps, and the digest does not contain them.
         version: the publisher's name of this list, such as ``2018``, or None. The digest does not contain it.
         first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
             children; shape (areas + 1,).
@@ -77,6 +81,7 @@ class Geography:
     coordinates: Degrees | None = None
     version: str | None = None
     names: AreaNames | None = None
+    boundaries: Boundaries | None = None
     first_child: tuple[Numbers, ...] = field(init=False, repr=False)
     first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
 
@@ -117,6 +122,8 @@ class Geography:
             object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
         if self.names is not None:
             check_names(self.names, self.codes, self.level_names)
+        if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
+            raise _fault("OD-GEOGRAPHY-SHAPE", "the boundaries do not have exactly one entry for each zone")
 
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(
@@ -140,6 +147,7 @@ class Geography:
         coordinates: tuple[str, str] | None = None,
         version: str | None = None,
         names: Mapping[str, str] | None = None,
+        boundaries: str | None = None,
     ) -> Geography:
         """Make a geography from a table with one row per zone and one text column per level.
 
@@ -150,6 +158,8 @@ class Geography:
             coordinates: columns of latitude and longitude in degrees; blank for a zone without coordinates.
             version: the publisher's name of this list.
             names: columns of the names of areas, by level; blank for an area without a name.
+            boundaries: column of the boundaries of zones as WKB in hexadecimal digits; blank for a zone without one. If
+                there are no coordinates, they are points within the boundaries.
 
         Raises:
             OdError: a column is missing or occurs twice; there are no rows; a code is refused by
@@ -160,7 +170,7 @@ class Geography:
         zones, levels, names = data_frame(zones), tuple(levels), dict(names or {})
         check_level_names(levels)
         check_named_once(zones)
-        expected = (*levels, *(coordinates or ()), *names.values())
+        expected = (*levels, *(coordinates or ()), *names.values(), *([boundaries] if boundaries else []))
         missing = [name for name in expected if name not in zones.columns]
         if missing:
             found = list(map(str, zones.columns))
@@ -184,11 +194,12 @@ class Geography:
             check_named_levels(levels, names)
             listed = {each: (column, zip(zones[each], zones[column], strict=True)) for each, column in names.items()}
             geography = replace(geography, names=named_areas(geography.codes, levels, listed))
-        if coordinates is None:
-            return geography
-        places = np.column_stack([degrees(zones[name], name) for name in coordinates])
-        in_tree_order = pd.Index(columns[-1], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
-        return replace(geography, coordinates=places[in_tree_order])
+        row = pd.Index(columns[-1], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
+        shapes = None if boundaries is None else boundaries_in(zones[boundaries].iloc[row])
+        places = None if shapes is None else points_within(shapes)
+        if coordinates is not None:
+            places = np.column_stack([degrees(zones[name], name) for name in coordinates])[row]
+        return replace(geography, coordinates=places, boundaries=shapes)
 
     @classmethod
     def from_parents(
@@ -240,22 +251,8 @@ class Geography:
         cls, columns: Sequence[Sequence[str]], names: tuple[str, ...], unknown: str | None, version: str | None
     ) -> Geography:
         """Return a geography from one column per level, coarse to fine: the valid code of the area of each zone."""
-        alphabets = [sorted(set(column)) for column in columns]
-        numbers = []
-        for column, alphabet in zip(columns, alphabets, strict=True):
-            number_of = {code: number for number, code in enumerate(alphabet)}
-            numbers.append(np.fromiter(map(number_of.__getitem__, column), dtype=np.int32, count=len(column)))
-        in_tree_order = np.lexsort(numbers[::-1])
-        codes: list[tuple[str, ...]] = [(WHOLE_SPACE,)]
-        parents: list[Numbers] = [np.empty(0, dtype=np.int32)]
-        above = np.zeros(len(in_tree_order), dtype=np.int32)
-        for alphabet, number in zip(alphabets, numbers, strict=True):
-            area = number[in_tree_order]
-            starts = np.append(True, np.diff(area) != 0)
-            codes.append(tuple(map(alphabet.__getitem__, area[starts].tolist())))
-            parents.append(above[starts])
-            above = (np.cumsum(starts) - 1).astype(np.int32)
-        return cls(levels=names, codes=tuple(codes), parents=tuple(parents), unknown=unknown, version=version)
+        codes, parents = in_tree_order(columns)
+        return cls(levels=names, codes=codes, parents=parents, unknown=unknown, version=version)
 
     def __repr__(self) -> str:
         areas = ", ".join(f"{self.size(level):,} {name}" for level, name in enumerate(self.levels, start=1))
@@ -365,12 +362,14 @@ class Geography:
         return tuple(pa.array(codes, pa.large_string()) for codes in self.codes)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the zone list that :meth:`from_frame` reads to make this geography, with coordinates and names."""
+        """Return the zone list from which :meth:`from_frame` makes this geography, with names and boundaries, too."""
         zones = self._paths()
         if self.names is not None:
             own = zip(self.levels, self.names[1:], range(1, self.depth + 1), strict=True)
             named = {name_column(each): np.array(names, object)[self.ancestors(level)] for each, names, level in own}
             zones = zones.assign(**named)
+        if self.boundaries is not None:
+            zones = zones.assign(**{BOUNDARY: [(boundary or b"").hex() for boundary in self.boundaries]})
         if self.coordinates is None:
             return zones
         return zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))

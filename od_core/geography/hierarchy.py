@@ -8,6 +8,7 @@ import pandas as pd
 
 from od_core.errors import OdError, nearest_known
 from od_core.geography.area_names import name_column
+from od_core.geography.boundaries import BOUNDARY
 from od_core.geography.codes import COORDINATES, no_column, text_codes
 from od_core.geography.geography import Geography
 
@@ -182,6 +183,7 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         coordinates=None if geography.coordinates is None else COORDINATES,
         version=geography.version,
         names=None if geography.names is None else {level: name_column(level) for level in geography.levels},
+        boundaries=None if geography.boundaries is None else BOUNDARY,
     )
 
 

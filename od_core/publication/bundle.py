@@ -43,6 +43,7 @@ SCHEMA = "certificate.schema.json"
 REPORT, ATLAS = "report.html", "atlas.html"
 PACKAGE = "datapackage.json"
 AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
+BOUNDARIES_FILE = "boundaries.parquet"
 """Parquet files of a bundle from which a release of flows can be read again."""
 
 SEGMENTS_FILE, SEGMENT_MEASUREMENTS_FILE = "segments.parquet", "segment_measurements.parquet"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from od_core.geography.boundaries import BOUNDARY, as_wkb, dissolved
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
 from od_core.publication.area_columns import described_areas
@@ -92,11 +94,36 @@ def areas_table(geography: Geography) -> pa.Table:
     return table
 
 
+def boundaries_table(geography: Geography) -> pa.Table:
+    """Return one row per area with a boundary: geography (digest), level_name, area, geometry (WKB), as GeoParquet 1.1.
+
+    Boundaries of zones are as they were given. Those of other areas are dissolved from them.
+    """
+    rows: list[dict[str, Any]] = []
+    for level in range(geography.depth, 0, -1):
+        shapes = geography.boundaries if level == geography.depth else as_wkb(dissolved(geography, level))
+        for area, shape in zip(geography.codes[level], shapes or (), strict=True):
+            if shape is not None:
+                name = geography.level_names[level]
+                rows.append({"geography": geography.digest, "level_name": name, "area": area, "geometry": shape})
+    text = [(name, pa.string()) for name in ("geography", "level_name", "area")]
+    column = {"encoding": "WKB", "geometry_types": ["Polygon", "MultiPolygon"]}  # in WGS 84, by default
+    geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
+    schema = pa.schema([*text, ("geometry", pa.binary())], {"geo": json.dumps(geo)})
+    return pa.Table.from_pylist(rows, schema)
+
+
+def with_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
+    """Return a published table of areas with their boundaries, which :func:`boundaries_table` made, in a column."""
+    shapes = boundaries.to_pandas().rename(columns={"geometry": BOUNDARY})
+    return areas.merge(shapes, how="left", on=["geography", "level_name", "area"], validate="one_to_one")
+
+
 def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
     """Return the geography with a digest from a published table of areas, which :func:`areas_table` made.
 
     Args:
-        areas: table of areas, possibly of several geographies.
+        areas: table of areas, possibly of several geographies, and possibly with their boundaries.
         digest: digest of the geography to return.
         unknown, version: as in :class:`od_core.Geography`; the table does not contain them.
     """
@@ -110,6 +137,10 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
     if set(COORDINATES) <= set(mine.columns):
         degrees = mine[mine["level"] == len(names) - 1][list(COORDINATES)].to_numpy(dtype=np.float64)
         coordinates = None if np.isnan(degrees).all() else degrees
+    boundaries = None
+    if BOUNDARY in mine.columns:
+        shapes = mine[mine["level"] == len(names) - 1][BOUNDARY]
+        boundaries = None if shapes.isna().all() else tuple(shapes.where(shapes.notna(), None))
     has_names = "name" in mine.columns and mine["name"].notna().any()
     return Geography(
         levels=names[1:],
@@ -119,4 +150,5 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
         coordinates=coordinates,
         version=version,
         names=tuple(tuple(level["name"].fillna("")) for _, level in mine.groupby("level")) if has_names else None,
+        boundaries=boundaries,
     )

@@ -14,6 +14,7 @@ import pyarrow as pa
 from od_core.errors import OdError
 from od_core.files.durable import absence, file_digest
 from od_core.geography.area_names import check_named_levels, name_column
+from od_core.geography.boundaries import BOUNDARY, read_boundaries, with_boundaries
 from od_core.geography.codes import COORDINATES, check_codes, no_column
 from od_core.geography.geography import Geography
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
@@ -40,6 +41,8 @@ class ZoneList:
         version: the publisher's name for this list, or None. It is published.
         coordinates: columns of latitude and longitude, or None. They are published.
         names: columns of the names of areas, by level. They are published.
+        boundaries: path of a file with the boundaries of zones, and its property with their codes; or None. They are
+            published. If the path is blank, the boundaries are in a column of the zone list with this name.
     """
 
     file: str
@@ -52,6 +55,7 @@ class ZoneList:
     version: str | None = None
     coordinates: tuple[str, str] | None = None
     names: Mapping[str, str] = field(default_factory=dict, hash=False)
+    boundaries: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("prefixes", "joined", "names"):
@@ -68,8 +72,10 @@ class ZoneList:
             raise _declared(
                 f"level {both[0]!r} is declared both as a prefix of a code and as joined from several columns"
             )
-        if self.parents is not None and (self.prefixes or self.joined or self.coordinates):
-            raise _declared("a list of areas and their parents cannot have prefixes, joined levels or coordinates")
+        if self.parents is not None and (self.prefixes or self.joined or self.coordinates or self.boundaries):
+            raise _declared(
+                "a list of areas and their parents cannot have prefixes, joined levels, coordinates or boundaries"
+            )
         if self.unknown is not None and self.unknown_area is not None:
             raise _declared("declare either a listed zone or an added area for unknown places, not both")
         for name in ("unknown_area", "version"):
@@ -78,8 +84,18 @@ class ZoneList:
 
     def geography(self, folder: Path) -> Geography:
         """Return the geography in the file, whose path is relative to ``folder``. Raises OdError if it is faulty."""
-        path = folder / self.file
-        return _geography(self, path, file_digest(path) if path.is_file() else None)
+        paths = tuple(folder / file for file in self.files)
+        return _geography(self, paths, tuple(file_digest(path) if path.is_file() else None for path in paths))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Path of the list, and that of the file of boundaries if there is one."""
+        return (self.file, *([self.boundaries[0]] if self.boundaries and self.boundaries[0] else []))
+
+    @property
+    def has_coordinates(self) -> bool:
+        """True if the list states coordinates of zones, or boundaries that they follow from."""
+        return self.coordinates is not None or self.boundaries is not None
 
     @property
     def has_unknown(self) -> bool:
@@ -93,17 +109,19 @@ class ZoneList:
             self.levels,
             unknown=self.unknown if self.unknown_area is None else self.unknown_area,
             version=self.version,
-            coordinates=None if self.coordinates is None else COORDINATES,
+            coordinates=COORDINATES if self.has_coordinates else None,
+            boundaries=None if self.boundaries is None else ("", BOUNDARY),
             names={level: name_column(level) for level in self.levels} if self.names else {},
         )
 
 
-def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
+def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:
     """Return the geography in a table of zones or areas.
 
     Args:
         zones: content of the zone list's file.
-        listed: the zone list. Its file is not read.
+        listed: the zone list. Its files are not read.
+        boundaries: boundaries of zones by their codes, if the list names a file of boundaries.
 
     Raises:
         OdError: one of these functions raised it: :func:`od_core.geography.hierarchy.with_prefixes`,
@@ -120,6 +138,9 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
         )
     else:
         zones = with_prefixes(with_joined(zones, listed.joined), listed.levels, listed.prefixes)
+        column = None if listed.boundaries is None else listed.boundaries[1]
+        if boundaries is not None:
+            zones, column = with_boundaries(zones, listed.levels[-1], boundaries), BOUNDARY
         geography = Geography.from_frame(
             zones,
             listed.levels,
@@ -127,6 +148,7 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
             coordinates=listed.coordinates,
             version=listed.version,
             names=listed.names,
+            boundaries=column,
         )
     return geography if listed.unknown_area is None else with_unknown_area(geography, listed.unknown_area)
 
@@ -147,11 +169,15 @@ def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]
 
 
 @lru_cache(maxsize=8)
-def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  # noqa: ARG001  # part of the cache key: the file's content
-    """Return the geography in a file with this digest. It is cached, because every step of a release needs it."""
+def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
+    """Return the geography in files with these digests. It is cached, because every step of a release needs it."""
+    path, *of_boundaries = paths
     zones = read_zones(path)
+    boundaries = (
+        read_boundaries(of_boundaries[0], listed.boundaries[1]) if of_boundaries and listed.boundaries else None
+    )
     try:
-        return geography_from(zones, listed)
+        return geography_from(zones, listed, boundaries)
     except OdError as error:
         raise error.in_file(path.name) from None
 

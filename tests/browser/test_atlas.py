@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import shapely
 from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, Geography, PrivacyUnit, Release, open_release, release_flows, sum_releases
@@ -18,6 +19,7 @@ from od_core.flows.publishing.atlas import write_atlas
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.released_flows import ReleasedFlows
+from od_core.ledger.release_key import ReleaseKey
 from tests.browser.conftest import show
 from tests.browser.test_pages import DESK, PHONE, too_wide
 from tests.od_core.publication.examples import facts
@@ -107,6 +109,27 @@ def test_selections_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_pa
     compared(opened, written(flows, facts(first), tmp_path), flows)
 
 
+def sparse_below(mechanism: str) -> Release:
+    """Every pair of towns has many trips, and few pairs of zones have any: nodes are dropped at the zones alone."""
+    zones = [(f"r{k // 20}", f"t{k // 10}", f"z{k:02}") for k in range(60)]
+    geography = Geography.from_frame(
+        pd.DataFrame(zones, columns=["region", "town", "zone"]), ["region", "town", "zone"]
+    )
+    pairs = [(f"z{10 * o:02}", f"z{10 * d:02}", 5_000) for o in range(6) for d in range(6)]
+    flows = pd.DataFrame(pairs, columns=["origin", "destination", "trips"])
+    unit, budget = PrivacyUnit("trip"), Budget(epsilon=1, delta="1e-8")
+    return release_flows(flows, geography, unit=unit, budget=budget, mechanism=mechanism, fault_threshold=0)
+
+
+def test_what_was_dropped_below_a_page_that_is_cut_is_known(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(atlas, "MOST_NODES", 100)
+    release = sparse_below("inftda")
+    levels = release.fitted.levels
+    assert all(len(level.divided) == len(level.nodes) for level in levels if level.nodes.level < 4)
+    assert not release.fitted.nothing_dropped
+    compared(opened, written(release, facts(release), tmp_path), release, finest=2)
+
+
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
 def test_a_table_that_is_too_large_has_its_coarser_areas_exactly(opened, tmp_path, monkeypatch, mechanism):
     monkeypatch.setattr(atlas, "MOST_NODES", 300)
@@ -158,7 +181,7 @@ def test_the_page_asks_nobody_and_fits(opened, bundle, width, scheme):
     page.emulate_media(color_scheme=scheme)
     page.wait_for_selector("#panel table")
     for level, view in (("state", "map"), ("airport", "matrix")):
-        page.select_option("#level", level)
+        page.select_option("#level", label=level)
         page.locator(f"input[value={view}]").check()
         page.fill("#search", "o")
         page.keyboard.press("Enter")
@@ -175,28 +198,27 @@ def test_areas_are_chosen_by_keyboard_and_the_address_leads_back(opened, bundle)
     page, _ = opened(address)
     page.wait_for_selector("#panel table")
     page.focus("#search")
-    page.keyboard.type("illin")
-    assert page.inner_text("#found") == "No area has this name or code"  # a region has not
-    page.select_option("#level", "state")
+    page.keyboard.type("nowhere")
+    assert page.inner_text("#found") == "No area has this name or code"
     page.fill("#search", "")
-    page.focus("#search")
     page.keyboard.type("illin")
+    assert page.inner_text("#found").splitlines()[0] == "Illinois (IL), state"  # the page shows regions
     page.keyboard.press("Enter")
     page.wait_for_selector("text=Where trips from here go")
     page.locator("input[value=to]").focus()
     page.keyboard.press("Space")
-    page.wait_for_selector("text=Where trips to here come from")
+    page.wait_for_selector("text=Where trips here come from")
     panel, link = page.inner_text("#panel"), page.url
     assert "Illinois" in panel
     again, _ = opened(link)
-    again.wait_for_selector("text=Where trips to here come from")
+    again.wait_for_selector("text=Where trips here come from")
     assert again.inner_text("#panel") == panel
 
 
 def test_areas_within_a_drawn_line_are_selected(opened, bundle):
     page, _ = opened((bundle / "atlas.html").as_uri())
     page.wait_for_selector("#panel table")
-    page.select_option("#level", "airport")
+    page.select_option("#level", label="airport")
     page.click("#lasso")
     box = page.locator("#map").bounding_box()
     corners = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98)]
@@ -268,24 +290,103 @@ def test_a_damaged_page_says_so(opened, bundle, tmp_path):
     page.wait_for_selector("text=This page could not read its data")
 
 
+@pytest.fixture
+def two_sides(tmp_path) -> tuple[Release, str]:
+    """Origins and destinations with other areas, names of levels and numbers of zones; all have coordinates."""
+    sides = []
+    for levels, zones in ((["region", "home"], 6), (["province", "work"], 9)):
+        table = pd.DataFrame({levels[0]: [f"{levels[0]}{k // 3}" for k in range(zones)]})
+        table[levels[1]] = [f"{levels[1]}{k}" for k in range(zones)]
+        table["latitude"], table["longitude"] = [k // 3 for k in range(zones)], [k % 3 for k in range(zones)]
+        sides.append(Geography.from_frame(table, levels, coordinates=("latitude", "longitude")))
+    pairs = pd.MultiIndex.from_product([sides[0].zones, sides[1].zones], names=["origin", "destination"])
+    flows = pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index()
+    unit, budget = PrivacyUnit("trip"), Budget(epsilon=5, delta="1e-8")
+    release = release_flows(
+        flows, sides[0], destination_geography=sides[1], unit=unit, budget=budget, fault_threshold=0
+    )
+    return release, written(release, facts(release), tmp_path)
+
+
+def test_origins_and_destinations_with_other_areas(opened, two_sides):
+    release, address = two_sides
+    compared(opened, address, release)
+    page, seen = opened(address + "#level=home&areas=home4")
+    page.wait_for_selector("text=Where trips from here go")
+    assert page.locator("#level option").all_inner_texts() == ["region", "home"]
+    page.click("#panel tbody tr:nth-child(1) button")  # a place of work
+    page.wait_for_selector("text=Where trips here come from")
+    assert page.inner_text("#panel h2") == "work8"
+    assert page.locator("#level option").all_inner_texts() == ["province", "work"]
+    page.select_option("#level", label="province")
+    page.wait_for_selector("h2:has-text('province2')")
+    box = page.locator("#map").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)  # near all regions of homes
+    page.wait_for_selector("text=Where trips from here go")
+    assert page.inner_text("#panel h2").startswith("region")
+    assert seen.errors == []
+
+
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, str]:
+    """Nine zones that are squares in a square; the one in the middle has no boundary. Rows of zones are regions."""
+    zones = pd.DataFrame([(f"r{k // 3}", f"z{k}") for k in range(9)], columns=["region", "zone"])
+    shapes = [shapely.to_wkb(shapely.box(k % 3, k // 3, k % 3 + 1, k // 3 + 1)).hex() for k in range(9)]
+    zones["shape"] = [*shapes[:4], "", *shapes[5:]]
+    pairs = pd.MultiIndex.from_product([zones["zone"]] * 2, names=["origin", "destination"])
+    flows = pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index()
+    geography = Geography.from_frame(zones, ["region", "zone"], boundaries="shape")
+    unit, budget = PrivacyUnit("trip"), Budget(epsilon=5, delta="1e-8")
+    release = release_flows(flows, geography, unit=unit, budget=budget, fault_threshold=0)
+    return release, written(release, facts(release), tmp_path_factory.mktemp("bounded"))
+
+
+def test_areas_with_boundaries_are_chosen_anywhere_within(opened, bounded):
+    """Also at coarser levels, whose boundaries are dissolved, and after the map was zoomed."""
+    page, seen = opened(bounded[1] + "#level=zone")
+    page.wait_for_selector("#panel table")
+    box = page.locator("#map").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    side = min(box["width"], box["height"]) / 4
+
+    def chosen(x: float, y: float) -> str:
+        page.click("#clear")
+        page.wait_for_selector("text=All areas")
+        page.mouse.click(middle[0] + x, middle[1] + y)
+        page.wait_for_selector(".chips")
+        return page.inner_text("#panel h2")
+
+    assert [chosen(side, side), chosen(1.1 * side, 1.4 * side), chosen(-side, -side)] == ["z2", "z2", "z6"]
+    page.select_option("#level", label="region")
+    assert [chosen(side, side), chosen(0, side), chosen(0, -side)] == ["r0", "r0", "r2"]
+    page.focus("#map")
+    page.keyboard.press("+")
+    assert chosen(0, 1.6 * side) == "r0"
+    show(page, "atlas-boundaries", whole=True)
+    assert seen.errors == []
+
+
 def compare_with(page, path: Path) -> None:
     with page.expect_file_chooser() as chooser:
         page.click("#compare")
     chooser.value.set_files(path)
 
 
-def in_folder(release: Release, folder: Path) -> str:
+def in_folder(release: Release, folder: Path, period: str = "2001-01") -> str:
     folder.mkdir()
-    return written(release, facts(release), folder)
+    return written(release, facts(release, ReleaseKey("other", period, 1)), folder)
 
 
-def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path):
+@pytest.mark.parametrize("own", ["01", "02"])
+def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, own):
+    """Whichever of the two pages is open, changes are from the earlier period to the later one."""
     before, after = (random_release(seed, areas=1) for seed in (1, 2))
-    page, seen = opened(in_folder(after, tmp_path / "after"))
+    pages = {name: in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), ("02", after))}
+    page, seen = opened(pages[own])
     page.wait_for_selector("#panel table")
-    in_folder(before, tmp_path / "before")
-    compare_with(page, tmp_path / "before" / "atlas.html")
-    page.wait_for_selector("text=Compared with")
+    (other,) = pages.keys() - {own}
+    compare_with(page, tmp_path / other / "atlas.html")
+    page.wait_for_selector("text=Changes from other/2001-01/r1 to other/2001-02/r1.")
     for number, level in enumerate(("region", "town"), start=1):
         codes = after.tree.origin.codes[number]
         table = changes(before, after, level, level).set_index(["origin", "destination"])
@@ -296,7 +397,7 @@ def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path):
                 assert [change["before"], flow["trips"], change["change"]] == [row.before, row.after, row.change]
                 assert [*change["interval"], change["certain"]] == [row.lower, row.upper, row.significant]
     page.click("#compare")
-    page.wait_for_selector("text=Compared with", state="hidden")
+    page.wait_for_selector("#compared", state="hidden")
     assert "change" not in page.inner_text("#panel")
     assert seen.errors == []
 
@@ -305,9 +406,13 @@ def test_an_atlas_of_other_areas_is_not_compared(opened, bundle, tmp_path):
     page, _ = opened((bundle / "atlas.html").as_uri())
     page.wait_for_selector("#panel table")
     in_folder(random_release(1), tmp_path / "other")
-    for other in (tmp_path / "other" / "atlas.html", bundle / "report.html"):
+    for other, words in (
+        (tmp_path / "other" / "atlas.html", "The other page has different areas."),
+        (bundle / "atlas.html", "This is the same release."),
+        (bundle / "report.html", "This file is not an atlas."),
+    ):
         compare_with(page, other)
-        page.wait_for_selector("text=This is not an atlas of the same areas")
+        page.wait_for_selector(f"text=Nothing is compared. {words}")
         page.wait_for_selector("#panel[aria-busy=false]")
         assert "trips" in page.inner_text("#panel table thead")
 

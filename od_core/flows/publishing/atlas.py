@@ -18,9 +18,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.least_squares import FittedLevel, upwards
 from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.geography.boundaries import dissolved, rings, simplified, square_degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.publication.bundle import ATLAS
@@ -34,6 +36,9 @@ MOST_NODES = 2_000_000
 
 _TYPES = (("i1", 1 << 7), ("i2", 1 << 15), ("i4", 1 << 31))
 _ALIGNMENT = 8
+
+_STEPS = 4_000
+"""Steps of the grid of boundaries along the side of a square as large as all areas together."""
 
 
 def write_atlas(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
@@ -61,6 +66,8 @@ def atlas_data(tables: FlowTables, certificate: dict[str, Any], title: str) -> b
     header = {
         "title": title,
         "release": certificate["release"],
+        "period": certificate["period"],
+        "comparable": tables.interval and not isinstance(tables.release, DerivedFlows),
         "notes": _notes(tables, certificate, depth),
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),
@@ -108,13 +115,52 @@ def _depth(tables: FlowTables, fits: Sequence[FittedTree]) -> int:
 def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
     labels = [list(level) for level in geography.labels[1 : depth + 1]]
     codes = [list(level) for level in geography.codes[1 : depth + 1]]
-    coordinates = geography.coordinates if depth == geography.depth else None
+    coordinates = geography.coordinates
+    if coordinates is not None and depth < geography.depth:
+        coordinates = _mean_places(geography, coordinates, depth)
     return {
         "levels": list(geography.levels[:depth]),
         "codes": codes,
         "labels": None if labels == codes else labels,
         "parents": [columns.add(level) for level in geography.parents[1 : depth + 1]],
         "coordinates": None if coordinates is None else columns.add(coordinates.ravel()),
+        "shapes": None if geography.boundaries is None else _shapes(geography, depth, columns),
+    }
+
+
+def _mean_places(geography: Geography, coordinates: NDArray[np.float64], level: int) -> NDArray[np.float64]:
+    """Return the mean place of the zones of each area on the sphere: latitude and longitude in degrees, or NaN."""
+    latitude, longitude = np.nan_to_num(np.radians(coordinates)).T
+    known = ~np.isnan(coordinates).any(axis=1)
+    points = np.stack([np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)])
+    areas, size = geography.ancestors(level)[known], geography.size(level)
+    x, y, z = (np.bincount(areas, axis, minlength=size) for axis in points[:, known])
+    places: NDArray[np.float64] = np.degrees(np.column_stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)]))
+    places[np.bincount(areas, minlength=size) == 0] = np.nan
+    return places
+
+
+def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
+    """Return the boundaries of the areas of all levels below the whole space, simplified and in steps of a grid.
+
+    Each point is given as the difference from the point before it. Rings go on from area to area and level to level.
+    """
+    step = square_degrees(dissolved(geography, geography.depth)) ** 0.5 / _STEPS
+    per_area: list[int] = []
+    per_ring: list[int] = []
+    points = [np.zeros((0, 2), dtype=np.int64)]
+    for level in range(1, depth + 1):
+        for shape in simplified(dissolved(geography, level), 2 * step):
+            lines = [np.round(ring / step).astype(np.int64) for ring in rings(shape)]
+            lines = [line for line in lines if len(np.unique(line, axis=0)) > 2]
+            per_area.append(len(lines))
+            per_ring += map(len, lines)
+            points += lines
+    return {
+        "step": step,
+        "perArea": columns.add(np.array(per_area)),
+        "perRing": columns.add(np.array(per_ring, dtype=np.int64)),
+        "points": columns.add(np.diff(np.concatenate(points), axis=0, prepend=0).ravel()),
     }
 
 
@@ -141,7 +187,7 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
                 "below": known,
             }
         )
-    return {"byNoise": fit.by_noise, "levels": levels}
+    return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels}
 
 
 def _divided(level: FittedLevel, columns: _Columns) -> dict[str, Any] | None:
@@ -166,7 +212,9 @@ def _leaves(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]
 def _notes(tables: FlowTables, certificate: dict[str, Any], depth: int) -> list[str]:
     """Return the sentences that a reader of the numbers must know."""
     tree: FlowTree = tables.tree
-    every = "Every number contains noise, so that no person can be found in the tables."
+    every = "Every number contains noise."
+    if "trips" in certificate["exact"]:
+        every = "Every number contains noise, except that of all trips, which is exact."
     interval = (
         " The true number lies in its 90 % interval in about nine of ten cases."
         if tables.interval

@@ -24,10 +24,10 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
-from od_core.publication.bundle import ATLAS
+from od_core.publication.bundle import ATLAS, BOUNDARIES_FILE
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
 from od_core.publication.markdown import in_markdown
-from od_core.publication.tables import BundleFile, areas_files, areas_table, write_csv, write_parquet
+from od_core.publication.tables import BundleFile, areas_files, areas_table, boundaries_table, write_csv, write_parquet
 
 BUNDLE_FORMAT = 4
 """Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.
@@ -65,11 +65,24 @@ def derived_files(flows: DerivedFlows, certificate: dict[str, Any]) -> list[Bund
 
 
 def _areas(tree: FlowTree) -> list[BundleFile]:
-    """Return the files of the areas of both sides."""
+    """Return the files of the areas of both sides, and of their boundaries if they have some."""
     areas = areas_table(tree.origin)
     if tree.destination.digest != tree.origin.digest:
         areas = pa.concat_tables([areas, areas_table(tree.destination)], promote_options="default")
-    return areas_files(areas)
+    shapes = [boundaries_table(side) for side in (tree.origin, tree.destination) if side.boundaries]
+    if not shapes:
+        return areas_files(areas)
+    if tree.destination.digest == tree.origin.digest:
+        shapes = shapes[:1]
+    boundaries = pa.concat_tables(shapes)
+    return [
+        *areas_files(areas),
+        BundleFile(
+            BOUNDARIES_FILE,
+            "The boundaries of the areas of every level, as GeoParquet.",
+            lambda file: write_parquet(boundaries, file),
+        ),
+    ]
 
 
 def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:

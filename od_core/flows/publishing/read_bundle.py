@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pandas as pd
+import pyarrow.parquet as pq
 
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
@@ -23,6 +24,7 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import (
     AREAS_FILE,
+    BOUNDARIES_FILE,
     FLOWS_FILE,
     MEASUREMENTS_FILE,
     SEGMENT_MEASUREMENTS_FILE,
@@ -31,7 +33,7 @@ from od_core.publication.bundle import (
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import absent, changed, refuse_incomplete, refuse_other_plan, stated_spent
-from od_core.publication.tables import published_geography
+from od_core.publication.tables import published_geography, with_boundaries
 
 
 def open_flows(
@@ -115,6 +117,8 @@ def _from_bundle(folder: Path, asked: Asked) -> _Contents:
         _refuse_missing(folder, (SEGMENTS_FILE, SEGMENT_MEASUREMENTS_FILE))
     try:
         areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
+        if (folder / BOUNDARIES_FILE).exists():
+            areas = with_boundaries(areas, pq.read_table(folder / BOUNDARIES_FILE))
         flows = pd.read_parquet(folder / FLOWS_FILE, columns=_LEAF_COLUMNS, filters=pair)
         if _has_segments(certificate):
             columns = ["breakdown", "category", *_LEAF_COLUMNS]

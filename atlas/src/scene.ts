@@ -1,0 +1,79 @@
+/** Make what the map shows: all areas with the largest flows, or the flows of a selection. */
+
+import { geoDistance } from "d3-geo";
+
+import type { Direction, Flow } from "./flows";
+import { extent, middle, type Circle, type Line, type Point, type Scene } from "./map";
+import type { Opened, Side } from "./messages";
+import { mayBeZero } from "./panel";
+import { otherSide, selectedSide, type State } from "./state";
+
+const LINES = 40;
+/** Share of the trips whose zones are in view at first. */
+const IN_VIEW = 0.97;
+
+/** The area at the other end of a flow of the selection. */
+export function partner(flow: Flow, direction: Direction): number {
+  return direction === "from" ? flow.destination : flow.origin;
+}
+
+/** All areas of one side by their trips, and the largest flows. */
+export function sceneOfAll(opened: Opened, { level, direction }: State, flows: Flow[]): Scene | null {
+  const side = selectedSide(opened, direction);
+  const circles = circlesOf(side, level, side.sizes[level]);
+  const lines = flows.map((flow) => lineOf(flow.origin, flow.destination, flow));
+  return scene(side, level, circles, opened.sameAreas ? lines : []);
+}
+
+/** The areas of the other side by their flows from or to the selection. */
+export function sceneOfSelection(opened: Opened, { level, areas, direction }: State, flows: Flow[]): Scene | null {
+  const side = otherSide(opened, direction);
+  const circles = circlesOf(side, level, new Float64Array(side.codes[level].length));
+  for (const flow of flows) {
+    const { trips, interval, change } = flow;
+    Object.assign(circles[partner(flow, direction)], { trips, interval, change, faint: isFaint(flow) });
+  }
+  if (!opened.sameAreas) return scene(side, level, circles, []);
+  const lines = flows.slice(0, areas.length === 1 ? LINES : 0).map((flow) => {
+    const [from, to] = direction === "from" ? [areas[0], flow.destination] : [flow.origin, areas[0]];
+    return lineOf(from, to, flow);
+  });
+  const largest = circles.reduce((most, circle) => Math.max(most, extent(circle)), 1);
+  for (const area of areas) Object.assign(circles[area], { selected: true, trips: largest / 4 });
+  return scene(side, level, circles, lines);
+}
+
+/** Places of the zones near the middle, with most of a side's trips: a few places far away do not shrink the map. */
+export function centralPlaces({ places, sizes }: Side): Point[] {
+  const [zones, trips] = [places?.at(-1), sizes.at(-1)];
+  if (!zones || !trips) return [];
+  const place = (zone: number): Point => [zones[2 * zone], zones[2 * zone + 1]];
+  const weight = (zone: number): number => Math.max(0, trips[zone]) + 1;
+  const known = [...trips.keys()].filter((zone) => !Number.isNaN(zones[2 * zone]));
+  const centre = middle(known.map(place), known.map(weight));
+  const away = new Map(known.map((zone) => [zone, geoDistance(centre, place(zone))]));
+  known.sort((one, two) => away.get(one)! - away.get(two)!);
+  let left = IN_VIEW * known.reduce((sum, zone) => sum + weight(zone), 0);
+  const shown = known.filter((zone) => (left -= weight(zone)) + weight(zone) > 0);
+  const apart = shown.some((zone) => away.get(zone) !== away.get(shown[0]));
+  return (apart ? shown : known).map(place);
+}
+
+function scene(side: Side, level: number, circles: Circle[], lines: Line[]): Scene | null {
+  return side.places && { places: side.places[level], shapes: side.shapes?.[level] ?? null, circles, lines };
+}
+
+function circlesOf(side: Side, level: number, trips: Float64Array): Circle[] {
+  return side.labels[level].map((label, area) => {
+    return { area, label, trips: trips[area], selected: false, faint: false, interval: null };
+  });
+}
+
+function lineOf(from: number, to: number, flow: Flow): Line {
+  return { from, to, trips: flow.change?.change ?? Math.max(0, flow.trips), faint: isFaint(flow) };
+}
+
+/** Whether trips may be 0 or, if releases are compared, may not have changed. */
+function isFaint(flow: Flow): boolean {
+  return flow.change ? !flow.change.certain : mayBeZero(flow);
+}

@@ -1,0 +1,204 @@
+"""Read public boundaries of zones, dissolve them into larger areas, and simplify them for pages.
+
+A boundary is a polygon or several, in degrees of longitude and latitude, as well-known binary (WKB). Boundaries are
+used only for maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.extras import require
+from od_core.files.durable import absence
+from od_core.geography.codes import no_column
+
+if TYPE_CHECKING:
+    from od_core.geography.geography import Geography
+
+Boundaries = tuple[bytes | None, ...]
+"""Boundary of each area of a level as WKB, in tree order; None for an area without one."""
+
+BOUNDARY = "boundary"
+"""Column of boundaries in :meth:`od_core.Geography.to_frame`, as WKB in hexadecimal digits; blank for none."""
+
+_WGS84 = ("EPSG:4326", "OGC:CRS84")
+_POLYGON, _MULTIPOLYGON = 3, 6
+
+
+def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
+    """Return the boundaries in a file by the codes of their zones.
+
+    Args:
+        path: GeoJSON, GeoPackage, or another file with one layer that GDAL reads, in WGS 84 (EPSG:4326).
+        column: name of the property that holds the code of the zone, as text.
+
+    Raises:
+        OdError: The extra ``boundaries`` is not installed; the file is missing or unreadable, is in another coordinate
+            system, or lacks the property; a code is not text or occurs twice; or a boundary is not a polygon, or is not
+            in degrees.
+    """
+    require("boundaries")
+    import pyogrio  # slow to import, and needed only here
+
+    if (absent := absence(path)) is not None:
+        raise _fault(absent, code="OD-FILE-MISSING")
+    try:
+        found = list(map(str, pyogrio.read_info(path)["fields"]))
+        if column not in found:
+            raise no_column("OD-GEOGRAPHY-COLUMN", "the file of boundaries", column, found, (column,))
+        facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column])
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
+        raise _fault(f"{path.name} cannot be read as a layer of boundaries", str(error)) from None
+    if facts["crs"] not in _WGS84:
+        raise _fault(f"{path.name} is in {facts['crs']}, not in WGS 84 (EPSG:4326)")
+    boundaries: dict[str, bytes] = {}
+    for code, shape in zip(codes, shapes, strict=True):
+        if not isinstance(code, str):
+            raise _fault(f"{path.name} has a code in property {column!r} that is not text", f"code {code!r}")
+        if code in boundaries:
+            raise _fault(f"{path.name} has two boundaries of one zone", f"zone {code!r}")
+        boundaries[code] = shape
+    check_boundaries(tuple(boundaries.values()))
+    return boundaries
+
+
+def with_boundaries(zones: pd.DataFrame, level: str, boundaries: Mapping[str, bytes]) -> pd.DataFrame:
+    """Return a zone list with the column ``BOUNDARY``: the boundary of each zone, blank for a zone without one.
+
+    Args:
+        zones: the zone list. It is returned unchanged if it lacks the column ``level``.
+        level: column of the codes of the zones.
+        boundaries: boundaries by codes. Those of other codes are ignored.
+
+    Raises:
+        OdError: the list has a column of this name, or no zone has a boundary.
+    """
+    if level not in zones.columns:
+        return zones
+    if BOUNDARY in zones.columns:
+        raise _fault(f"the zone list has a column {BOUNDARY!r}, which is reserved for boundaries from a file")
+    texts = [boundaries[code].hex() if code in boundaries else "" for code in zones[level]]
+    if not any(texts):
+        raise _fault("no zone of the list has a boundary in the file", f"the file has {next(iter(boundaries), '')!r}")
+    return zones.assign(**{BOUNDARY: texts})
+
+
+def boundaries_in(column: pd.Series) -> Boundaries:
+    """Return the boundaries in a column of hexadecimal digits. Raises OdError as :func:`check_boundaries` does."""
+    try:
+        boundaries = tuple(bytes.fromhex(text) if isinstance(text, str) and text else None for text in column)
+    except ValueError:
+        raise _fault("a boundary is not well-known binary in hexadecimal digits") from None
+    check_boundaries(boundaries)
+    return boundaries
+
+
+def check_boundaries(boundaries: Boundaries) -> None:
+    """Raise OdError if a boundary is not a polygon, or is not in degrees."""
+    require("boundaries")
+    import shapely
+
+    known = [boundary for boundary in boundaries if boundary is not None]
+    try:
+        shapes = shapely.from_wkb(known)
+    except shapely.errors.GEOSException as error:
+        raise _fault("a boundary is not well-known binary", str(error)) from None
+    if not np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON)).all() or shapely.is_empty(shapes).any():
+        raise _fault("a boundary is not a polygon")
+    if known:
+        west, south, east, north = shapely.total_bounds(shapes)
+        if not (west >= -180 and east <= 180 and south >= -90 and north <= 90):
+            raise _fault("boundaries are not in degrees of longitude and latitude")
+
+
+def points_within(boundaries: Boundaries) -> NDArray[np.float64]:
+    """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (zones, 2)."""
+    shapes = _valid(boundaries)
+    import shapely
+
+    points = np.full((len(boundaries), 2), np.nan)
+    known = np.flatnonzero([shape is not None for shape in shapes])
+    inside = shapely.point_on_surface(shapes[known])
+    points[known, 0], points[known, 1] = shapely.get_y(inside), shapely.get_x(inside)
+    return points
+
+
+def dissolved(geography: Geography, level: int) -> NDArray[Any]:
+    """Return the boundary of each area of a level as a Shapely geometry; None for an area without one.
+
+    Faulty polygons, such as those that cross themselves, are repaired. The geography must have boundaries.
+    """
+    import shapely
+
+    shapes = _valid(geography.boundaries or ())
+    if level == geography.depth:
+        return shapes
+    first = geography.first_zone[level]
+    areas = np.full(len(first) - 1, None, dtype=object)
+    for area, (start, end) in enumerate(zip(first[:-1], first[1:], strict=True)):
+        known = [shape for shape in shapes[start:end] if shape is not None]
+        if known:
+            areas[area] = shapely.union_all(known)
+    return areas
+
+
+def as_wkb(shapes: NDArray[Any]) -> Boundaries:
+    """Return Shapely geometries as WKB. The same shapes give the same bytes."""
+    import shapely
+
+    return tuple(shapely.to_wkb(shapely.normalize(shapes), byte_order=1))
+
+
+def simplified(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
+    """Return shapes with fewer points, which differ from the given ones by about ``tolerance`` degrees.
+
+    If the shapes do not overlap and share their borders exactly, they still do.
+    """
+    import shapely
+
+    known = np.flatnonzero([shape is not None for shape in shapes])
+    result = shapes.copy()
+    if shapely.coverage_is_valid(shapes[known]):
+        result[known] = shapely.coverage_simplify(shapes[known], tolerance)
+    else:
+        result[known] = shapely.simplify(shapes[known], tolerance, preserve_topology=True)
+    return result
+
+
+def square_degrees(shapes: NDArray[Any]) -> float:
+    """Return the area of all shapes together, in square degrees."""
+    import shapely
+
+    return float(np.nansum(shapely.area(shapes)))
+
+
+def rings(shape: Any) -> list[NDArray[np.float64]]:
+    """Return longitude and latitude of the rings of a shape, outer ones and holes; shape (points, 2) each."""
+    import shapely
+
+    if shape is None:
+        return []
+    return [shapely.get_coordinates(ring)[:-1] for ring in shapely.get_rings(shapely.get_parts(shape))]
+
+
+def _valid(boundaries: Sequence[bytes | None]) -> NDArray[Any]:
+    """Return boundaries as valid Shapely geometries that consist of polygons."""
+    require("boundaries")
+    import shapely
+
+    shapes = np.empty(len(boundaries), dtype=object)
+    shapes[:] = shapely.from_wkb(np.array([*boundaries, None], dtype=object))[:-1]
+    faulty = ~shapely.is_valid(shapes) & ~shapely.is_missing(shapes)
+    shapes[faulty] = shapely.make_valid(shapes[faulty], method="structure", keep_collapsed=False)
+    return shapes
+
+
+def _fault(message: str, detail: str | None = None, *, code: str = "OD-GEOGRAPHY-BOUNDARIES") -> OdError:
+    return OdError(code, message, next_step="correct the file of boundaries", confidential_detail=detail)

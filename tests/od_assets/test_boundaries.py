@@ -1,0 +1,58 @@
+"""A release whose zones have boundaries: the job, its bundle, and verification from the bundle alone."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import shapely
+
+from od_assets.resources.verify import verified
+from od_core import open_release
+
+from .conftest import ZONES, Project, failure_text
+
+
+@pytest.fixture
+def bounded(project: Project) -> Project:
+    """All zones but the last have a boundary: a square."""
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"code": zone},
+            "geometry": json.loads(shapely.to_geojson(shapely.box(k % 3, k // 3, k % 3 + 1, k // 3 + 1))),
+        }
+        for k, zone in enumerate(ZONES["zone"][:-1])
+    ]
+    text = json.dumps({"type": "FeatureCollection", "features": features})
+    (project.root / "shapes.geojson").write_text(text, encoding="utf-8")
+    return project
+
+
+def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project) -> None:
+    component = bounded.component(geography__boundaries={"file": "shapes.geojson", "code": "code"})
+    result = bounded.run(component)
+    assert result.success, failure_text(result)
+    bundle = bounded.var / "releases" / "trips" / "2001-01" / "r1"
+    table = pq.read_table(bundle / "boundaries.parquet")
+    geo = json.loads(table.schema.metadata[b"geo"])
+    assert (geo["primary_column"], geo["columns"]["geometry"]["encoding"]) == ("geometry", "WKB")
+    shapes = {row["area"]: shapely.from_wkb(row["geometry"]) for row in table.to_pylist()}
+    assert shapes.keys() == {*ZONES["zone"][:-1], *ZONES["region"]}
+    assert {area: shape.area for area, shape in shapes.items() if area in ("R0", "R2")} == {"R0": 2.0, "R2": 1.0}
+    geography = open_release(bundle).plan.tree.origin
+    assert geography.boundaries is not None
+    assert geography.boundaries[-1] is None
+    assert "boundaries.parquet" in (bundle / "codebook.md").read_text(encoding="utf-8")
+    (bounded.root / "shapes.geojson").unlink()  # verification needs the bundle alone
+    assert [row["faults"] for row in verified("trips")] == [{}]
+
+
+def test_a_file_without_these_zones_is_refused_before_anything_is_charged(bounded: Project) -> None:
+    path = bounded.root / "shapes.geojson"
+    path.write_text(path.read_text(encoding="utf-8").replace('"Z', '"Y'), encoding="utf-8")
+    result = bounded.run(bounded.component(geography__boundaries={"file": "shapes.geojson", "code": "code"}))
+    assert not result.success
+    assert "OD-GEOGRAPHY-BOUNDARIES" in failure_text(result)
+    assert not (bounded.var / "releases").exists()

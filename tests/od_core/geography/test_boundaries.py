@@ -1,0 +1,184 @@
+"""Boundaries: what is read and refused, dissolved and simplified, and that nothing else depends on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyogrio
+import pytest
+import shapely
+
+from od_core import Geography, OdError
+from od_core.geography.boundaries import dissolved, read_boundaries, rings, simplified, square_degrees
+from od_core.geography.hierarchy import with_unknown_area
+from od_core.records.zone_lists import ZoneList
+
+LEVELS = ("region", "zone")
+ZONES = pd.DataFrame({"region": ["n", "n", "s", "s"], "zone": ["a", "b", "c", "d"]})
+SQUARES = {"a": (0, 1), "b": (1, 1), "c": (0, 0), "d": (1, 0)}
+
+
+def square(west: float, south: float) -> shapely.Polygon:
+    """One degree wide, with many points on its sides, so that it can be simplified."""
+    return shapely.segmentize(shapely.box(west, south, west + 1, south + 1), 0.1)
+
+
+def geojson(folder: Path, shapes: dict[object, shapely.Geometry], name: str = "shapes.geojson") -> Path:
+    features = [
+        {"type": "Feature", "properties": {"code": code}, "geometry": json.loads(shapely.to_geojson(shape))}
+        for code, shape in shapes.items()
+    ]
+    (folder / name).write_text(json.dumps({"type": "FeatureCollection", "features": features}), encoding="utf-8")
+    return folder / name
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> ZoneList:
+    geojson(tmp_path, {code: square(*corner) for code, corner in SQUARES.items()})
+    ZONES.to_csv(tmp_path / "zones.csv", index=False)
+    return ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code"))
+
+
+def test_boundaries_of_a_file_are_those_of_the_zones_and_are_kept(tmp_path, listed):
+    geography = listed.geography(tmp_path)
+    shapes = shapely.from_wkb(geography.boundaries)
+    for zone, shape in zip(geography.zones, shapes, strict=True):
+        assert shape.equals(square(*SQUARES[zone]))
+    assert geography.digest == Geography.from_frame(ZONES, LEVELS).digest
+    assert shapely.contains_xy(shapes, geography.coordinates[:, 1], geography.coordinates[:, 0]).all()
+    geography.to_frame().to_csv(tmp_path / "kept.csv", index=False)
+    kept = listed.kept_as("kept.csv").geography(tmp_path)
+    assert kept.boundaries == geography.boundaries
+    assert kept.coordinates == pytest.approx(geography.coordinates)
+
+
+def test_stated_coordinates_stay(tmp_path, listed):
+    zones = ZONES.assign(lat=["0.1"] * 4, lon=["0.2"] * 4)
+    zones.to_csv(tmp_path / "zones.csv", index=False)
+    stated = ZoneList("zones.csv", LEVELS, coordinates=("lat", "lon"), boundaries=listed.boundaries)
+    assert stated.geography(tmp_path).coordinates.tolist() == [[0.1, 0.2]] * 4
+
+
+def test_a_changed_file_of_boundaries_is_read_again(tmp_path, listed):
+    before = listed.geography(tmp_path).boundaries
+    geojson(tmp_path, {code: square(*corner).buffer(-0.1) for code, corner in SQUARES.items()})
+    assert listed.geography(tmp_path).boundaries != before
+
+
+def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path):
+    shapes = np.array([square(*SQUARES["a"]), shapely.MultiPolygon([square(*SQUARES["b"]), square(5, 5)])])
+    pyogrio.raw.write(
+        tmp_path / "shapes.gpkg",
+        shapely.to_wkb(shapes),
+        [np.array(["a", "b"], dtype=object)],
+        ["code"],
+        geometry_type="Unknown",
+        crs="EPSG:4326",
+    )
+    ZONES.to_csv(tmp_path / "zones.csv", index=False)
+    listed = ZoneList("zones.csv", LEVELS, boundaries=("shapes.gpkg", "code"), unknown_area="?")
+    geography = listed.geography(tmp_path)
+    known = dict(zip(geography.zones, geography.boundaries, strict=True))
+    assert [zone for zone, shape in known.items() if shape is None] == ["?", "c", "d"]
+    assert np.isnan(geography.coordinates).all(axis=1).tolist() == [known[zone] is None for zone in geography.zones]
+    region = dict(zip(geography.codes[1], dissolved(geography, 1), strict=True))
+    assert region["n"].area == pytest.approx(3)
+    assert (region["?"], region["s"]) == (None, None)
+
+
+def test_areas_are_dissolved_and_their_borders_stay_common(tmp_path, listed):
+    geography = listed.geography(tmp_path)
+    north, south = dissolved(geography, 1)
+    assert north.equals(shapely.box(0, 1, 2, 2))
+    assert south.equals(shapely.box(0, 0, 2, 1))
+    zones = dissolved(geography, 2)
+    fewer = simplified(zones, 0.05)
+    assert shapely.coverage_is_valid(fewer)
+    assert shapely.get_num_coordinates(fewer).sum() < shapely.get_num_coordinates(zones).sum() / 2
+    assert [len(ring) for shape in fewer for ring in rings(shape)] == [4] * 4
+    assert square_degrees(zones) == pytest.approx(4)
+
+
+def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_path):
+    """Boundaries that were simplified one by one do both."""
+    bow = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
+    geojson(tmp_path, {"a": bow, "b": square(0.5, 0), "c": square(3, 3)})
+    ZONES.to_csv(tmp_path / "zones.csv", index=False)
+    geography = ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code")).geography(tmp_path)
+    assert shapely.from_wkb(geography.boundaries[0]).equals_exact(bow)
+    shapes = dissolved(geography, 2)
+    assert shapely.is_valid(shapes[:3]).all()
+    assert dissolved(geography, 1)[0].area == pytest.approx(1.25)
+    assert shapely.is_valid(simplified(shapes, 0.01)[:3]).all()
+
+
+def test_holes_and_parts_are_rings():
+    shape = shapely.MultiPolygon([shapely.box(0, 0, 4, 4) - shapely.box(1, 1, 2, 2), shapely.box(6, 6, 7, 7)])
+    assert [len(ring) for ring in rings(shape)] == [4, 4, 4]
+    assert rings(None) == []
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ({"a": shapely.Point(0, 0)}, "not a polygon"),
+        ({"a": shapely.Polygon()}, "not a polygon"),
+        ({"a": square(400, 0)}, "not in degrees"),
+        ({"a": square(0, 90)}, "not in degrees"),
+        ({1: square(0, 0)}, "not text"),
+        ({"elsewhere": square(0, 0)}, "no zone of the list has a boundary"),
+    ],
+)
+def test_other_content_is_refused(tmp_path, shapes, words):
+    geojson(tmp_path, shapes)
+    ZONES.to_csv(tmp_path / "zones.csv", index=False)
+    with pytest.raises(OdError, match=words) as caught:
+        ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code")).geography(tmp_path)
+    assert caught.value.code == "OD-GEOGRAPHY-BOUNDARIES"
+
+
+def test_two_boundaries_of_a_zone_are_refused(tmp_path):
+    path = geojson(tmp_path, {"a": square(0, 0), "b": square(1, 0)})
+    path.write_text(path.read_text(encoding="utf-8").replace('"b"', '"a"'), encoding="utf-8")
+    with pytest.raises(OdError, match="two boundaries of one zone"):
+        read_boundaries(path, "code")
+
+
+def test_other_coordinate_systems_are_refused(tmp_path):
+    shapes = np.array([shapely.to_wkb(square(0, 0))], dtype=object)
+    codes = [np.array(["a"], dtype=object)]
+    pyogrio.raw.write(tmp_path / "s.gpkg", shapes, codes, ["code"], geometry_type="Polygon", crs="EPSG:3857")
+    with pytest.raises(OdError, match="EPSG:3857, not in WGS 84"):
+        read_boundaries(tmp_path / "s.gpkg", "code")
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(None, "OD-FILE-MISSING"), ("{", "OD-GEOGRAPHY-BOUNDARIES"), ("a,b\n", "OD-GEOGRAPHY-BOUNDARIES")],
+)
+def test_files_that_are_no_boundaries_are_refused(tmp_path, content, code):
+    if content is not None:
+        (tmp_path / "s.geojson").write_text(content, encoding="utf-8")
+    with pytest.raises(OdError) as caught:
+        read_boundaries(tmp_path / "s.geojson", "code")
+    assert caught.value.code == code
+
+
+def test_another_property_is_named(tmp_path):
+    path = geojson(tmp_path, {"a": square(0, 0)})
+    with pytest.raises(OdError, match="'zone'") as caught:
+        read_boundaries(path, "zone")
+    assert caught.value.code == "OD-GEOGRAPHY-COLUMN"
+
+
+def test_a_list_of_all_areas_has_no_boundaries():
+    with pytest.raises(OdError, match="cannot have"):
+        ZoneList("areas.csv", LEVELS, parents=("area", "parent"), boundaries=("s.geojson", "code"))
+
+
+def test_an_added_area_for_unknown_places_has_no_boundary(tmp_path, listed):
+    geography = with_unknown_area(listed.geography(tmp_path), "?")
+    assert [zone for zone, shape in zip(geography.zones, geography.boundaries, strict=True) if shape is None] == ["?"]
