@@ -7,6 +7,7 @@ used only for maps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +143,7 @@ def dissolved(geography: Geography, level: int) -> NDArray[Any]:
         return shapes
     first = geography.first_zone[level]
     areas = np.full(len(first) - 1, None, dtype=object)
-    for area, (start, end) in enumerate(zip(first[:-1], first[1:], strict=True)):
+    for area, (start, end) in enumerate(pairwise(first.tolist())):
         known = [shape for shape in shapes[start:end] if shape is not None]
         if known:
             areas[area] = shapely.union_all(known)
