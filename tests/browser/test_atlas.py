@@ -426,3 +426,36 @@ def test_axe_finds_nothing(opened, bundle, fragment, scheme):
     page.wait_for_selector(".matrix" if "matrix" in fragment else "#panel[aria-busy=false] table")
     found = Axe().run(page).response["violations"]
     assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+
+
+def test_a_line_may_end_on_an_area(opened, bounded):
+    """Letting go there does not deselect it."""
+    page, _ = opened(bounded[1] + "#level=zone")
+    page.wait_for_selector("#panel table")
+    page.click("#lasso")
+    box = page.locator("#map").bounding_box()
+    for number, (x, y) in enumerate([(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.03, 0.5)]):
+        page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        if number == 0:
+            page.mouse.down()
+    page.mouse.up()
+    page.wait_for_selector("text=8 areas together")  # all that have a place
+    page.wait_for_timeout(300)
+    assert page.inner_text("#panel h2") == "8 areas together"
+
+
+def test_a_table_of_one_zone(opened, tmp_path):
+    """Its map has one place, and there are no other areas."""
+    zones = pd.DataFrame({"zone": ["a"], "latitude": [1.0], "longitude": [2.0]})
+    geography = Geography.from_frame(zones, ["zone"], coordinates=("latitude", "longitude"))
+    flows = pd.DataFrame({"origin": ["a"], "destination": ["a"], "trips": [500]})
+    unit, budget = PrivacyUnit("trip"), Budget(epsilon=5, delta="1e-8")
+    release = release_flows(flows, geography, unit=unit, budget=budget, fault_threshold=0)
+    page, seen = opened(written(release, facts(release), tmp_path))
+    page.wait_for_selector("#panel h2")
+    box = page.locator("#map").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector(".tiles")
+    assert page.inner_text("#panel h2") == "a"
+    assert "500" in page.inner_text(".tiles")
+    assert seen.errors == []
