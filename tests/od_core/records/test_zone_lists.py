@@ -268,7 +268,7 @@ def test_a_file_that_changed_is_read_anew(tmp_path):
         ({"joined": {"county": ("a",)}}, "must be joined from at least two columns"),
         ({"joined": {"county": ("a", "b")}, "prefixes": {"county": 2}}, "both as a prefix of a code and as joined"),
         ({"parents": ("a", "b"), "prefixes": {"county": 2}}, "cannot have prefixes"),
-        ({"parents": ("a", "b"), "coordinates": ("x", "y")}, "or coordinates"),
+        ({"parents": ("a", "b"), "coordinates": ("x", "y")}, "coordinates or boundaries"),
         ({"unknown": "x", "unknown_area": "y"}, "not both"),
         ({"unknown_area": ""}, "'unknown_area' has a blank code"),
         ({"version": "=1"}, "'version' contains a code that a spreadsheet could run"),
