@@ -167,10 +167,11 @@ def test_the_library_alone_releases_and_names_each_extra_that_is_missing(environ
     done = alone.run("-c", LIBRARY, folder=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     messages = done.stdout.splitlines() + done.stderr.splitlines()
-    for extra, module in {"bundle": "openmatrix", "checks": "great_expectations", "spark": "pyspark"}.items():
+    modules = {"boundaries": "pyogrio", "bundle": "openmatrix", "checks": "great_expectations", "spark": "pyspark"}
+    for extra, module in modules.items():
         assert any(line.startswith(f"OD-EXTRA-ABSENT: {module} is not") and f"[{extra}]" in line for line in messages)
     assert "OD-EXTRA-ABSENT: dagster is not installed" in done.stderr
-    assert sum("OD-EXTRA-ABSENT" in line for line in messages) == 6
+    assert sum("OD-EXTRA-ABSENT" in line for line in messages) == 7
     assert "2" in messages
 
 
