@@ -1,7 +1,7 @@
 /** Write the numbers of a selection as CSV (RFC 4180), with what a reader must know in every row. */
 
-import { make } from "./dom";
 import type { Change } from "./changes";
+import { make } from "./dom";
 import type { Flow, Totals, Trips } from "./flows";
 
 export interface Row {
@@ -39,8 +39,7 @@ function numbers({ trips, interval, change }: Trips): Pick<Row, "value" | "inter
 
 export function csv(rows: Row[], selection: string, release: string, note: string): string {
   const changes = rows.some(({ change }) => change) ? ["before", "change", "change_lower", "change_upper"] : [];
-  const numbers = ["value", "lower", "upper", ...changes];
-  const heads = ["measure", "level", "area", "name", ...numbers, "selection", "release", "note"];
+  const heads = ["measure", "level", "area", "name", "value", "lower", "upper", ...changes, "selection", "release", "note"];
   const lines = rows.map(({ measure, level, area, name, value, interval, change }) => [
     measure,
     level,

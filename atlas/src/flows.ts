@@ -76,13 +76,14 @@ export class Flows {
     const inside = this.originZones(selected);
     const outside = inside.map((zone) => 1 - zone);
     const everywhere = new Uint8Array(inside.length).fill(1);
-    const [leaving, staying] = [this.estimate(inside, outside), this.estimate(inside, inside)];
+    const [here, elsewhere, all] = [inside, outside, everywhere].map((mask) => this.tree.origin.parts(mask));
+    const [leaving, staying] = [this.estimate(here, elsewhere), this.estimate(here, here)];
     const outflow = this.withInterval(this.sum(inside, outside), leaving);
-    const inflow = this.betweenZones(outside, inside);
+    const inflow = this.withInterval(this.sum(outside, inside), this.estimate(elsewhere, here));
     const within = this.withInterval(this.sum(inside, inside), staying);
     const begun = within.trips + outflow.trips;
     const share = begun > 0 ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
-    const whole = this.estimate(inside, everywhere);
+    const whole = this.estimate(here, all);
     if (!leaving || !staying || !whole) return { outflow, inflow, within, selfContainment: { share, interval: null } };
     const nothingDropped = this.fits.every((fit) => fit.nothingDropped);
     const [lower, upper] = shareBounds(staying, whole, leaving, nothingDropped);
@@ -105,14 +106,15 @@ export class Flows {
       if (inside[chosen]) trips[areaOf[partner]] += count;
     });
     const own = this.sameAreas ? new Set(this.areasOf(inside, level)) : new Set<number>();
+    const selection = (direction === "from" ? origin : destination).parts(inside);
     const found = [...trips.keys()].filter((area) => trips[area] !== 0 && !own.has(area));
     found.sort((one, two) => trips[two] - trips[one] || one - two);
     return found.map((area, rank) => {
-      const mask = other.zonesIn(level, [area]);
-      const known = rank < most;
-      const [from, to] = direction === "from" ? [inside, mask] : [mask, inside];
       const ends = direction === "from" ? { origin: -1, destination: area } : { origin: area, destination: -1 };
-      return { ...ends, ...this.withInterval(trips[area], known ? this.estimate(from, to) : null) };
+      if (rank >= most) return { ...ends, trips: trips[area], interval: null };
+      const partner = other.parts(other.zonesIn(level, [area]));
+      const estimate = direction === "from" ? this.estimate(selection, partner) : this.estimate(partner, selection);
+      return { ...ends, ...this.withInterval(trips[area], estimate) };
     });
   }
 
@@ -130,7 +132,8 @@ export class Flows {
     return pairs.map(([pair, count], rank) => {
       const [o, d] = [Math.floor(pair / width), pair % width];
       if (rank >= known) return { origin: o, destination: d, trips: count, interval: null };
-      const estimate = this.estimate(origin.zonesIn(level, [o]), destination.zonesIn(level, [d]));
+      const [one, other] = [origin.zonesIn(level, [o]), destination.zonesIn(level, [d])];
+      const estimate = this.estimate(origin.parts(one), destination.parts(other));
       return { origin: o, destination: d, ...this.withInterval(count, estimate) };
     });
   }
@@ -183,7 +186,8 @@ export class Flows {
   }
 
   private betweenZones(origins: Uint8Array, destinations: Uint8Array): Trips {
-    return this.withInterval(this.sum(origins, destinations), this.estimate(origins, destinations));
+    const [from, to] = [this.tree.origin.parts(origins), this.tree.destination.parts(destinations)];
+    return this.withInterval(this.sum(origins, destinations), this.estimate(from, to));
   }
 
   /** Released trips from some zones to others. */
@@ -205,10 +209,9 @@ export class Flows {
     return { trips, interval: [Math.min(lower, trips), Math.max(upper, trips)] };
   }
 
-  /** The estimate of the trips from some zones to others; null if the release has no intervals. */
-  private estimate(origins: Uint8Array, destinations: Uint8Array): Estimate | null {
+  /** The estimate of the trips between zones, given how much of each area is selected; null without intervals. */
+  private estimate(from: Uint8Array[], to: Uint8Array[]): Estimate | null {
     if (!this.fits.length) return null;
-    const [from, to] = [this.tree.origin.parts(origins), this.tree.destination.parts(destinations)];
     return this.fits.map((fit) => fit.sumBetween(from, to)).reduce(added);
   }
 }

@@ -1,9 +1,10 @@
 /** Draw areas and flows on a map, and let the reader choose areas on it. */
 
 import { geoAzimuthalEqualArea, geoGraticule, geoPath, type GeoProjection } from "d3-geo";
-import type { Change } from "./changes";
 import { select } from "d3-selection";
 import { zoom, zoomIdentity, type ZoomBehavior, type ZoomTransform } from "d3-zoom";
+
+import type { Change } from "./changes";
 
 /** An area on the map. */
 export interface Circle {

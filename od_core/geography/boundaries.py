@@ -131,23 +131,23 @@ def points_within(boundaries: Boundaries) -> NDArray[np.float64]:
     return points
 
 
-def dissolved(geography: Geography, level: int) -> NDArray[Any]:
-    """Return the boundary of each area of a level as a Shapely geometry; None for an area without one.
+def dissolved(geography: Geography) -> list[NDArray[Any]]:
+    """Return the boundaries of the areas of levels 1 to the depth as Shapely geometries; None for an area without one.
 
     Faulty polygons, such as those that cross themselves, are repaired. The geography must have boundaries.
     """
     import shapely
 
-    shapes = _valid(geography.boundaries or ())
-    if level == geography.depth:
-        return shapes
-    first = geography.first_zone[level]
-    areas = np.full(len(first) - 1, None, dtype=object)
-    for area, (start, end) in enumerate(pairwise(first.tolist())):
-        known = [shape for shape in shapes[start:end] if shape is not None]
-        if known:
-            areas[area] = shapely.union_all(known)
-    return areas
+    zones = _valid(geography.boundaries or ())
+    levels = []
+    for first in geography.first_zone[1:-1]:
+        areas = np.full(len(first) - 1, None, dtype=object)
+        for area, (start, end) in enumerate(pairwise(first.tolist())):
+            known = [shape for shape in zones[start:end] if shape is not None]
+            if known:
+                areas[area] = shapely.union_all(known)
+        levels.append(areas)
+    return [*levels, zones]
 
 
 def as_wkb(shapes: NDArray[Any]) -> Boundaries:

@@ -100,8 +100,8 @@ def boundaries_table(geography: Geography) -> pa.Table:
     Boundaries of zones are as they were given. Those of other areas are dissolved from them.
     """
     rows: list[dict[str, Any]] = []
-    for level in range(geography.depth, 0, -1):
-        shapes = geography.boundaries if level == geography.depth else as_wkb(dissolved(geography, level))
+    coarser = map(as_wkb, dissolved(geography)[:-1])
+    for level, shapes in [*enumerate([*coarser, geography.boundaries], start=1)][::-1]:
         for area, shape in zip(geography.codes[level], shapes or (), strict=True):
             if shape is not None:
                 name = geography.level_names[level]

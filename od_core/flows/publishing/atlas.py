@@ -145,12 +145,13 @@ def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, An
 
     Each point is given as the difference from the point before it. Rings go on from area to area and level to level.
     """
-    step = square_degrees(dissolved(geography, geography.depth)) ** 0.5 / _STEPS
+    levels = dissolved(geography)
+    step = square_degrees(levels[-1]) ** 0.5 / _STEPS
     per_area: list[int] = []
     per_ring: list[int] = []
     points = [np.zeros((0, 2), dtype=np.int64)]
-    for level in range(1, depth + 1):
-        for shape in simplified(dissolved(geography, level), 2 * step):
+    for level in levels[:depth]:
+        for shape in simplified(level, 2 * step):
             lines = [np.round(ring / step).astype(np.int64) for ring in rings(shape)]
             lines = [line for line in lines if len(np.unique(line, axis=0)) > 2]
             per_area.append(len(lines))
@@ -171,22 +172,19 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
     """
     above = sum(level.nodes.level < last for level in fit.levels)
     kept = fit.levels[: above + 1]
-    rest = None if len(kept) == len(fit.levels) else upwards(fit.levels)
-    levels = []
-    for k, level in enumerate(kept):
-        cut = rest is not None and k == len(kept) - 1
-        known = None
-        if cut and rest is not None:
-            known = {"estimate": columns.add(rest[0][k]), "variance": columns.add(rest[1][k])}
-        levels.append(
-            {
-                "number": min(level.nodes.level, last),
-                "noise": None if math.isinf(level.noise) else level.noise,
-                "noisy": columns.add(level.noisy),
-                "divided": None if k == len(kept) - 1 else _divided(level, columns),
-                "below": known,
-            }
-        )
+    levels: list[dict[str, Any]] = [
+        {
+            "number": min(level.nodes.level, last),
+            "noise": None if math.isinf(level.noise) else level.noise,
+            "noisy": columns.add(level.noisy),
+            "divided": _divided(level, columns) if k < above else None,
+            "below": None,
+        }
+        for k, level in enumerate(kept)
+    ]
+    if len(kept) < len(fit.levels):
+        estimate, variance, _ = upwards(fit.levels)
+        levels[-1]["below"] = {"estimate": columns.add(estimate[above]), "variance": columns.add(variance[above])}
     return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels}
 
 

@@ -66,23 +66,18 @@ def derived_files(flows: DerivedFlows, certificate: dict[str, Any]) -> list[Bund
 
 def _areas(tree: FlowTree) -> list[BundleFile]:
     """Return the files of the areas of both sides, and of their boundaries if they have some."""
-    areas = areas_table(tree.origin)
-    if tree.destination.digest != tree.origin.digest:
-        areas = pa.concat_tables([areas, areas_table(tree.destination)], promote_options="default")
-    shapes = [boundaries_table(side) for side in (tree.origin, tree.destination) if side.boundaries]
-    if not shapes:
-        return areas_files(areas)
-    if tree.destination.digest == tree.origin.digest:
-        shapes = shapes[:1]
-    boundaries = pa.concat_tables(shapes)
-    return [
-        *areas_files(areas),
-        BundleFile(
-            BOUNDARIES_FILE,
-            "The boundaries of the areas of every level, as GeoParquet.",
-            lambda file: write_parquet(boundaries, file),
-        ),
-    ]
+    same = tree.origin.digest == tree.destination.digest
+    sides = (tree.origin,) if same else (tree.origin, tree.destination)
+    listed = areas_files(pa.concat_tables(map(areas_table, sides), promote_options="default"))
+    bounded = [side for side in sides if side.boundaries]
+    if not bounded:
+        return listed
+
+    def write(file: BinaryIO) -> None:
+        write_parquet(pa.concat_tables(map(boundaries_table, bounded)), file)
+
+    description = "The boundaries of the areas of every level, as GeoParquet."
+    return [*listed, BundleFile(BOUNDARIES_FILE, description, write)]
 
 
 def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:

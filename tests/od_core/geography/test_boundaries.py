@@ -84,17 +84,16 @@ def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path
     known = dict(zip(geography.zones, geography.boundaries, strict=True))
     assert [zone for zone, shape in known.items() if shape is None] == ["?", "c", "d"]
     assert np.isnan(geography.coordinates).all(axis=1).tolist() == [known[zone] is None for zone in geography.zones]
-    region = dict(zip(geography.codes[1], dissolved(geography, 1), strict=True))
+    region = dict(zip(geography.codes[1], dissolved(geography)[0], strict=True))
     assert region["n"].area == pytest.approx(3)
     assert (region["?"], region["s"]) == (None, None)
 
 
 def test_areas_are_dissolved_and_their_borders_stay_common(tmp_path, listed):
     geography = listed.geography(tmp_path)
-    north, south = dissolved(geography, 1)
+    (north, south), zones = dissolved(geography)
     assert north.equals(shapely.box(0, 1, 2, 2))
     assert south.equals(shapely.box(0, 0, 2, 1))
-    zones = dissolved(geography, 2)
     fewer = simplified(zones, 0.05)
     assert shapely.coverage_is_valid(fewer)
     assert shapely.get_num_coordinates(fewer).sum() < shapely.get_num_coordinates(zones).sum() / 2
@@ -109,9 +108,9 @@ def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_pa
     ZONES.to_csv(tmp_path / "zones.csv", index=False)
     geography = ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code")).geography(tmp_path)
     assert shapely.from_wkb(geography.boundaries[0]).equals_exact(bow)
-    shapes = dissolved(geography, 2)
+    regions, shapes = dissolved(geography)
     assert shapely.is_valid(shapes[:3]).all()
-    assert dissolved(geography, 1)[0].area == pytest.approx(1.25)
+    assert regions[0].area == pytest.approx(1.25)
     assert shapely.is_valid(simplified(shapes, 0.01)[:3]).all()
 
 
