@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from od_assets.project import DAGSTER_SETTINGS
+from od_core import Geography, Release
+from tests.browser.atlases import of_all_pairs, written
+from tests.od_core.publication.examples import facts
 from tests.servers import UI, free_port, printed_address, serving, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -152,3 +156,16 @@ def show(page, name: str, *, whole: bool = False) -> None:
     """Keep what is seen."""
     assert re.fullmatch(r"[a-z-]+", name)
     page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=whole)
+
+
+@pytest.fixture
+def two_sides(tmp_path) -> tuple[Release, str]:
+    """Origins and destinations with other areas, names of levels and numbers of zones; all have coordinates."""
+    sides = []
+    for levels, zones in ((["region", "home"], 6), (["province", "work"], 9)):
+        table = pd.DataFrame({levels[0]: [f"{levels[0]}{k // 3}" for k in range(zones)]})
+        table[levels[1]] = [f"{levels[1]}{k}" for k in range(zones)]
+        table["latitude"], table["longitude"] = [k // 3 for k in range(zones)], [k % 3 for k in range(zones)]
+        sides.append(Geography.from_frame(table, levels, coordinates=("latitude", "longitude")))
+    release = of_all_pairs(*sides)
+    return release, written(release, facts(release), tmp_path)

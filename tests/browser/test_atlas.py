@@ -1,167 +1,21 @@
-"""The atlas in a real browser: its numbers are those of the library, it asks nobody, and everybody can use it."""
+"""The atlas in a real browser: it asks nobody, and everybody can use it."""
 
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import shapely
 from axe_playwright_python.sync_playwright import Axe
 
-from od_core import Budget, Geography, PrivacyUnit, Release, open_release, release_flows, sum_releases
-from od_core.flows.indicators import indicators
-from od_core.flows.publishing import atlas
-from od_core.flows.publishing.atlas import write_atlas
-from od_core.flows.publishing.changes import changes
-from od_core.flows.publishing.flow_tables import FlowTables
-from od_core.flows.released_flows import ReleasedFlows
-from od_core.ledger.release_key import ReleaseKey
+from od_core import Geography, Release, open_release
+from tests.browser.atlases import compare_with, in_folder, of_all_pairs, random_release, released, written
 from tests.browser.conftest import show
 from tests.browser.test_pages import DESK, PHONE, too_wide
 from tests.od_core.publication.examples import facts
 from tests.od_core.publication.reports import EVIL
-
-ENDS = ("", "_lower", "_upper")
-
-ASK = "async (asked) => { const got = []; for (const ask of asked) got.push(await between(ask)); return got; }"
-
-
-def written(flows: ReleasedFlows, certificate: dict, folder: Path) -> str:
-    """The address of the atlas of some flows."""
-    place = folder / "atlas.html"
-    with place.open("wb") as file:
-        write_atlas(FlowTables.of(flows, certificate), certificate, file)
-    return place.as_uri()
-
-
-def random_release(
-    seed: int, *, mechanism: str = "inftda_refined", zones: int = 40, areas: int | None = None
-) -> Release:
-    """Flows between zones of three levels, which follow from ``areas``; most pairs have no trips."""
-    random = np.random.default_rng(seed)
-    town = np.cumsum(np.random.default_rng(seed if areas is None else areas).random(zones) < 0.4)
-    names = {"region": town // 4, "town": town, "zone": np.arange(zones)}
-    table = pd.DataFrame({level: [f"{level}{number}" for number in numbers] for level, numbers in names.items()})
-    pairs = pd.DataFrame({side: random.choice(table["zone"], 4 * zones) for side in ("origin", "destination")})
-    flows = pairs.drop_duplicates().assign(trips=lambda flows: random.choice([1, 5, 300], len(flows)))
-    return release_flows(
-        flows,
-        Geography.from_frame(table, ["region", "town", "zone"]),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1, delta="1e-8"),
-        mechanism=mechanism,
-        fault_threshold=0,
-    )
-
-
-def selections(flows: ReleasedFlows, number: int, finest: int | None = None) -> list[dict]:
-    """Random sets of areas of both sides, as the page asks for them."""
-    random, asked = np.random.default_rng(7), []
-    for _ in range(number):
-        ask = {}
-        for side, geography in (("origins", flows.tree.origin), ("destinations", flows.tree.destination)):
-            level = int(random.integers(1, (finest or geography.depth) + 1))
-            size = min(geography.size(level), int(random.choice([1, 2, 5, 50, 10_000])))
-            areas = random.choice(geography.size(level), size, replace=False)
-            ask[side] = {"level": level, "areas": areas.tolist()}
-        asked.append(ask)
-    return asked
-
-
-def expected(flows: ReleasedFlows, ask: dict) -> list[int]:
-    """The same by the library."""
-    named = []
-    for side, geography in (("origins", flows.tree.origin), ("destinations", flows.tree.destination)):
-        level = ask[side]["level"]
-        named += [geography.level_names[level], [geography.codes[level][area] for area in ask[side]["areas"]]]
-    return list(flows.trips_between(*named))
-
-
-def compared(opened, address: str, flows: ReleasedFlows, number: int = 60, finest: int | None = None) -> None:
-    page, seen = opened(address)
-    page.wait_for_selector("#panel h2")
-    asked = selections(flows, number, finest)
-    found = [[got["trips"], *got["interval"]] for got in page.evaluate(ASK, asked)]
-    assert found == [expected(flows, ask) for ask in asked]
-    assert seen.errors == []
-
-
-def test_a_thousand_selections_of_the_flights_are_those_of_the_library(opened, bundle):
-    compared(opened, (bundle / "atlas.html").as_uri(), open_release(bundle), number=1000)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", "tda_l2", "vanilla_gauss"])
-def test_selections_of_every_mechanism_are_those_of_the_library(opened, tmp_path, mechanism, seed):
-    """``inftda`` and ``tda_l2`` drop nodes without trips, of which less is known."""
-    release = random_release(seed, mechanism=mechanism)
-    assert release.fitted.nothing_dropped == (mechanism in ("inftda_refined", "vanilla_gauss"))
-    compared(opened, written(release, facts(release), tmp_path), release)
-
-
-def test_selections_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_path):
-    first = random_release(1)
-    flows = sum_releases([first, replace(first)])
-    compared(opened, written(flows, facts(first), tmp_path), flows)
-
-
-def sparse_below(mechanism: str) -> Release:
-    """Every pair of towns has many trips, and few pairs of zones have any: nodes are dropped at the zones alone."""
-    zones = [(f"r{k // 20}", f"t{k // 10}", f"z{k:02}") for k in range(60)]
-    geography = Geography.from_frame(
-        pd.DataFrame(zones, columns=["region", "town", "zone"]), ["region", "town", "zone"]
-    )
-    pairs = [(f"z{10 * o:02}", f"z{10 * d:02}", 5_000) for o in range(6) for d in range(6)]
-    flows = pd.DataFrame(pairs, columns=["origin", "destination", "trips"])
-    unit, budget = PrivacyUnit("trip"), Budget(epsilon=1, delta="1e-8")
-    return release_flows(flows, geography, unit=unit, budget=budget, mechanism=mechanism, fault_threshold=0)
-
-
-def test_what_was_dropped_below_a_page_that_is_cut_is_known(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas, "MOST_NODES", 100)
-    release = sparse_below("inftda")
-    levels = release.fitted.levels
-    assert all(len(level.divided) == len(level.nodes) for level in levels if level.nodes.level < 4)
-    assert not release.fitted.nothing_dropped
-    compared(opened, written(release, facts(release), tmp_path), release, finest=2)
-
-
-@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
-def test_a_table_that_is_too_large_has_its_coarser_areas_exactly(opened, tmp_path, monkeypatch, mechanism):
-    monkeypatch.setattr(atlas, "MOST_NODES", 300)
-    release = random_release(3, mechanism=mechanism)
-    address = written(release, facts(release), tmp_path)
-    compared(opened, address, release, finest=2)
-    page, _ = opened(address)
-    page.wait_for_selector("#panel h2")
-    assert "shows areas down to town" in page.inner_text("footer")
-    assert page.locator("#level option").all_inner_texts() == ["region", "town"]
-
-
-def test_totals_of_an_area_are_its_indicators(opened, bundle):
-    release = open_release(bundle)
-    table = indicators(release, ["state"])
-    page, _ = opened((bundle / "atlas.html").as_uri())
-    page.wait_for_selector("#panel h2")
-    level = release.tree.origin.level_number("state")
-    for number, row in table.iterrows():
-        ask = {"level": level, "areas": [number]}
-        got = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)
-        for name in ("outflow", "inflow", "within"):
-            assert [got[name]["trips"], *got[name]["interval"]] == [
-                row[name],
-                row[f"{name}_lower"],
-                row[f"{name}_upper"],
-            ]
-        if not pd.isna(row["self_containment"]):
-            ends = [row[f"self_containment{end}"] for end in ("", "_lower", "_upper")]
-            assert [got["selfContainment"]["share"], *got["selfContainment"]["interval"]] == pytest.approx(
-                ends, abs=2e-6
-            )
 
 
 def test_a_release_without_intervals_shows_trips_alone(opened, tmp_path):
@@ -264,8 +118,7 @@ def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
     zones = pd.DataFrame({"region": ["r1", "r1", "r2"], "zone": ["a", "b", "c"], "title": list(EVIL)[:3]})
     geography = Geography.from_frame(zones, ["region", "zone"], names={"zone": "title"})
     flows = pd.DataFrame({"origin": ["a", "b", "c"], "destination": ["b", "c", "a"], "trips": [500, 400, 300]})
-    unit, budget = PrivacyUnit("trip"), Budget(epsilon=5, delta="1e-8")
-    release = release_flows(flows, geography, unit=unit, budget=budget, fault_threshold=0)
+    release = released(flows, geography)
     page, seen = opened(written(release, facts(release), tmp_path) + "#level=zone&areas=a")
     page.wait_for_selector("#panel h2")
     assert page.inner_text("#panel h2").split() == EVIL[0].split()
@@ -290,28 +143,8 @@ def test_a_damaged_page_says_so(opened, bundle, tmp_path):
     page.wait_for_selector("text=This page could not read its data")
 
 
-@pytest.fixture
-def two_sides(tmp_path) -> tuple[Release, str]:
-    """Origins and destinations with other areas, names of levels and numbers of zones; all have coordinates."""
-    sides = []
-    for levels, zones in ((["region", "home"], 6), (["province", "work"], 9)):
-        table = pd.DataFrame({levels[0]: [f"{levels[0]}{k // 3}" for k in range(zones)]})
-        table[levels[1]] = [f"{levels[1]}{k}" for k in range(zones)]
-        table["latitude"], table["longitude"] = [k // 3 for k in range(zones)], [k % 3 for k in range(zones)]
-        sides.append(Geography.from_frame(table, levels, coordinates=("latitude", "longitude")))
-    pairs = pd.MultiIndex.from_product([sides[0].zones, sides[1].zones], names=["origin", "destination"])
-    flows = pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index()
-    unit, budget = PrivacyUnit("trip"), Budget(epsilon=5, delta="1e-8")
-    release = release_flows(
-        flows, sides[0], destination_geography=sides[1], unit=unit, budget=budget, fault_threshold=0
-    )
-    return release, written(release, facts(release), tmp_path)
-
-
 def test_origins_and_destinations_with_other_areas(opened, two_sides):
-    release, address = two_sides
-    compared(opened, address, release)
-    page, seen = opened(address + "#level=home&areas=home4")
+    page, seen = opened(two_sides[1] + "#level=home&areas=home4")
     page.wait_for_selector("text=Where trips from here go")
     assert page.locator("#level option").all_inner_texts() == ["region", "home"]
     page.click("#panel tbody tr:nth-child(1) button")  # a place of work
@@ -333,11 +166,8 @@ def bounded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, str]:
     zones = pd.DataFrame([(f"r{k // 3}", f"z{k}") for k in range(9)], columns=["region", "zone"])
     shapes = [shapely.to_wkb(shapely.box(k % 3, k // 3, k % 3 + 1, k // 3 + 1)).hex() for k in range(9)]
     zones["shape"] = [*shapes[:4], "", *shapes[5:]]
-    pairs = pd.MultiIndex.from_product([zones["zone"]] * 2, names=["origin", "destination"])
-    flows = pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index()
     geography = Geography.from_frame(zones, ["region", "zone"], boundaries="shape")
-    unit, budget = PrivacyUnit("trip"), Budget(epsilon=5, delta="1e-8")
-    release = release_flows(flows, geography, unit=unit, budget=budget, fault_threshold=0)
+    release = of_all_pairs(geography, geography)
     return release, written(release, facts(release), tmp_path_factory.mktemp("bounded"))
 
 
@@ -363,42 +193,6 @@ def test_areas_with_boundaries_are_chosen_anywhere_within(opened, bounded):
     page.keyboard.press("+")
     assert chosen(0, 1.6 * side) == "r0"
     show(page, "atlas-boundaries", whole=True)
-    assert seen.errors == []
-
-
-def compare_with(page, path: Path) -> None:
-    with page.expect_file_chooser() as chooser:
-        page.click("#compare")
-    chooser.value.set_files(path)
-
-
-def in_folder(release: Release, folder: Path, period: str = "2001-01") -> str:
-    folder.mkdir()
-    return written(release, facts(release, ReleaseKey("other", period, 1)), folder)
-
-
-@pytest.mark.parametrize("own", ["01", "02"])
-def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, own):
-    """Whichever of the two pages is open, changes are from the earlier period to the later one."""
-    before, after = (random_release(seed, areas=1) for seed in (1, 2))
-    pages = {name: in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), ("02", after))}
-    page, seen = opened(pages[own])
-    page.wait_for_selector("#panel table")
-    (other,) = pages.keys() - {own}
-    compare_with(page, tmp_path / other / "atlas.html")
-    page.wait_for_selector("text=Changes from other/2001-01/r1 to other/2001-02/r1.")
-    for number, level in enumerate(("region", "town"), start=1):
-        codes = after.tree.origin.codes[number]
-        table = changes(before, after, level, level).set_index(["origin", "destination"])
-        for area, code in enumerate(codes):
-            ask = {"selected": {"level": number, "areas": [area]}, "direction": "from", "level": number, "most": 1000}
-            for flow in page.evaluate("(ask) => atlas.client.ask('partners', ask)", ask):
-                row, change = table.loc[(code, codes[flow["destination"]])], flow["change"]
-                assert [change["before"], flow["trips"], change["change"]] == [row.before, row.after, row.change]
-                assert [*change["interval"], change["certain"]] == [row.lower, row.upper, row.significant]
-    page.click("#compare")
-    page.wait_for_selector("#compared", state="hidden")
-    assert "change" not in page.inner_text("#panel")
     assert seen.errors == []
 
 
@@ -449,8 +243,7 @@ def test_a_table_of_one_zone(opened, tmp_path):
     zones = pd.DataFrame({"zone": ["a"], "latitude": [1.0], "longitude": [2.0]})
     geography = Geography.from_frame(zones, ["zone"], coordinates=("latitude", "longitude"))
     flows = pd.DataFrame({"origin": ["a"], "destination": ["a"], "trips": [500]})
-    unit, budget = PrivacyUnit("trip"), Budget(epsilon=5, delta="1e-8")
-    release = release_flows(flows, geography, unit=unit, budget=budget, fault_threshold=0)
+    release = released(flows, geography)
     page, seen = opened(written(release, facts(release), tmp_path))
     page.wait_for_selector("#panel h2")
     box = page.locator("#map").bounding_box()

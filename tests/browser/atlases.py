@@ -1,0 +1,62 @@
+"""Pages of atlases for tests, and the releases that they show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
+from od_core.flows.publishing.atlas import write_atlas
+from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.released_flows import ReleasedFlows
+from od_core.ledger.release_key import ReleaseKey
+from tests.od_core.publication.examples import facts
+
+
+def written(flows: ReleasedFlows, certificate: dict, folder: Path) -> str:
+    """The address of the atlas of some flows."""
+    place = folder / "atlas.html"
+    with place.open("wb") as file:
+        write_atlas(FlowTables.of(flows, certificate), certificate, file)
+    return place.as_uri()
+
+
+def in_folder(release: Release, folder: Path, period: str = "2001-01") -> str:
+    folder.mkdir()
+    return written(release, facts(release, ReleaseKey("other", period, 1)), folder)
+
+
+def compare_with(page, path: Path) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.click("#compare")
+    chooser.value.set_files(path)
+
+
+def released(flows: pd.DataFrame, geography: Geography, **changes: Any) -> Release:
+    """A release of trips, by default with little noise."""
+    options = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=5, delta="1e-8"), "fault_threshold": 0}
+    return release_flows(flows, geography, **options | changes)
+
+
+def of_all_pairs(origins: Geography, destinations: Geography, **changes: Any) -> Release:
+    """A release in which every pair of zones has at least a thousand trips."""
+    pairs = pd.MultiIndex.from_product([origins.zones, destinations.zones], names=["origin", "destination"])
+    flows = pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index()
+    return released(flows, origins, destination_geography=destinations, **changes)
+
+
+def random_release(
+    seed: int, *, mechanism: str = "inftda_refined", zones: int = 40, areas: int | None = None
+) -> Release:
+    """Flows between zones of three levels, which follow from ``areas``; most pairs have no trips."""
+    random = np.random.default_rng(seed)
+    town = np.cumsum(np.random.default_rng(seed if areas is None else areas).random(zones) < 0.4)
+    names = {"region": town // 4, "town": town, "zone": np.arange(zones)}
+    table = pd.DataFrame({level: [f"{level}{number}" for number in numbers] for level, numbers in names.items()})
+    pairs = pd.DataFrame({side: random.choice(table["zone"], 4 * zones) for side in ("origin", "destination")})
+    flows = pairs.drop_duplicates().assign(trips=lambda flows: random.choice([1, 5, 300], len(flows)))
+    geography = Geography.from_frame(table, ["region", "town", "zone"])
+    return released(flows, geography, mechanism=mechanism, budget=Budget(epsilon=1, delta="1e-8"))

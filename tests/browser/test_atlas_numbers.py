@@ -1,0 +1,159 @@
+"""The numbers of the atlas in a real browser are those of the library."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, Release, open_release, sum_releases
+from od_core.flows.indicators import indicators
+from od_core.flows.publishing import atlas
+from od_core.flows.publishing.changes import changes
+from od_core.flows.released_flows import ReleasedFlows
+from tests.browser.atlases import compare_with, in_folder, random_release, released, written
+from tests.od_core.publication.examples import facts
+
+ENDS = ("", "_lower", "_upper")
+
+ASK = "async (asked) => { const got = []; for (const ask of asked) got.push(await between(ask)); return got; }"
+
+
+def selections(flows: ReleasedFlows, number: int, finest: int | None = None) -> list[dict]:
+    """Random sets of areas of both sides, as the page asks for them."""
+    random, asked = np.random.default_rng(7), []
+    for _ in range(number):
+        ask = {}
+        for side, geography in (("origins", flows.tree.origin), ("destinations", flows.tree.destination)):
+            level = int(random.integers(1, (finest or geography.depth) + 1))
+            size = min(geography.size(level), int(random.choice([1, 2, 5, 50, 10_000])))
+            areas = random.choice(geography.size(level), size, replace=False)
+            ask[side] = {"level": level, "areas": areas.tolist()}
+        asked.append(ask)
+    return asked
+
+
+def expected(flows: ReleasedFlows, ask: dict) -> list[int]:
+    """The same by the library."""
+    named = []
+    for side, geography in (("origins", flows.tree.origin), ("destinations", flows.tree.destination)):
+        level = ask[side]["level"]
+        named += [geography.level_names[level], [geography.codes[level][area] for area in ask[side]["areas"]]]
+    return list(flows.trips_between(*named))
+
+
+def compared(opened, address: str, flows: ReleasedFlows, number: int = 60, finest: int | None = None) -> None:
+    page, seen = opened(address)
+    page.wait_for_selector("#panel h2")
+    asked = selections(flows, number, finest)
+    found = [[got["trips"], *got["interval"]] for got in page.evaluate(ASK, asked)]
+    assert found == [expected(flows, ask) for ask in asked]
+    assert seen.errors == []
+
+
+def test_a_thousand_selections_of_the_flights_are_those_of_the_library(opened, bundle):
+    compared(opened, (bundle / "atlas.html").as_uri(), open_release(bundle), number=1000)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", "tda_l2", "vanilla_gauss"])
+def test_selections_of_every_mechanism_are_those_of_the_library(opened, tmp_path, mechanism, seed):
+    """``inftda`` and ``tda_l2`` drop nodes without trips, of which less is known."""
+    release = random_release(seed, mechanism=mechanism)
+    assert release.fitted.nothing_dropped == (mechanism in ("inftda_refined", "vanilla_gauss"))
+    compared(opened, written(release, facts(release), tmp_path), release)
+
+
+def test_selections_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_path):
+    first = random_release(1)
+    flows = sum_releases([first, replace(first)])
+    compared(opened, written(flows, facts(first), tmp_path), flows)
+
+
+def sparse_below(mechanism: str) -> Release:
+    """Every pair of towns has many trips, and few pairs of zones have any: nodes are dropped at the zones alone."""
+    zones = [(f"r{k // 20}", f"t{k // 10}", f"z{k:02}") for k in range(60)]
+    geography = Geography.from_frame(
+        pd.DataFrame(zones, columns=["region", "town", "zone"]), ["region", "town", "zone"]
+    )
+    pairs = [(f"z{10 * o:02}", f"z{10 * d:02}", 5_000) for o in range(6) for d in range(6)]
+    flows = pd.DataFrame(pairs, columns=["origin", "destination", "trips"])
+    return released(flows, geography, mechanism=mechanism, budget=Budget(epsilon=1, delta="1e-8"))
+
+
+@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
+def test_a_page_is_cut_exactly_whatever_was_dropped_above(opened, tmp_path, monkeypatch, mechanism):
+    monkeypatch.setattr(atlas, "_depth", lambda *_: 2)  # noise decides how many nodes there are
+    release = random_release(3, mechanism=mechanism)
+    compared(opened, written(release, facts(release), tmp_path), release, finest=2)
+
+
+def test_what_was_dropped_below_a_page_that_is_cut_is_known(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(atlas, "MOST_NODES", 100)
+    release = sparse_below("inftda")
+    levels = release.fitted.levels
+    assert all(len(level.divided) == len(level.nodes) for level in levels if level.nodes.level < 4)
+    assert not release.fitted.nothing_dropped
+    compared(opened, written(release, facts(release), tmp_path), release, finest=2)
+
+
+@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
+def test_a_table_that_is_too_large_has_its_coarser_areas_exactly(opened, tmp_path, monkeypatch, mechanism):
+    """Every pair of towns is measured, 36, and all of their zones, at least 360, whatever the noise."""
+    monkeypatch.setattr(atlas, "MOST_NODES", 100)
+    release = sparse_below(mechanism)
+    address = written(release, facts(release), tmp_path)
+    compared(opened, address, release, finest=2)
+    page, _ = opened(address)
+    page.wait_for_selector("#panel h2")
+    assert "shows areas down to town" in page.inner_text("footer")
+    assert page.locator("#level option").all_inner_texts() == ["region", "town"]
+
+
+def test_selections_between_other_areas_are_those_of_the_library(opened, two_sides):
+    compared(opened, two_sides[1], two_sides[0])
+
+
+def test_totals_of_an_area_are_its_indicators(opened, bundle):
+    release = open_release(bundle)
+    table = indicators(release, ["state"])
+    page, _ = opened((bundle / "atlas.html").as_uri())
+    page.wait_for_selector("#panel h2")
+    level = release.tree.origin.level_number("state")
+    for number, row in table.iterrows():
+        ask = {"level": level, "areas": [number]}
+        got = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)
+        for name in ("outflow", "inflow", "within"):
+            ends = [row[f"{name}{end}"] for end in ENDS]
+            assert [got[name]["trips"], *got[name]["interval"]] == ends
+        if not pd.isna(row["self_containment"]):
+            ends = [row[f"self_containment{end}"] for end in ENDS]
+            share = got["selfContainment"]
+            assert [share["share"], *share["interval"]] == pytest.approx(ends, abs=2e-6)
+
+
+@pytest.mark.parametrize("own", ["01", "02"])
+def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, own):
+    """Whichever of the two pages is open, changes are from the earlier period to the later one."""
+    before, after = (random_release(seed, areas=1) for seed in (1, 2))
+    pages = {name: in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), ("02", after))}
+    page, seen = opened(pages[own])
+    page.wait_for_selector("#panel table")
+    (other,) = pages.keys() - {own}
+    compare_with(page, tmp_path / other / "atlas.html")
+    page.wait_for_selector("text=Changes from other/2001-01/r1 to other/2001-02/r1.")
+    for number, level in enumerate(("region", "town"), start=1):
+        codes = after.tree.origin.codes[number]
+        table = changes(before, after, level, level).set_index(["origin", "destination"])
+        for area, code in enumerate(codes):
+            ask = {"selected": {"level": number, "areas": [area]}, "direction": "from", "level": number, "most": 1000}
+            for flow in page.evaluate("(ask) => atlas.client.ask('partners', ask)", ask):
+                row, change = table.loc[(code, codes[flow["destination"]])], flow["change"]
+                assert [change["before"], flow["trips"], change["change"]] == [row.before, row.after, row.change]
+                assert [*change["interval"], change["certain"]] == [row.lower, row.upper, row.significant]
+    page.click("#compare")
+    page.wait_for_selector("#compared", state="hidden")
+    assert "change" not in page.inner_text("#panel")
+    assert seen.errors == []
