@@ -16,15 +16,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from benchmarks.estimator import data_set
 from benchmarks.measuring import machine, printed, steps
+from benchmarks.release import FLIGHTS
 from benchmarks.segments import nz_education
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.known_flows import KnownFlows, read_flights
+from od_core.flows.distance_bands import distance_bands
+from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.indicators import indicators
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
@@ -35,21 +40,38 @@ SIZES = (0, 1, 10, 100, 1_000, 10_000)
 """Smallest true number of each class."""
 
 LEAST_CELLS = 1_000
-NUMBERS = ("outflow", "inflow", "within")
+
+Counts = NDArray[np.int64]
+NUMBERS = ("outflow", "inflow", "within", "balance")
+RATIOS = ("self_containment", "mean_distance")
 
 
 def known(case: str, folder: Path | None, *, small: bool) -> KnownFlows:
-    """Return the flows of a case."""
-    if case != "nz_education":
+    """Return the flows of a case, with the places of its zones if they are known."""
+    if case == "flights":
+        flights, areas = read_flights(FLIGHTS)
+        return KnownFlows.from_frame(case, "public", flights, with_places(areas, FLIGHTS / "airports.csv"))
+    if case != "nz_education" or folder is None:
         return data_set(case, folder, small=small)
-    data = nz_education(folder / "nz_education_2018" if folder else None)
-    flows = data.trips.groupby(["origin", "destination"])["trips"].sum()
-    return KnownFlows.from_frame("nz_education", "public", flows.reset_index(), data.geography)
+    data = nz_education(folder / "nz_education_2018")
+    flows = data.trips.groupby(["origin", "destination"])["trips"].sum().reset_index()
+    areas = with_places(data.geography, folder / "nz_education_2018" / "zones.csv")
+    return KnownFlows.from_frame(case, "public", flows, areas)
+
+
+def with_places(geography: Geography, zones: Path) -> Geography:
+    """Return a geography with the coordinates of its zones, from the file of the zone list."""
+    listed = pd.read_csv(zones, dtype=str, keep_default_na=False)
+    return Geography.from_frame(listed, geography.levels, coordinates=("latitude", "longitude"))
 
 
 def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:
-    """Return the true outflow, inflow and trips within of all areas, in the order of :func:`indicators`."""
+    """Return the true indicators of all areas, in the order of :func:`indicators`, without shares.
+
+    If zones have coordinates, ``far`` is the sum of the known distances, and ``known`` the number of trips with one.
+    """
     pairs, count = tree.pairs_at(trips.rank), np.diff(trips.before)
+    distances = ZoneDistances.of(tree) if has_distances(tree) else None
     levels = []
     for level in range(1, tree.origin.depth + 1):
         origin, destination = (tree.origin.ancestors(level)[zones] for zones in (pairs.origin, pairs.destination))
@@ -58,8 +80,29 @@ def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:
             np.bincount(areas[chosen], count[chosen], minlength=size).astype(np.int64)
             for areas, chosen in ((origin, ...), (destination, ...), (origin, same))
         )
-        levels.append(pd.DataFrame({"outflow": begun - within, "inflow": ended - within, "within": within}))
+        numbers = {"outflow": begun - within, "inflow": ended - within, "within": within, "balance": ended - begun}
+        if distances is not None:
+            apart = distances.between(pairs.origin, pairs.destination)
+            known = ~np.isnan(apart)
+            numbers["far"] = np.bincount(origin[known], (apart * count)[known], minlength=size)
+            numbers["known"] = np.bincount(origin[known], count[known], minlength=size)
+        levels.append(pd.DataFrame(numbers))
     return pd.concat(levels, ignore_index=True)
+
+
+def true_bands(tree: FlowTree, trips: TripCounts) -> tuple[Counts, Counts]:
+    """Return the true trips of each area by distance, in the order of :func:`distance_bands`, twice."""
+    pairs, count, distances = tree.pairs_at(trips.rank), np.diff(trips.before), ZoneDistances.of(tree)
+    apart = distances.between(pairs.origin, pairs.destination)
+    band = np.where(np.isnan(apart), 0, np.searchsorted(distances.edges, apart, side="right") + 1)
+    bands = len(distances.edges) + 2
+    rows = []
+    for level in range(tree.origin.depth + 1):
+        place = tree.origin.ancestors(level)[pairs.origin] * bands + band
+        table = np.bincount(place, count, minlength=bands * tree.origin.size(level)).reshape(-1, bands)
+        rows.append(table[:, 1:] if distances.all_known else table)
+    true = np.concatenate([table.ravel() for table in rows]).astype(np.int64)
+    return true, true
 
 
 def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
@@ -72,16 +115,26 @@ def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
     )
     true = true_indicators(plan.tree, data.trips)
     begun = (true["within"] + true["outflow"]).to_numpy()
-    truth = {name: (true[name].to_numpy(), true[name].to_numpy()) for name in NUMBERS}
+    truth: dict[str, Any] = {name: (true[name].to_numpy(), abs(true[name].to_numpy())) for name in NUMBERS}
     truth["self_containment"] = (np.divide(true["within"], begun, where=begun > 0, out=np.zeros(len(true))), begun)
+    if "far" in true:
+        known = true["known"].to_numpy()
+        mean = np.divide(true["far"], known, where=known > 0, out=np.zeros(len(true)))
+        truth["mean_distance"] = (np.round(mean, 3), known)
+        truth["distance_bands"] = true_bands(plan.tree, data.trips)
     held: dict[tuple[str, int], list[float]] = defaultdict(list)
     cells: dict[tuple[str, int], int] = defaultdict(int)
     for _ in steps(range(runs), "Releasing"):
-        found = indicators(run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements()))
+        release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+        found = indicators(release)
         for name, (value, size) in truth.items():
-            inside = (found[f"{name}_lower"] <= value + 1e-6) & (value - 1e-6 <= found[f"{name}_upper"])
+            if name == "distance_bands":
+                lower, upper = distance_bands(release)[["lower", "upper"]].to_numpy().T
+            else:
+                lower, upper = found[f"{name}_lower"].to_numpy(), found[f"{name}_upper"].to_numpy()
+            inside = (lower <= value + 1e-6) & (value - 1e-6 <= upper)
             class_of = np.searchsorted(SIZES, size, side="right") - 1
-            if name not in NUMBERS:
+            if name in RATIOS:
                 class_of[value == 0] = -1  # a share of 0 cannot be missed from below
             for k in np.unique(class_of[class_of >= 0]).tolist():
                 held[name, k].append(float(inside[class_of == k].mean()))

@@ -1,4 +1,4 @@
-"""Write Excel workbooks (Office Open XML): sheets of text and whole numbers. Whole columns are converted at a time.
+"""Write Excel workbooks (Office Open XML): sheets of text and numbers. Whole columns are converted at a time.
 
 Text is stored as text, so that a spreadsheet runs nothing and changes nothing: ``=1+1`` and ``007`` stay as they are.
 """
@@ -51,7 +51,7 @@ class Sheet:
     Attributes:
         name: name of the sheet: at most 31 characters; letters, digits, ``-`` and ``_`` are safe.
         lines: texts above the table, one in a row.
-        table: columns of text or of whole numbers, without missing values; their names are the header.
+        table: columns of text, or of numbers, of which some may be missing; their names are the header.
         width: width of the first column, in characters. Longer lines are wrapped if it is at least 40.
     """
 
@@ -138,8 +138,10 @@ def _rows(table: pa.Table) -> bytes | memoryview:
     pieces: list[pa.Array | pa.Scalar] = []
     for column in table.columns:
         values = column.combine_chunks()
-        if pa.types.is_integer(values.type):
-            pieces += [_text("<c><v>"), values.cast(pa.large_string()), _text("</v></c>")]
+        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+            number = values.cast(pa.large_string())
+            cells = pc.binary_join_element_wise(_text("<c><v>"), number, _text("</v></c>"), _text(""))
+            pieces.append(pc.fill_null(cells, "<c/>"))
         else:
             content = _escaped(values.cast(pa.large_string()))
             pieces += [_text('<c t="inlineStr"><is><t>'), content, _text("</t></is></c>")]

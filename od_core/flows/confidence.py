@@ -32,7 +32,12 @@ def upper_bound(estimate: Reals, variance: Reals) -> Counts:
 
     The ends are whole numbers of at least 0. All three arrays have the same shape.
     """
-    return np.maximum(np.floor(estimate + half_width(estimate, variance)), 0).astype(np.int64)
+    return np.maximum(highest(estimate, variance), 0)
+
+
+def highest(estimate: Reals, variance: Reals) -> Counts:
+    """Return the upper ends of such intervals of numbers that may be negative; whole numbers of the same shape."""
+    return np.floor(estimate + half_width(estimate, variance)).astype(np.int64)
 
 
 def half_width(estimate: Reals, variance: Reals) -> Reals:

@@ -1,33 +1,46 @@
-"""Compute indicators of the areas of a release: outflow, inflow, trips within, and self-containment, with intervals.
+"""Compute indicators of the areas of a release, with intervals.
 
-Self-containment is the share N / B of the trips that begin in an area and stay in it. The interval of this ratio has
-all shares r for which N - r B is nearer to 0 than its own uncertainty [fieller1954problems]:
+They are outflow, inflow, trips within, balance, self-containment, and mean distance.
+
+The balance is the inflow I minus the outflow O. Its estimate has the variance V_I + V_O - 2 C, where C is the
+covariance of both (:mod:`od_core.flows.estimation.exchange`).
+
+Self-containment is the share N / B of the trips that begin in an area and stay in it. The mean distance is D / B,
+where D is the sum of the distances of the trips. The interval of a ratio N / B has all r for which N - r B is nearer
+to 0 than its own uncertainty [fieller1954problems]:
 
     (N - r B)^2 <= z^2 (V_N - 2 r C + r^2 V_B),
 
 where V are the variances of the unbiased estimates, z is the quantile of the interval, and C is the covariance of N
-and B. Since B is N plus the outflow O, C = (V_B + V_N - V_O) / 2.
+and B. If the variance of the sum N + s B is V, then C = (V - V_N - s^2 V_B) / (2 s). For shares, s = -1 serves, because
+B - N is the outflow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.confidence import DEVIATIONS
-from od_core.flows.estimation.fitted_tree import Estimates
-from od_core.flows.estimation.intervals import AreaEstimates, bounds_of
+from od_core.flows.confidence import DEVIATIONS, lower_bound
+from od_core.flows.distances import ZoneDistances, has_distances
+from od_core.flows.estimation.estimates import Estimates
+from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, upper_end
 from od_core.flows.released_flows import ReleasedFlows
+from od_core.geography.geography import Numbers
 
 Counts = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
 _DIGITS = 6
 """Number of decimal places of a share."""
+
+_METRE = 3
+"""Number of decimal places of a distance in kilometres."""
 
 
 def has_indicators(flows: ReleasedFlows) -> bool:
@@ -44,10 +57,11 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
         interval: whether to add the 90 % interval of each indicator.
 
     Returns:
-        One row for each area: level and area (text), outflow, inflow, within (trips, int64) and self_containment (a
-        share from 0 to 1; NaN for an area from which no trips were released). With ``interval``, each is followed by
-        its bounds, such as outflow_lower and outflow_upper. An interval that did not contain the released number is
-        widened to it.
+        One row for each area: level and area (text); outflow, inflow, within and balance (trips, int64; balance is the
+        inflow minus the outflow); self_containment (a share from 0 to 1; NaN for an area from which no trips were
+        released). If zones have coordinates, also mean_distance (kilometres; of the trips that begin in the area and
+        whose distance is known, NaN without any). With ``interval``, each is followed by its bounds, such as
+        outflow_lower and outflow_upper. An interval that did not contain the released number is widened to it.
 
     Raises:
         OdError: If origins and destinations have different areas, if a level is unknown, or, with ``interval``, if the
@@ -60,13 +74,14 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
             next_step="read the flows at the levels of both sides",
         )
     geography = flows.tree.origin
+    distances = ZoneDistances.of(flows.tree) if has_distances(flows.tree) else None
     return pd.concat(
         [
             pd.DataFrame(
                 {
                     "level": geography.level_names[level],
                     "area": geography.codes_of(level, np.arange(geography.size(level), dtype=np.int32)),
-                    **_of_level(flows, level, interval=interval),
+                    **_of_level(flows, level, distances, interval=interval),
                 }
             )
             for level in map(geography.level_number, geography.levels if levels is None else levels)
@@ -75,24 +90,33 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
     )
 
 
-def _of_level(flows: ReleasedFlows, level: int, *, interval: bool) -> dict[str, Counts | Reals]:
+def _of_level(
+    flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool
+) -> dict[str, Counts | Reals]:
     """Return the columns of the indicators of one level."""
     within, begun, ended = _released(flows, level)
     share = np.full(len(begun), np.nan)
     np.divide(within, begun, out=share, where=begun > 0)
-    share = np.round(np.clip(share, 0, 1), _DIGITS)
-    numbers = {"outflow": begun - within, "inflow": ended - within, "within": within}
+    numbers = {"outflow": begun - within, "inflow": ended - within, "within": within, "balance": ended - begun}
+    shares = {"self_containment": np.round(np.clip(share, 0, 1), _DIGITS)}
+    if distances is not None:
+        shares["mean_distance"] = _mean_distance(flows, level, distances)
     if not interval:
-        return {**numbers, "self_containment": share}
+        return {**numbers, **shares}
     estimates = flows.intervals.by_area(level)
+    bounds = {name: bounds_of(getattr(estimates, name)) for name in ("outflow", "inflow", "within")}
+    bounds["balance"] = _balance_bounds(estimates)
     columns: dict[str, Counts | Reals] = {}
     for name, trips in numbers.items():
-        lower, upper = bounds_of(getattr(estimates, name))
+        lower, upper = bounds[name]
         columns[name] = trips
         columns[f"{name}_lower"], columns[f"{name}_upper"] = np.minimum(lower, trips), np.maximum(upper, trips)
-    low, high = _shares(estimates, nothing_dropped=flows.intervals.nothing_dropped)
-    columns["self_containment"] = share
-    columns["self_containment_lower"], columns["self_containment_upper"] = np.fmin(low, share), np.fmax(high, share)
+    ratios = {"self_containment": _share_bounds(estimates, nothing_dropped=flows.intervals.nothing_dropped)}
+    if distances is not None:
+        ratios["mean_distance"] = _distance_bounds(flows, level, distances)
+    for name, (low, high) in ratios.items():
+        columns[name] = shares[name]
+        columns[f"{name}_lower"], columns[f"{name}_upper"] = np.fmin(low, shares[name]), np.fmax(high, shares[name])
     return columns
 
 
@@ -108,32 +132,92 @@ def _released(flows: ReleasedFlows, level: int) -> tuple[Counts, Counts, Counts]
     return within, begun, ended
 
 
-def _shares(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals, Reals]:
+def _balance_bounds(areas: AreaEstimates) -> tuple[Counts, Counts]:
+    """Return the lower and upper bounds of the inflow minus the outflow of each area; shape (areas,) each.
+
+    Trips of dropped nodes may be part of the inflow, which raises the balance, or of the outflow, which lowers it.
+    """
+    variance = np.maximum(areas.inflow.variance + areas.outflow.variance - 2 * areas.exchange, 0)
+    balance = areas.inflow.estimate - areas.outflow.estimate
+    raised = replace(areas.inflow, estimate=balance, variance=variance)
+    lowered = replace(areas.outflow, estimate=-balance, variance=variance)
+    return -upper_end(lowered), upper_end(raised)
+
+
+def _mean_distance(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> Reals:
+    """Return the mean distance of the released trips from each area of a level, in kilometres; shape (areas,)."""
+    distance = distances.between(flows.leaves.origin, flows.leaves.destination)
+    area, size = flows.tree.origin.ancestors(level)[flows.leaves.origin], flows.tree.origin.size(level)
+    known = ~np.isnan(distance)
+    trips = np.where(known, flows.leaves.trips, 0)
+    metres = np.where(known, np.round(1000 * distance), 0).astype(np.int64)
+    sums = np.zeros((2, size), dtype=np.int64)
+    np.add.at(sums[0], area, metres * trips)
+    np.add.at(sums[1], area, trips)
+    mean = np.full(size, np.nan)
+    np.divide(sums[0] / 1000, sums[1], out=mean, where=sums[1] > 0)
+    rounded: Reals = np.round(np.maximum(mean, 0), _METRE)
+    return rounded
+
+
+def _share_bounds(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals, Reals]:
     """Return the lower and upper bounds of the self-containment of each area, rounded outwards; shape (areas,) each.
 
     If nodes were dropped, nothing was measured below them, and the estimates of the trips within and of the outflow do
     not sum to those that begin in the area. Then the ends follow from the bounds of both, which is wider.
     """
     if nothing_dropped:
-        low, high = _fieller(areas.within, areas.begun, areas.outflow)
+        covariance = (areas.begun.variance + areas.within.variance - areas.outflow.variance) / 2
+        low, high = _fieller(areas.within, areas.begun, covariance, 1.0)
     else:
         (stay_low, stay_high), (leave_low, leave_high) = bounds_of(areas.within), bounds_of(areas.outflow)
         with np.errstate(invalid="ignore", divide="ignore"):
             low = np.nan_to_num(stay_low / (stay_low + leave_high), nan=0.0)
             high = np.nan_to_num(stay_high / (stay_high + leave_low), nan=1.0)
-    step = 10**_DIGITS
+    return _outwards(low, high, _DIGITS)
+
+
+def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> tuple[Reals, Reals]:
+    """Return the lower and upper bounds of the mean distance from each area, in kilometres; shape (areas,) each.
+
+    Trips of dropped nodes may have any distance between two zones. With at most u such trips, and at least b others
+    whose mean is at least m, the mean of all is at least m b / (b + u).
+    """
+    intervals, distance, farthest = flows.intervals, distances.between, distances.extent.farthest
+    scale = max(farthest / 10, 1.0)
+
+    def known(origin: Numbers, destination: Numbers) -> NDArray[np.bool_]:
+        return ~np.isnan(distance(origin, destination))
+
+    def far(origin: Numbers, destination: Numbers) -> Reals:
+        return np.nan_to_num(distance(origin, destination))
+
+    def both(origin: Numbers, destination: Numbers) -> Reals:
+        return np.nan_to_num(distance(origin, destination) + scale)
+
+    (trips,), (total,), (mixed,) = (intervals.begun(level, weight) for weight in (known, far, both))
+    covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
+    low, high = _fieller(total, trips, covariance, farthest)
+    unseen = bounds_of(replace(trips, estimate=np.zeros(len(low)), variance=np.zeros(len(low))))[1]
+    seen = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
+    part = np.divide(seen, seen + unseen, out=np.ones(len(low)), where=unseen > 0)
+    return _outwards(low * part, high * part + farthest * (1 - part), _METRE)
+
+
+def _outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
+    """Return the ends of intervals, rounded outwards to some decimal places."""
+    step = 10**digits
     return np.floor(low * step) / step, np.ceil(high * step) / step
 
 
-def _fieller(part: Estimates, whole: Estimates, rest: Estimates) -> tuple[Reals, Reals]:
-    """Return the lower and upper bounds of part / whole, from 0 to 1; see the module docstring."""
+def _fieller(part: Estimates, whole: Estimates, covariance: Reals, most: float) -> tuple[Reals, Reals]:
+    """Return the lower and upper bounds of part / whole, from 0 to ``most``; see the module docstring."""
     square = DEVIATIONS**2
-    covariance = (whole.variance + part.variance - rest.variance) / 2
     a = whole.estimate**2 - square * whole.variance
     b = part.estimate * whole.estimate - square * covariance
     c = part.estimate**2 - square * part.variance
-    known = (a > 0) & (whole.estimate > 0)  # otherwise the whole may be 0, and nothing is known of the share
+    known = (a > 0) & (whole.estimate > 0)  # otherwise the whole may be 0, and nothing is known of the ratio
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = np.sqrt(np.maximum(b * b - a * c, 0))
         low, high = (b - reach) / a, (b + reach) / a
-    return np.where(known, np.clip(low, 0, 1), 0.0), np.where(known, np.clip(high, 0, 1), 1.0)
+    return np.where(known, np.clip(low, 0, most), 0.0), np.where(known, np.clip(high, 0, most), most)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from od_core.flows.distances import distances_at
 from od_core.flows.estimation.intervals import Intervals, every_pair
 from od_core.flows.estimation.segment_intervals import SegmentIntervals
 from od_core.geography.flow_tree import FlowTree, Nodes
@@ -74,7 +75,13 @@ class ReleasedFlows(ABC):
         return self.flows_at(self.tree.origin.levels[-1], self.tree.destination.levels[-1])
 
     def flows_at(
-        self, origin_level: str, destination_level: str, *, segment: str | None = None, interval: bool = False
+        self,
+        origin_level: str,
+        destination_level: str,
+        *,
+        segment: str | None = None,
+        interval: bool = False,
+        distance: bool = False,
     ) -> pd.DataFrame:
         """Return the flows at any pair of levels, summed from the leaves.
 
@@ -82,9 +89,11 @@ class ReleasedFlows(ABC):
             origin_level, destination_level: names of levels.
             segment: name of a breakdown, to return the flows in each of its categories.
             interval: whether to add the 90 % interval of each flow.
+            distance: whether to add the distance between the two areas, for all trips (not by ``segment``).
 
         Returns:
-            Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64).
+            Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64);
+            with ``distance``, also distance_km (kilometres between the mean places of their zones, NaN if unknown).
             With ``segment``, also the category, in a column with the name of the breakdown. The trips of a pair in all
             categories sum to its trips. An interval that did not contain the released trips is widened to them, so
             trips may equal lower or upper. Pairs with 0 released trips are listed only with ``interval``, and only if
@@ -102,12 +111,14 @@ class ReleasedFlows(ABC):
         origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
         if interval:
             origin, destination, trips, *bounds = self.intervals.around(o_level, d_level, origin, destination, trips)
-        columns = {
+        columns: dict[str, Any] = {
             "origin": tree.origin.codes_of(o_level, origin),
             "destination": tree.destination.codes_of(d_level, destination),
             "trips": trips,
         }
-        return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
+        columns |= dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}
+        columns |= {"distance_km": distances_at(tree, (o_level, d_level), origin, destination)} if distance else {}
+        return pd.DataFrame(columns)
 
     def _segment_flows(
         self, origin_level: str, destination_level: str, segment: str, *, interval: bool

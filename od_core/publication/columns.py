@@ -115,6 +115,16 @@ UPPER = Column(
     unit="trips",
     minimum=0,
 )
+DISTANCE = Column(
+    "distance_km",
+    "number",
+    "Distance",
+    "Great-circle distance between the origin and the destination, each at the mean place of its zones. Public, without"
+    " noise. Empty for the whole space, and for areas without coordinates.",
+    unit="kilometres",
+    required=False,
+    minimum=0,
+)
 PERIOD = Column("period", "string", "Period", "Period of the trips, such as 2001-06.")
 NOISY = Column(
     "noisy",

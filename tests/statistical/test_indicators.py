@@ -7,15 +7,19 @@ shared evenly. Wrong intervals must be rejected by the same test.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.indicators import NUMBERS, true_indicators
+from benchmarks.indicators import NUMBERS, RATIOS, true_bands, true_indicators
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import italy, random_tree
 from od_core.flows import confidence
 from od_core.flows import indicators as module
+from od_core.flows.distance_bands import distance_bands
 from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -34,8 +38,9 @@ def covered(name: str) -> pd.DataFrame:
     """The share of areas whose interval holds the truth, by run (rows) and indicator. Shares of 0 are left out."""
     make, epsilon, cap = CASES[name]
     data = KnownFlows.synthetic(make())
+    degrees = np.random.default_rng(SEED).uniform(-20, 20, (len(data.geography.zones), 2))
     plan = plan_release(
-        data.geography,
+        replace(data.geography, coordinates=degrees),
         unit=PrivacyUnit("trip"),
         budget=Budget(epsilon=epsilon, delta="1e-8"),
         mechanism=InfTDARefined(keep_all_cap=cap),
@@ -44,6 +49,8 @@ def covered(name: str) -> pd.DataFrame:
     true = true_indicators(plan.tree, data.trips)
     begun = true["within"] + true["outflow"]
     true["self_containment"] = (true["within"] / begun).where(true["within"] > 0).round(6)
+    true["mean_distance"] = (true["far"] / true["known"]).where(true["far"] > 0).round(3)
+    bands = true_bands(plan.tree, data.trips)[0]
     rows = []
     for _ in range(RUNS):
         release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
@@ -52,8 +59,10 @@ def covered(name: str) -> pd.DataFrame:
             column: ((found[f"{column}_lower"] <= true[column]) & (true[column] <= found[f"{column}_upper"]))[
                 true[column].notna()
             ].mean()
-            for column in (*NUMBERS, "self_containment")
+            for column in (*NUMBERS, *RATIOS)
         }
+        far = distance_bands(release)
+        inside["bands"] = ((far["lower"] <= bands) & (bands <= far["upper"])).mean()
         rows.append(inside)
     return pd.DataFrame(rows)
 

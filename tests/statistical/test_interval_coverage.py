@@ -24,6 +24,7 @@ from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
 from od_core.flows import confidence
 from od_core.flows.estimation.fitted_tree import FittedTree
+from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.flows.estimation.node_sums import NodeSums
 from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.flows.release import run_plan
@@ -126,5 +127,9 @@ def test_intervals_around_released_zeros_are_rejected():
 
 def test_fitted_values_of_kept_nodes_are_rejected(monkeypatch):
     """Where nodes were dropped, those kept were chosen for their noise."""
-    monkeypatch.setattr(FittedTree, "_single", lambda self, level, meant=None: NodeSums.of_fitted(level, meant))
+
+    def fitted(_: FittedTree, level: FittedLevel, weights: Any) -> NodeSums:
+        return NodeSums.of_fitted(level, weights and weights(level))
+
+    monkeypatch.setattr(FittedTree, "_single", fitted)
     assert too_rarely_covered(runs_of("binary, nodes dropped", _synthetic("binary, nodes dropped")), LEAST_COVERED)

@@ -10,66 +10,43 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.estimation.estimates import Estimates
 from od_core.flows.estimation.least_squares import FittedLevel, Positions, Reals
-from od_core.flows.estimation.node_sums import NodeSums, dropped_trips
+from od_core.flows.estimation.node_sums import ALL_ROWS, MEASURED_ROWS, NodeSums, NodeWeights, dropped_trips
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers
 from od_core.parallel import in_order
 
 Counts = NDArray[np.int64]
 
-Meant = Callable[[FittedLevel], NDArray[np.bool_]]
-"""A function that selects nodes of a level, or of a part of one; its result is a mask of shape (nodes,)."""
+ZoneFunction = Callable[[Numbers, Numbers], NDArray[Any]]
+"""A function that returns a value for each pair of zones, given their numbers as origins and destinations."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the nodes of a level, and the sums to which they belong.
+
+    Attributes:
+        of: Returns the weight of each node of a level, or of a part of one; shape (nodes,). By default, all are 1.
+        group: Returns the number, from 0, of the sum to which each of these nodes belongs; shape (nodes,).
+        groups: Number of sums of each cell.
+    """
+
+    of: Callable[[FittedLevel], NodeWeights] | None = None
+    group: Callable[[FittedLevel], Positions] | None = None
+    groups: int = 1
+
+
+_EVERY = Weights()
 
 _BLOCK = 1 << 20
 """Approximate number of nodes that one thread sums at a time."""
-
-
-@dataclass(frozen=True, eq=False)
-class Estimates:
-    """Unbiased estimates of sums, without the trips of dropped nodes; shape (sums,) each.
-
-    Attributes:
-        estimate, variance: Estimate of each sum, and the variance of the estimate.
-        most: Sum of the upper bounds of the dropped nodes that the sum overlaps.
-        unseen, doubt: Estimate of the trips of these dropped nodes together, and the variance of that estimate.
-        unmeasured: Upper bound of the trips of cells that lie below a dropped node, of which nothing else is known.
-    """
-
-    estimate: Reals
-    variance: Reals
-    most: Reals
-    unseen: Reals
-    doubt: Reals
-    unmeasured: Reals
-
-    @classmethod
-    def of_nodes(cls, estimate: Reals, variance: Reals) -> Estimates:
-        """Return the estimates of single nodes, which overlap no dropped node."""
-        return cls(estimate, variance, *np.zeros((4, len(estimate))))
-
-    @classmethod
-    def of_sums(cls, sums: NodeSums, of_nodes: Reals) -> Estimates:
-        """Return the estimates of sums below nodes whose estimates have the variances ``of_nodes``; shape (nodes,)."""
-        estimate = sums.estimate
-        return cls(estimate, sums.variance(of_nodes), *sums.unseen, np.zeros(len(estimate)))
-
-    def at(self, place: Positions, unmeasured: Reals) -> Estimates:
-        """Return the estimates at some places; 0 where the place is -1, with the given bounds ``unmeasured``."""
-        found = place >= 0
-        values = {name: np.zeros(len(place)) for name in vars(self)}
-        for name, own in vars(self).items():
-            values[name][found] = own[place[found]]
-        return Estimates(**values | {"unmeasured": unmeasured})
-
-    def __add__(self, other: Estimates) -> Estimates:
-        """Return the estimates of the sums with those of another release, whose noise must be independent."""
-        mine, theirs = vars(self), vars(other)
-        return Estimates(**{name: mine[name] + theirs[name] for name in mine})
 
 
 class FittedTree:
@@ -89,6 +66,7 @@ class FittedTree:
         self.levels = levels
         self.nothing_dropped = all(len(level.divided) == len(level.nodes) for level in levels[:-1])
         self.by_noise = selected
+        self._rows = MEASURED_ROWS if self.nothing_dropped else ALL_ROWS
 
     def cells(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers, Estimates]:
         """Return origin, destination and estimate of all cells of a pair of levels, which are given by their numbers.
@@ -110,30 +88,60 @@ class FittedTree:
         it. Both geographies are the same. An area below a dropped node is left out.
         """
         level = max(origin_level, destination_level)
-        return self._cells(origin_level, destination_level, self.span(level, level)[1], _between_areas)
+        return self._cells(origin_level, destination_level, self.span(level, level)[1], Weights(between_areas))
+
+    def begun(
+        self, level: int, weight: ZoneFunction | None, group: ZoneFunction | None = None, groups: int = 1
+    ) -> tuple[Numbers, Numbers, list[Estimates]]:
+        """Return sums of the trips from each area of a level to all zones, weighted or in groups.
+
+        An area below a dropped node is left out. The trips of dropped nodes have no weight in the estimates.
+
+        Args:
+            level: Number of the origin level.
+            weight: Returns the weight of pairs of zones; by default, all are 1.
+            group: Returns the number, from 0, of the group to which pairs of zones belong.
+            groups: Number of groups.
+
+        Returns:
+            Origins, destinations (0), and the estimates of each group.
+        """
+
+        def of_nodes(function: ZoneFunction | None) -> Callable[[FittedLevel], Any] | None:
+            return function and (lambda at: function(at.nodes.origin, at.nodes.destination))
+
+        finest = self.span(self.tree.origin.depth, self.tree.destination.depth)[1]
+        weights = Weights(of_nodes(weight), of_nodes(group), groups)
+        origin, destination, sums = self._cells(level, 0, finest, weights)
+        every = np.arange(len(origin))
+        return origin, destination, [sums.at(groups * every + k, np.zeros(len(every))) for k in range(groups)]
 
     def _cells(
-        self, origin_level: int, destination_level: int, finest: int, meant: Meant | None = None
+        self, origin_level: int, destination_level: int, finest: int, weights: Weights = _EVERY
     ) -> tuple[Numbers, Numbers, Estimates]:
         """Return the cells of a pair of levels as sums of nodes of the level at position ``finest`` in ``levels``.
 
-        Only those nodes of this level are summed that ``meant`` selects; all of them by default.
+        If the weights have groups, the estimates of a cell in all groups follow each other.
         """
         hub = self.span(origin_level, destination_level)[0]
         level = self.levels[hub]
         if hub == finest:
-            if meant is None:
+            if weights is _EVERY:
                 estimates = Estimates.of_nodes(level.estimate, level.variance)
             else:
-                estimates = Estimates.of_sums(self._single(level, meant), level.variance)
+                sums = self._single(level, weights.of)
+                if weights.group is not None:
+                    sums = sums.in_groups(weights.group(level), weights.groups)
+                estimates = Estimates.of_sums(sums, level.variance)
             return level.nodes.origin, level.nodes.destination, estimates
         apart = 1 if origin_level < destination_level else 0
         apart_level = (origin_level, destination_level)[apart]
-        sums = self._sums(hub, finest, apart, apart_level, meant)
-        count = np.diff(sums.offsets)
+        sums = self._sums(hub, finest, apart, apart_level, weights)
+        offsets = sums.offsets // weights.groups
+        count = np.diff(offsets)
         same = np.repeat(_side(level, 1 - apart)[level.divided], count)
-        first = self._first_areas(level, apart, apart_level)[_side(level, apart)[level.divided]]
-        each = (np.arange(len(same)) + np.repeat(first - sums.offsets[:-1], count)).astype(np.int32)
+        first = self.areas_of(level, apart, apart_level)[0][level.divided]
+        each = (np.arange(len(same)) + np.repeat(first - offsets[:-1], count)).astype(np.int32)
         origin, destination = (each, same) if apart == 0 else (same, each)
         return origin, destination, Estimates.of_sums(sums, level.variance[level.divided])
 
@@ -193,17 +201,18 @@ class FittedTree:
         numbers = [level.nodes.level for level in self.levels]
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
-    def _sums(self, hub: int, finest: int, apart: int, apart_level: int, meant: Meant | None = None) -> NodeSums:
+    def _sums(self, hub: int, finest: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
         """Return sums of the nodes of level ``finest`` below each divided node of level ``hub``.
 
         A divided node (a node with measured nodes below it) has one sum per area of ``apart_level`` on the side
-        ``apart``. The last two levels are summed in blocks of nodes, since they have many cells and give few sums.
+        ``apart``, and per group. The last two levels are summed in blocks of nodes, since they have many cells and give
+        few sums.
 
         Args:
             hub, finest: Positions of the two levels in ``levels``.
             apart: The side that is not summed over: 0 for origins, 1 for destinations.
             apart_level: Number of the level of the areas on that side.
-            meant: Selects the nodes of level ``finest`` that are summed; all of them by default.
+            weights: Weights of the nodes of level ``finest``.
         """
         middle = max(hub, finest - 2)
         levels = self.levels[middle + 1 : finest + 1]
@@ -214,50 +223,57 @@ class FittedTree:
             for level in levels:
                 parts.append(level.below(first, last))
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
-            return self._carried(self._single(parts[-1], meant), parts, apart, apart_level)
+            *above, at = parts
+            own, count = self.areas_of(at, apart, apart_level)
+            group = None if weights.group is None else weights.group(at)
+            sums = self._single(at, weights.of).carried(at, weights.groups * own, weights.groups * count, group)
+            return self._carried(sums, above, apart, apart_level, weights.groups)
 
-        sums = NodeSums.joined(in_order(below, _blocks(levels)))
-        return self._carried(sums, self.levels[hub + 1 : middle + 1], apart, apart_level, summed=True)
+        sums = NodeSums.joined(in_order(below, _blocks(levels)), self._rows)
+        return self._carried(sums, self.levels[hub + 1 : middle + 1], apart, apart_level, weights.groups)
 
     def _carried(
-        self, sums: NodeSums, levels: Sequence[FittedLevel], apart: int, apart_level: int, *, summed: bool = False
+        self, sums: NodeSums, levels: Sequence[FittedLevel], apart: int, apart_level: int, groups: int
     ) -> NodeSums:
         """Return the sums below each divided node of the level above ``levels``.
 
         Args:
-            sums: One sum per node of the last of the levels or, if ``summed``, sums below each of its divided nodes.
+            sums: Sums below each divided node of the last of the levels.
             levels: Consecutive levels, top first. If there are none, ``sums`` is returned.
             apart, apart_level: See :meth:`_sums`.
-            summed: Whether ``sums`` are sums below the divided nodes.
+            groups: Number of sums of each area.
         """
         for level in reversed(levels):
-            first = self._first_areas(level, apart, apart_level)
-            if summed:
-                sums = NodeSums.nothing(np.diff(first)[_side(level, apart)]).with_divided(level.divided, sums)
-                if not self.nothing_dropped:
-                    sums = sums.with_unseen(*_unseen(level))
-            sums, summed = sums.carried(level, first[_side(level, apart)]), True
+            first, count = self.areas_of(level, apart, apart_level)
+            sums = NodeSums.nothing(groups * count, self._rows).with_divided(level.divided, sums)
+            if not self.nothing_dropped:
+                sums = sums.with_unseen(*_unseen(level))
+            sums = sums.carried(level, groups * first)
         return sums
 
-    def _single(self, level: FittedLevel, meant: Meant | None = None) -> NodeSums:
-        """Return one sum per node of a level; 0 for nodes that ``meant`` does not select.
+    def _single(self, level: FittedLevel, weights: Callable[[FittedLevel], NodeWeights] | None) -> NodeSums:
+        """Return one sum per node of a level: its value times its weight, which is 1 by default.
 
         A sum is the least-squares estimate of its node if no node was dropped. If nodes were dropped, the others were
         selected by their noise, which biases their estimates. Then a sum is the noisy value of its node, which is
         unbiased because it was drawn after the nodes above had been selected.
         """
         fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
-        mask = None if meant is None else meant(level)
-        return NodeSums.of_fitted(level, mask) if fitted else NodeSums.of_noisy(level, mask)
+        each = None if weights is None else weights(level)
+        return (NodeSums.of_fitted if fitted else NodeSums.of_noisy)(level, each, self._rows)
 
-    def _first_areas(self, level: FittedLevel, side: int, apart_level: int) -> Positions:
-        """Return, for each area of a measured level on one side, the number of its first area of ``apart_level``.
+    def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Positions, Positions]:
+        """Return, for each node of a measured level, the areas of ``apart_level`` on one side that it overlaps.
 
-        The last entry is the number of areas of ``apart_level``; shape (areas + 1,).
+        Returns:
+            Number of the first of these areas, and how many they are; shape (nodes,) each.
         """
-        geography = (self.tree.origin, self.tree.destination)[side]
-        above = min(apart_level, self.tree.level_pair(level.nodes.level)[side])
-        return np.searchsorted(geography.first_zone[apart_level], geography.first_zone[above])
+        geography, own = (self.tree.origin, self.tree.destination)[side], self.tree.level_pair(level.nodes.level)[side]
+        nodes = _side(level, side)
+        if own >= apart_level:
+            return geography.ancestors_at(own, apart_level)[nodes].astype(np.int64), np.ones(len(nodes), dtype=np.int64)
+        first = np.searchsorted(geography.first_zone[apart_level], geography.first_zone[own])
+        return first[nodes], np.diff(first)[nodes]
 
     def _overlap(self, k: int, inside: Sequence[Positions]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return two masks of a level's nodes: nodes with all zone pairs selected, and nodes with at least one.
@@ -320,7 +336,7 @@ class FittedTree:
         return nearest
 
 
-def _between_areas(level: FittedLevel) -> NDArray[np.bool_]:
+def between_areas(level: FittedLevel) -> NDArray[np.bool_]:
     """Select the nodes from one area to another. At a level of both sides, equal areas have equal numbers."""
     mask: NDArray[np.bool_] = level.nodes.origin != level.nodes.destination
     return mask

@@ -14,7 +14,7 @@ The noise of different releases is independent. So the estimates of a sum of rel
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 from typing import NamedTuple
@@ -23,9 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.confidence import lower_bound, upper_bound
-from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, find_pairs
-from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.confidence import highest, lower_bound, upper_bound
+from od_core.flows.estimation.estimates import Estimates
+from od_core.flows.estimation.exchange import exchange_covariances
+from od_core.flows.estimation.fitted_tree import Counts, FittedTree, ZoneFunction, find_pairs
+from od_core.flows.estimation.least_squares import Reals, least_squares
 from od_core.flows.estimation.top_down import NoisyCounts
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree
@@ -44,12 +46,14 @@ class AreaEstimates(NamedTuple):
         begun: trips from the area to anywhere, itself included.
         outflow: trips from the area to all other areas of the level.
         inflow: trips from all other areas of the level to the area.
+        exchange: covariance of outflow and inflow; shape (areas,).
     """
 
     within: Estimates
     begun: Estimates
     outflow: Estimates
     inflow: Estimates
+    exchange: Reals
 
 
 class Intervals:
@@ -128,7 +132,33 @@ class Intervals:
             begun=self._estimates((level, 0), [fit.cells(level, 0) for fit in self.fits], areas, none),
             outflow=self._estimates((level, 0), [fit.elsewhere(level, 0) for fit in self.fits], areas, none),
             inflow=self._estimates((0, level), [fit.elsewhere(0, level) for fit in self.fits], none, areas),
+            exchange=np.sum([exchange_covariances(fit, level) for fit in self.fits], axis=0),
         )
+
+    def begun(
+        self, level: int, weight: ZoneFunction | None = None, group: ZoneFunction | None = None, groups: int = 1
+    ) -> list[Estimates]:
+        """Return estimates of sums of the trips that begin in each area of a level, weighted or in groups.
+
+        Args:
+            level: Number of the origin level.
+            weight: Returns the weight of pairs of zones; by default, all are 1.
+            group: Returns the number, from 0, of the group to which pairs of zones belong.
+            groups: Number of groups.
+
+        Returns:
+            For each group, estimates of the areas. The trips of dropped nodes, and their bounds, have the weight 1 in
+            every group.
+        """
+        areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
+        none = np.zeros_like(areas)
+        sums = [fit.begun(level, weight, group, groups) for fit in self.fits]
+        return [
+            self._estimates(
+                (level, 0), [(origin, destination, each[k]) for origin, destination, each in sums], areas, none
+            )
+            for k in range(groups)
+        ]
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips from one set of zones to another.
@@ -242,7 +272,17 @@ def bounds_of(sums: Estimates) -> tuple[Counts, Counts]:
     each dropped node; and the upper bound of the sum plus the estimated trips of all dropped nodes together. The upper
     bounds of cells of which nothing was measured are added to it.
     """
-    alone = upper_bound(sums.estimate, sums.variance) + sums.most.astype(np.int64)
-    together = upper_bound(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
-    upper = np.where(sums.most > 0, np.minimum(alone, together), alone) + sums.unmeasured.astype(np.int64)
-    return lower_bound(sums.estimate, sums.variance), upper
+    return lower_bound(sums.estimate, sums.variance), _upper(sums, upper_bound)
+
+
+def upper_end(sums: Estimates) -> Counts:
+    """Return the upper bounds of sums that may be negative, such as a balance; shape (sums,)."""
+    return _upper(sums, highest)
+
+
+def _upper(sums: Estimates, end: Callable[[Reals, Reals], Counts]) -> Counts:
+    """Return the upper bounds of sums; ``end`` returns that of an estimate with a variance."""
+    alone = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
+    together = end(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
+    upper: Counts = np.where(sums.most > 0, np.minimum(alone, together), alone) + sums.unmeasured.astype(np.int64)
+    return upper

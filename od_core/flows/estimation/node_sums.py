@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 from od_core.flows.estimation.least_squares import FittedLevel, Positions, Reals
 from od_core.kernels import kernel
 
+NodeWeights = NDArray[np.bool_] | Reals
+"""Weights of nodes; a mask selects some."""
+
 _FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
+
+MEASURED_ROWS, ALL_ROWS = 3, 6
+"""Number of values of each sum without and with those of dropped nodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,44 +41,65 @@ class NodeSums:
             1,).
         values: One row for each of these values: factor, residual (module docstring) and estimate of the sum; then, for
             the dropped nodes that the sum overlaps, the sum of their upper bounds, the estimate of their trips
-            together, and the variance of this estimate. Shape (6, sums).
+            together, and the variance of this estimate. Shape (6, sums); (3, sums) if no node was dropped.
     """
 
     offsets: Positions
     values: NDArray[np.float64]
 
     @classmethod
-    def of_fitted(cls, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return one sum per node, equal to the node's estimate; 0 for nodes that are not in the mask ``meant``."""
-        return cls._single(level, meant, {_FACTOR: 1.0, _ESTIMATE: level.estimate})
+    def of_fitted(cls, level: FittedLevel, weights: NodeWeights | None = None, rows: int = ALL_ROWS) -> NodeSums:
+        """Return one sum per node: the node's estimate times its weight; shape of ``weights``: (nodes,)."""
+        return cls._single(level, weights, {_FACTOR: 1.0, _ESTIMATE: level.estimate}, rows)
 
     @classmethod
-    def of_noisy(cls, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return one sum per node, equal to the node's noisy value; 0 for nodes that are not in the mask ``meant``.
+    def of_noisy(cls, level: FittedLevel, weights: NodeWeights | None = None, rows: int = ALL_ROWS) -> NodeSums:
+        """Return one sum per node: the node's noisy value times its weight; shape of ``weights``: (nodes,).
 
         A noisy value is drawn after the nodes above have been selected, so it is unbiased, however they were selected.
         """
-        return cls._single(level, meant, {_RESIDUAL: level.noise, _ESTIMATE: level.noisy})
+        return cls._single(level, weights, {_RESIDUAL: level.noise, _ESTIMATE: level.noisy}, rows)
 
     @classmethod
-    def _single(cls, level: FittedLevel, meant: NDArray[np.bool_] | None, rows: dict[int, Reals | float]) -> NodeSums:
-        sums = cls.nothing(np.ones(len(level.nodes), dtype=np.int64))
-        for row, value in rows.items():
-            sums.values[row] = value if meant is None else np.where(meant, value, 0.0)
+    def _single(
+        cls, level: FittedLevel, weights: NodeWeights | None, values: dict[int, Reals | float], rows: int
+    ) -> NodeSums:
+        sums = cls.nothing(np.ones(len(level.nodes), dtype=np.int64), rows)
+        for row, value in values.items():
+            if weights is None:
+                sums.values[row] = value
+            else:
+                sums.values[row] = value * (np.square(weights) if row == _RESIDUAL else weights)
         return sums
 
     @classmethod
-    def nothing(cls, areas: Positions) -> NodeSums:
+    def nothing(cls, areas: Positions, rows: int) -> NodeSums:
         """Return sums that are all 0, for nodes with the given numbers of sums; ``areas`` has shape (nodes,)."""
         offsets = np.concatenate([[0], np.cumsum(areas)])
-        return cls(offsets, np.zeros((6, offsets[-1])))
+        return cls(offsets, np.zeros((rows, offsets[-1])))
+
+    def in_groups(self, group: Positions, groups: int) -> NodeSums:
+        """Return sums of each node by group, given nodes with one sum and the number of its group; shape (nodes,)."""
+        sums = self.nothing(np.full(len(group), groups), len(self.values))
+        sums.values[:, sums.offsets[:-1] + group] = self.values
+        return sums
+
+    @property
+    def factors(self) -> NodeSums:
+        """The same sums without estimates and dropped nodes; :meth:`carried` computes their factors and residuals."""
+        return NodeSums(self.offsets, self.values[: _RESIDUAL + 1])
+
+    def factor_at(self, node: Positions, area: Positions) -> Reals:
+        """Return the factors of some sums, given their nodes and their places among the sums of the node."""
+        found: Reals = self.values[_FACTOR, self.offsets[node] + area]
+        return found
 
     @classmethod
-    def joined(cls, pieces: Iterable[NodeSums]) -> NodeSums:
+    def joined(cls, pieces: Iterable[NodeSums], rows: int = ALL_ROWS) -> NodeSums:
         """Return one object with the sums of all pieces, whose nodes are consecutive."""
         parts = list(pieces)
         areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
-        values = np.concatenate([np.zeros((6, 0)), *(part.values for part in parts)], axis=1)
+        values = np.concatenate([np.zeros((rows, 0)), *(part.values for part in parts)], axis=1)
         return cls(np.concatenate([[0], np.cumsum(areas)]), values)
 
     def with_unseen(self, most: Reals, unseen: Reals, doubt: Reals) -> NodeSums:
@@ -103,17 +130,25 @@ class NodeSums:
         _add_below(self.offsets, divided, theirs.values, self.values)
         return self
 
-    def carried(self, level: FittedLevel, area: Positions) -> NodeSums:
+    def carried(
+        self,
+        level: FittedLevel,
+        first: Positions,
+        count: Positions | None = None,
+        group: Positions | None = None,
+    ) -> NodeSums:
         """Return sums over the children of each node of the level above that has measured children, one per area.
 
         Args:
             level: The level of the children, which are the nodes of this object.
-            area: Number of the first area that each child has a sum for; shape (children,).
+            first: Number of the first area that each child overlaps; shape (children,).
+            count: How many areas each child overlaps; by default, as many as it has sums. Shape (children,).
+            group: For children with one sum, number of the area of this sum, from the first; shape (children,).
         """
-        first, last = level.offsets[:-1], level.offsets[1:] - 1
-        begin, end = area[first], area[last] + np.diff(self.offsets)[last]
-        above = NodeSums.nothing(end - begin)
-        start = area - np.repeat(begin, np.diff(level.offsets))
+        top, bottom = level.offsets[:-1], level.offsets[1:] - 1
+        begin, end = first[top], first[bottom] + (np.diff(self.offsets) if count is None else count)[bottom]
+        above = NodeSums.nothing(end - begin, len(self.values))
+        start = (first if group is None else first + group) - np.repeat(begin, np.diff(level.offsets))
         _carry(level.offsets, level.own, level.siblings, self.offsets, start, self.values, above.offsets, above.values)
         return above
 
@@ -137,6 +172,9 @@ class NodeSums:
 
         The shape of each array is (sums,).
         """
+        if len(self.values) == MEASURED_ROWS:
+            none = np.zeros(self.values.shape[1])
+            return none, none, none
         return self.values[_MOST_UNSEEN], self.values[_UNSEEN], self.values[_DOUBT]
 
 
@@ -164,7 +202,7 @@ def _carry(offsets, below, siblings, cells, start, values, own, above):  # type:
             for cell in range(cells[child], cells[child + 1]):
                 above[0, to] += values[0, cell] * v
                 above[1, to] += values[1, cell] + values[0, cell] * values[0, cell] * v
-                for row in range(2, 6):
+                for row in range(2, len(values)):
                     above[row, to] += values[row, cell]
                 to += 1
         for to in range(own[parent], own[parent + 1]):

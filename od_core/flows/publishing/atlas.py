@@ -25,6 +25,7 @@ from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.geography.boundaries import dissolved, rings, simplified, square_degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
+from od_core.geography.places import in_degrees, mean_places
 from od_core.publication.bundle import ATLAS
 from od_core.publication.markup import escaped
 
@@ -117,7 +118,7 @@ def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str,
     codes = [list(level) for level in geography.codes[1 : depth + 1]]
     coordinates = geography.coordinates
     if coordinates is not None and depth < geography.depth:
-        coordinates = _mean_places(geography, coordinates, depth)
+        coordinates = in_degrees(mean_places(geography, depth))
     return {
         "levels": list(geography.levels[:depth]),
         "codes": codes,
@@ -126,18 +127,6 @@ def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str,
         "coordinates": None if coordinates is None else columns.add(coordinates.ravel()),
         "shapes": None if geography.boundaries is None else _shapes(geography, depth, columns),
     }
-
-
-def _mean_places(geography: Geography, coordinates: NDArray[np.float64], level: int) -> NDArray[np.float64]:
-    """Return the mean place of the zones of each area on the sphere: latitude and longitude in degrees, or NaN."""
-    latitude, longitude = np.nan_to_num(np.radians(coordinates)).T
-    known = ~np.isnan(coordinates).any(axis=1)
-    points = np.stack([np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)])
-    areas, size = geography.ancestors(level)[known], geography.size(level)
-    x, y, z = (np.bincount(areas, axis, minlength=size) for axis in points[:, known])
-    places: NDArray[np.float64] = np.degrees(np.column_stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)]))
-    places[np.bincount(areas, minlength=size) == 0] = np.nan
-    return places
 
 
 def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from od_core.errors import OdError
 from od_core.flows.derived_flows import D
 from od_core.flows.publishing.derived_sources import by_name, sources_of
 from od_core.flows.publishing.flow_files import derived_files
-from od_core.flows.publishing.report_areas import areas_sections
+from od_core.flows.publishing.report_areas import areas_sections, distance_sections
 from od_core.flows.publishing.report_flows import (
     confidence,
     heat_section,
@@ -141,6 +141,7 @@ def derived_page(
             ("The largest flows", largest_flows_section(flows, leaves, confidence(certificate))),
             ("Flows between large areas", heat_section(flows)),
             *areas_sections(flows, confidence(certificate)),
+            *distance_sections(flows, certificate, confidence(certificate)),
             *map_sections(flows, leaves),
             ("Sizes of flows", sizes_section(flows)),
             ("How to cite", _citation(certificate, what)),

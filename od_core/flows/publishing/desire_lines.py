@@ -65,6 +65,13 @@ def located(geography: Geography) -> pd.DataFrame:
     return degrees.dropna()
 
 
+def _sqlite_type(column: pa.DataType) -> str:
+    """Return the type of a column in SQLite."""
+    if pa.types.is_integer(column):
+        return "INTEGER"
+    return "REAL" if pa.types.is_floating(column) else "TEXT"
+
+
 @dataclass(frozen=True)
 class DesireLines:
     """The largest flows between zones with coordinates, in the formats of maps."""
@@ -138,7 +145,7 @@ class DesireLines:
         geometry["order"], geometry["type"], geometry["points"], geometry["degrees"] = 1, 2, 2, lines
         measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
         bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
-        types = {one.name: "INTEGER" if pa.types.is_integer(one.type) else "TEXT" for one in flows.schema}
+        types = {one.name: _sqlite_type(one.type) for one in flows.schema}
         columns = [f"{name} {type_} NOT NULL" for name, type_ in types.items()]
         with closing(sqlite3.connect(":memory:")) as connection:
             connection.executescript(_GEOPACKAGE)

@@ -89,6 +89,7 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
         *_matrices(tables),
         *(_more_formats(tables, certificate) if bundle_format > 1 else []),
         *(_indicators(tables) if bundle_format > 2 else []),
+        *(_distance_bands(tables) if tables.distance else []),
         *(_atlas(tables, certificate) if bundle_format >= FIRST_WITH_ATLAS else []),
         BundleFile(
             "flows.sdmx.csv",
@@ -189,6 +190,21 @@ def _indicators(tables: FlowTables) -> list[BundleFile]:
             table,
         ),
         BundleFile("indicators.parquet", "The same table.", lambda file: write_parquet(tables.indicators, file), table),
+    ]
+
+
+def _distance_bands(tables: FlowTables) -> list[BundleFile]:
+    table = tables.distance_band_table
+    return [
+        BundleFile(
+            "distance_bands.csv",
+            "Trips that begin in each area, by bands of distance.",
+            lambda file: write_csv(tables.distance_bands.to_pandas(), file),
+            table,
+        ),
+        BundleFile(
+            "distance_bands.parquet", "The same table.", lambda file: write_parquet(tables.distance_bands, file), table
+        ),
     ]
 
 

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.csv_text import write_rows
+from od_core.flows.distance_bands import distance_bands
+from od_core.flows.distances import has_distances
 from od_core.flows.indicators import indicators
 from od_core.flows.measurement_table import measured_cells, measured_segments
 from od_core.flows.release import Release
@@ -22,10 +24,12 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.publication.area_columns import indicator_table
+from od_core.publication.area_columns import distance_band_table, indicator_table
 from od_core.publication.columns import (
+    DISTANCE,
     FLOWS,
     FLOWS_WITH_INTERVALS,
+    MOST_LISTED,
     PAIR_FLOWS,
     PAIR_FLOWS_WITH_INTERVALS,
     Table,
@@ -36,8 +40,12 @@ _FLOWS_SCHEMA = pa.schema(
     [
         *((name, pa.large_string()) for name in ("origin_level", "destination_level", "origin", "destination")),
         *((name, pa.int64()) for name in ("trips", "lower", "upper")),
+        (DISTANCE.name, pa.float64()),
     ]
 )
+
+FIRST_WITH_DISTANCES = 4
+"""First format of bundles of flows that have distances, and the balance among the indicators."""
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
@@ -99,21 +107,38 @@ class FlowTables:
 
     Attributes:
         interval: Whether the tables have the interval of each flow.
+        format: Format of the bundle that the tables are for.
     """
 
     release: ReleasedFlows
     interval: bool
+    format: int
 
     @classmethod
     def of(cls, release: ReleasedFlows, certificate: dict[str, Any]) -> FlowTables:
         """Return the tables of a release, with intervals if its certificate states a confidence of intervals."""
-        return cls(release, certificate["interval"] is not None)
+        return cls(release, certificate["interval"] is not None, certificate.get("bundle_format", 1))
+
+    @property
+    def distance(self) -> bool:
+        """Whether the tables have distances: if zones have coordinates, since ``FIRST_WITH_DISTANCES``."""
+        return self.format >= FIRST_WITH_DISTANCES and has_distances(self.tree)
 
     @cached_property
     def indicators(self) -> pa.Table:
         """Indicators of all areas, computed once; see :func:`od_core.flows.indicators.indicators`."""
         frame = indicators(self.release, interval=self.interval)
-        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        return _arrow(frame[[column.name for column in self.indicator_table.columns]])
+
+    @cached_property
+    def distance_bands(self) -> pa.Table:
+        """Trips by distance, computed once; see :func:`od_core.flows.distance_bands.distance_bands`.
+
+        They are those of all areas or, if there are more than ``MOST_LISTED`` pairs of zones, of the whole space.
+        """
+        tree = self.tree
+        levels = None if tree.cells(tree.depth) <= MOST_LISTED else [tree.origin.level_names[0]]
+        return _arrow(distance_bands(self.release, levels, interval=self.interval))
 
     @property
     def tree(self) -> FlowTree:
@@ -136,7 +161,8 @@ class FlowTables:
         return tuple(self.release.breakdowns)
 
     def _pairs(self, segment: str | None) -> list[LevelPair]:
-        flows_at = partial(self.release.flows_at, segment=segment, interval=self.interval)
+        distance = segment is None and self.distance
+        flows_at = partial(self.release.flows_at, segment=segment, interval=self.interval, distance=distance)
         return [
             LevelPair(o_level, d_level, flows_at(origin, destination))
             for o_level, origin in enumerate(self.tree.origin.level_names)
@@ -146,17 +172,30 @@ class FlowTables:
     @cached_property
     def table(self) -> Table:
         """Definition of the table with the flows at every pair of levels."""
-        return self._signed(FLOWS_WITH_INTERVALS if self.interval else FLOWS)
+        return self._of_flows(FLOWS_WITH_INTERVALS if self.interval else FLOWS)
 
     @cached_property
     def pair_table(self) -> Table:
         """Definition of the table with the flows at one pair of levels."""
-        return self._signed(PAIR_FLOWS_WITH_INTERVALS if self.interval else PAIR_FLOWS)
+        return self._of_flows(PAIR_FLOWS_WITH_INTERVALS if self.interval else PAIR_FLOWS)
+
+    def _of_flows(self, table: Table) -> Table:
+        """Return the definition of a table of flows as these tables have it."""
+        signed = self._signed(table)
+        return replace(signed, columns=(*signed.columns, DISTANCE)) if self.distance else signed
 
     @property
     def indicator_table(self) -> Table:
         """Definition of the table of indicators."""
-        return self._signed(indicator_table(interval=self.interval))
+        table = indicator_table(interval=self.interval, distance=self.distance)
+        if self.format < FIRST_WITH_DISTANCES:
+            table = replace(table, columns=tuple(one for one in table.columns if not one.name.startswith("balance")))
+        return self._signed(table)
+
+    @property
+    def distance_band_table(self) -> Table:
+        """Definition of the table of trips by distance."""
+        return self._signed(distance_band_table(interval=self.interval))
 
     def _signed(self, table: Table) -> Table:
         """Return a table without the minimum of its numbers if they may be negative."""
@@ -191,6 +230,10 @@ class FlowTables:
         """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8, for bundles of format 1."""
         for number, table in enumerate(self.tables()):
             write_rows(file, table, header=number == 0)
+
+
+def _arrow(frame: pd.DataFrame) -> pa.Table:
+    return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
 
 
 def repeated(text: str, rows: int) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import EllipsisType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.extras import require
+from od_core.flows.distances import distances_at
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes
-from od_core.publication.columns import MOST_LISTED
+from od_core.publication.columns import DISTANCE, MOST_LISTED
 from od_core.records.segments import Breakdown
 
 MOST_CELLS = MOST_LISTED
@@ -61,8 +63,9 @@ def write_matrices(
 ) -> None:
     """Write the flows at a pair of levels to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
-    The file has the int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``. Rows are origins and columns
-    are destinations, in tree order. The lookups ``origin`` (with attribute ``dim`` = 0) and ``destination`` (``dim`` =
+    The file has the int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``, and the float64 matrix
+    ``distance_km`` if the flows have distances. Rows are origins and columns are destinations, in tree order. The
+    lookups ``origin`` (with attribute ``dim`` = 0) and ``destination`` (``dim`` =
     1) contain the area codes in UTF-8, as byte strings of equal length. If areas have names, the lookups
     ``origin_name`` and ``destination_name`` contain them. For each breakdown, there is a matrix of the trips in each
     category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have the texts.
@@ -89,8 +92,10 @@ def write_matrices(
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
     places = _places(sides, pair.flows)
     with _file(tree, (pair.origin_level, pair.destination_level), target) as add:
-        for name in pair.flows.columns[2:]:
+        for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
             add(name, places, pair.flows[name])
+        if DISTANCE.name in pair.flows:
+            add(DISTANCE.name, ..., _distances(tree, pair))
         for breakdown, own in segments:
             for place, category in enumerate(breakdown.categories):
                 flows = own.flows[own.flows[breakdown.name] == category]
@@ -125,8 +130,8 @@ def _file(tree: FlowTree, levels: tuple[int, int], target: BinaryIO) -> Iterator
     with openmatrix.open_file(secrets.token_hex(8), "w", **_IN_MEMORY) as file:
         file.root._v_attrs["SHAPE"] = np.array(shape, dtype=np.int32)
 
-        def add(name: str, places: Places, values: pd.Series | NDArray[np.int64]) -> Any:
-            matrix = np.zeros(shape, dtype=np.int64)
+        def add(name: str, places: Places | EllipsisType, values: pd.Series | NDArray[Any]) -> Any:
+            matrix = np.zeros(shape, dtype=np.asarray(values).dtype)
             matrix[places] = values
             return file.create_carray(file.root.data, name, obj=matrix, track_times=False)
 
@@ -140,6 +145,14 @@ def _file(tree: FlowTree, levels: tuple[int, int], target: BinaryIO) -> Iterator
                 lookup = file.create_array(file.root.lookup, name, obj=entries, track_times=False)
                 lookup.attrs["dim"] = np.int32(dimension)
         target.write(file.get_file_image())
+
+
+def _distances(tree: FlowTree, pair: LevelPair) -> NDArray[np.float64]:
+    """Return the distances of all pairs of areas, also of those that are not listed; shape (origins, destinations)."""
+    levels = pair.origin_level, pair.destination_level
+    shape = tree.origin.size(levels[0]), tree.destination.size(levels[1])
+    origin, destination = np.indices(shape, dtype=np.int32)
+    return distances_at(tree, levels, origin.ravel(), destination.ravel()).reshape(shape)
 
 
 def _places(sides: tuple[tuple[str, ...], tuple[str, ...]], flows: pd.DataFrame) -> Places:

@@ -9,7 +9,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.flow_tables import labelled
-from od_core.flows.publishing.report_areas import areas_sections, main_results
+from od_core.flows.publishing.report_areas import areas_sections, distance_sections, main_results
 from od_core.flows.publishing.report_flows import (
     LISTED,
     between_zones,
@@ -55,6 +55,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         ("The largest flows", largest_flows_section(release, leaves, interval)),
         ("Flows between large areas", heat_section(release)),
         *areas_sections(release, interval),
+        *distance_sections(release, certificate, interval),
         *map_sections(release, leaves),
         *segment_sections(release, interval),
         ("Sizes of flows", sizes_section(release)),

@@ -1,4 +1,4 @@
-"""Write the sections of a report that state the main results, and the indicators of areas."""
+"""Write the sections of a report that state the main results, the indicators of areas, and trips by distance."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 
+from od_core.flows.distance_bands import distance_bands
 from od_core.flows.indicators import has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.flow_tables import labelled
+from od_core.flows.publishing.flow_tables import FlowTables, labelled
 from od_core.flows.publishing.report_flows import between_zones, level_up_to
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.publication.bundle import ATLAS
@@ -100,6 +101,47 @@ def areas_sections(release: ReleasedFlows, interval: str | None) -> list[tuple[s
     )
     more = paragraph("All areas of all levels are in ", element("code", "indicators.csv"), ".", note=True)
     return [("Trips from, to and within areas", joined(paragraph(text), content, *left_out, more))]
+
+
+def distance_sections(
+    release: ReleasedFlows, certificate: dict[str, Any], interval: str | None
+) -> list[tuple[str, Markup]]:
+    """Return the section with all trips by distance; an empty list if the bundle has no distances."""
+    tables = FlowTables.of(release, certificate)
+    if not tables.distance:
+        return []
+    everywhere = release.tree.origin.level_names[0]
+    rows = distance_bands(release, [everywhere], interval=interval is not None).to_dict("records")
+    most = max(1, *(row["upper" if interval else "trips"] for row in rows))
+    listed = [
+        (
+            _band(row),
+            _with_interval(number(row["trips"]), between(row["lower"], row["upper"]) if interval else None),
+            bar(max(0, row["trips"]), most, (max(0, row["lower"]), row["upper"]) if interval else None),
+        )
+        for row in rows
+    ]
+    ends = f" In brackets is the {interval} interval; the dark line over a bar shows it." if interval else ""
+    text = (
+        "All trips by the distance along the great circle between the places of their two zones. A trip within a zone"
+        f" has the distance 0.{ends}"
+    )
+    more = paragraph(
+        "The trips from each area by distance are in ", element("code", "distance_bands.csv"), ".", note=True
+    )
+    content = table("Trips by distance", ("distance", "trips", ""), listed, numbers={1}, bars={2})
+    return [("Trips by distance", joined(paragraph(text), content, more))]
+
+
+def _band(row: dict[Any, Any]) -> str:
+    """Return the name of a band of distance for people."""
+    if row["band"] == 0:
+        return "unknown"
+    if pd.isna(row["to_km"]):
+        return f"{row['from_km']:,g} km or more"
+    if row["band"] == 1:
+        return f"below {row['to_km']:,g} km"
+    return f"{row['from_km']:,g} to {row['to_km']:,g} km"
 
 
 def _number(row: dict[Any, Any], indicator: str, interval: str | None) -> Markup:

@@ -48,7 +48,7 @@ def stored_segments(release: Release, certificate: dict[str, Any]) -> dict[str, 
         ),
     }
     if certificate.get("interval") is not None:
-        batches = _interval_batches(FlowTables(release, interval=True))
+        batches = _interval_batches(FlowTables.of(release, certificate))
         stored["segment_intervals"] = pa.RecordBatchReader.from_batches(SEGMENTS_SCHEMA, batches)
     return stored
 

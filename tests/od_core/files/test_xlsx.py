@@ -21,7 +21,7 @@ def unescaped(text: str) -> str:
     return re.sub("_x([0-9A-Fa-f]{4})_", lambda found: chr(int(found[1], 16)), text)
 
 
-def read_workbook(file: Path | io.BytesIO) -> dict[str, list[list[str | int]]]:
+def read_workbook(file: Path | io.BytesIO) -> dict[str, list[list[str | int | float | None]]]:
     """The rows of each sheet, by its name; a cell is text or a number, as its type says."""
     with zipfile.ZipFile(file) as archive:
         assert archive.testzip() is None
@@ -38,11 +38,15 @@ def part(archive: zipfile.ZipFile, name: str) -> ET.Element:
     return ET.fromstring(archive.read(f"xl/{name}"))  # noqa: S314  # a file of ours
 
 
-def cell(element: ET.Element) -> str | int:
+def cell(element: ET.Element) -> str | int | float | None:
     assert element.find("m:f", SPACE) is None  # a formula
     if element.get("t") == "inlineStr":
         return unescaped(str(element.findtext("m:is/m:t", None, SPACE)))
-    return int(str(element.findtext("m:v", None, SPACE)))
+    number = element.findtext("m:v", None, SPACE)
+    if number is None:
+        assert len(element) == 0
+        return None
+    return float(number) if "." in number else int(number)
 
 
 CODES = ["=1+1", "+1", "-1", "@SUM(A1)", "007", "1e5", "a&b<c>\"d'", "_x0041_", "é 猫", "x_x005F_"]
@@ -76,3 +80,10 @@ def test_the_same_sheets_give_the_same_bytes() -> None:
     assert files[0].getvalue() == files[1].getvalue()
     with zipfile.ZipFile(files[0]) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_numbers_may_have_decimal_places_or_be_missing() -> None:
+    distances = [0.001, 1234.5, None, 20015.087]
+    file = io.BytesIO()
+    write_workbook(file, [Sheet("one", [], pa.table({"trips": [1, None, 3, 4], "distance_km": distances}))])
+    assert read_workbook(file)["one"][1:] == [list(row) for row in zip([1, None, 3, 4], distances, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from random import Random
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
 from od_core.flows.confidence import DEVIATIONS
-from od_core.flows.estimation.fitted_tree import Estimates
+from od_core.flows.estimation.estimates import Estimates
 from od_core.flows.indicators import _fieller, indicators
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
@@ -20,7 +21,7 @@ from tests.od_core.publication import examples
 from tests.od_core.strategies import TREES
 
 RANDOMS = st.randoms(use_true_random=True)
-NUMBERS = ("outflow", "inflow", "within")
+NUMBERS = ("outflow", "inflow", "within", "balance")
 
 
 def case_of(random: Random, mechanisms, least_trips: int = 0, noise=None) -> Case:
@@ -48,7 +49,7 @@ def true_numbers(case: Case, level: int) -> pd.DataFrame:
     rows = []
     for area in case.areas(0, level):
         within, begun, ended = case.true(area, area), case.true(area, ()), case.true((), area)
-        rows.append((begun - within, ended - within, within))
+        rows.append((begun - within, ended - within, within, ended - begun))
     return pd.DataFrame(rows, columns=list(NUMBERS))
 
 
@@ -77,7 +78,8 @@ def test_intervals_contain_the_released_numbers(random: Random):
         there = table[column].notna()
         assert (table[f"{column}_lower"] <= table[column])[there].all()
         assert (table[column] <= table[f"{column}_upper"])[there].all()
-    assert (table[[f"{column}_lower" for column in NUMBERS]] >= 0).all(axis=None) or case.release.may_be_negative
+    trips = table[[f"{column}_lower" for column in NUMBERS if column != "balance"]]
+    assert (trips >= 0).all(axis=None) or case.release.may_be_negative
     shares = table[["self_containment_lower", "self_containment_upper"]]
     assert shares.stack().between(0, 1).all()
     assert table["self_containment"].dropna().between(0, 1).all()
@@ -110,6 +112,28 @@ def test_estimates_and_variances_are_those_of_linear_algebra(random: Random):
                 own = getattr(found, name)
                 assert own.estimate[k] == pytest.approx(estimate, rel=1e-6, abs=1e-6 * (1 + variance**0.5))
                 assert own.variance[k] == pytest.approx(variance, rel=1e-6, abs=1e-6)
+            shared = taken["outflow"].astype(float) @ dense.covariance @ taken["inflow"]
+            assert found.exchange[k] == pytest.approx(shared, rel=1e-6, abs=1e-6)
+
+
+@settings(max_examples=15)
+@given(random=RANDOMS)
+def test_weighted_sums_are_those_of_linear_algebra(random: Random):
+    """Of the trips that begin in each area, where no node was dropped."""
+    case = case_of(random, KEEPING, least_trips=100)
+    dense, geography = case.dense, case.tree.origin
+    place, size = {zone: k for k, zone in enumerate(geography.zones)}, geography.size(geography.depth)
+    numbers = np.random.default_rng(random.randrange(2**32))
+    weights, groups = numbers.uniform(-5, 5, (size, size)), numbers.integers(0, 3, (size, size))
+    for level in range(geography.depth + 1):
+        found = case.release.intervals.begun(level, lambda o, d: weights[o, d], lambda o, d: groups[o, d], 3)
+        for (k, area), group in product(enumerate(case.areas(0, level)), range(3)):
+            pairs = [(place[o[-1]], place[d[-1]], within((o, d), (area, ()))) for o, d in dense.columns]
+            taken = np.array([weights[o, d] * (inside and groups[o, d] == group) for o, d, inside in pairs])
+            estimate, variance = dense.sum_of(taken)
+            own = found[group]
+            assert own.estimate[k] == pytest.approx(estimate, rel=1e-6, abs=1e-6 * (1 + variance**0.5))
+            assert own.variance[k] == pytest.approx(variance, rel=1e-6, abs=1e-6)
 
 
 @given(
@@ -123,15 +147,15 @@ def test_the_interval_of_a_share_has_the_shares_that_the_definition_accepts(part
     v_part, v_rest = variances
     together = v_part + v_rest + 2 * correlation * (v_part * v_rest) ** 0.5
     whole = part + rest
+    covariance = (together + v_part - v_rest) / 2
     given = [
         Estimates.of_nodes(np.array([value]), np.array([variance]))
-        for value, variance in ((part, v_part), (whole, together), (rest, v_rest))
+        for value, variance in ((part, v_part), (whole, together))
     ]
-    low, high = (float(end[0]) for end in _fieller(*given))
+    low, high = (float(end[0]) for end in _fieller(*given, np.array([covariance]), 1.0))
     if whole <= 0 or whole**2 <= DEVIATIONS**2 * together:
         assert (low, high) == (0, 1)
         return
-    covariance = (together + v_part - v_rest) / 2
     r = np.linspace(0, 1, 401)
     accepted = (part - r * whole) ** 2 <= DEVIATIONS**2 * (v_part - 2 * r * covariance + r * r * together)
     between = (low <= r) & (r <= high)
@@ -159,5 +183,5 @@ def test_an_area_from_which_nothing_begins_has_no_share():
     )
     table = indicators(released).set_index("area")
     assert np.isnan(table.loc["b", "self_containment"])
-    assert table.loc["b", ["outflow", "inflow", "within"]].tolist() == [0, 7, 0]
+    assert table.loc["b", list(NUMBERS)].tolist() == [0, 7, 0, 7]
     assert table.loc["b", ["self_containment_lower", "self_containment_upper"]].tolist() == [0, 1]

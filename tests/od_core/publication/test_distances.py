@@ -1,0 +1,100 @@
+"""Distances in the files of a bundle: the same numbers in every format, and none in bundles of earlier formats."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import openmatrix
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import Release, open_release
+from od_core.flows.distance_bands import distance_bands
+from od_core.flows.indicators import indicators
+from tests.od_core.files.test_xlsx import read_workbook
+from tests.od_core.geography.test_places import haversine
+from tests.od_core.publication import examples
+from tests.od_core.publication.test_names import ZONES, released
+
+PLACES = {row.county: (float(row.latitude), float(row.longitude)) for row in ZONES.itertuples()}
+BANDS = {"distance_bands.csv", "distance_bands.parquet"}
+
+
+@pytest.fixture(scope="module")
+def flows() -> Release:
+    return released(names={})
+
+
+@pytest.fixture(scope="module")
+def bundle(flows: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("distances") / "r1"
+    with examples.staged_bundle(flows, examples.facts(flows), place):
+        pass
+    return place
+
+
+def test_every_format_has_the_distances_of_the_great_circle(bundle):
+    table = pd.read_csv(bundle / "flows_county_county.csv", dtype={"origin": str, "destination": str})
+    expected = [haversine(PLACES[o], PLACES[d]) for o, d in zip(table["origin"], table["destination"], strict=True)]
+    assert table["distance_km"].to_numpy() == pytest.approx(np.array(expected), abs=0.0006)
+    known = dict(zip(zip(table["origin"], table["destination"], strict=True), table["distance_km"], strict=True))
+
+    whole = pq.read_table(bundle / "flows.parquet").to_pandas()
+    counties = whole[(whole["origin_level"] == "county") & (whole["destination_level"] == "county")]
+    assert counties["distance_km"].tolist() == table["distance_km"].tolist()
+    without = whole[(whole["origin_level"] == "all") | (whole["destination_level"] == "all")]
+    assert without["distance_km"].isna().all()
+    assert len(without) > 0
+
+    with openmatrix.open_file(bundle / "flows_county_county.omx") as file:
+        codes = [code.decode() for code in file.root.lookup["origin"][:]]
+        assert file["distance_km"][:].tolist() == [[known[o, d] for d in codes] for o in codes]
+    head, *rows = read_workbook(bundle / "flows.xlsx")["county_county"][1:]
+    place = head.index("distance_km")
+    assert {(row[0], row[1]): row[place] for row in rows} == known
+    lines = json.loads((bundle / "desire_lines.geojson").read_bytes())["features"]
+    found = [line["properties"] for line in lines]
+    assert all(one["distance_km"] == known[one["origin"], one["destination"]] for one in found)
+    assert len(found) == len(known) - len(PLACES)
+    with closing(sqlite3.connect(bundle / "desire_lines.gpkg")) as connection:
+        assert set(connection.execute("SELECT typeof(distance_km) FROM desire_lines")) == {("real",)}
+
+
+def test_trips_by_distance_are_those_of_the_library(flows, bundle):
+    expected = distance_bands(flows)
+    own = pd.read_csv(bundle / "distance_bands.csv", dtype={"area": str})
+    pd.testing.assert_frame_equal(own, expected, check_dtype=False)
+    parquet = pd.read_parquet(bundle / "distance_bands.parquet")
+    pd.testing.assert_frame_equal(parquet, expected, check_dtype=False)
+    again = indicators(open_release(bundle))
+    listed = pd.read_csv(bundle / "indicators.csv", dtype={"area": str})
+    pd.testing.assert_frame_equal(listed, again, check_dtype=False)
+    assert {"balance", "mean_distance_upper"} <= set(listed)
+
+
+def test_the_report_shows_trips_by_distance(flows, bundle):
+    page = (bundle / "report.html").read_text(encoding="utf-8")
+    rows = distance_bands(flows, ["all"])
+    assert "<h2>Trips by distance</h2>" in page
+    assert f"below {rows['to_km'][0]:,g} km" in page
+    assert f"{rows['from_km'].iloc[-1]:,g} km or more" in page
+    assert all(f"{trips:,}" in page for trips in rows["trips"])
+
+
+def test_a_bundle_of_an_earlier_format_has_no_distances(flows, bundle, tmp_path):
+    with examples.staged_bundle(flows, examples.facts(flows) | {"bundle_format": 3}, tmp_path / "r1"):
+        pass
+    assert {path.name for path in bundle.iterdir()} - {path.name for path in (tmp_path / "r1").iterdir()} == {
+        *BANDS,
+        "atlas.html",
+    }
+    assert "distance" not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")
+    for name in ("flows_county_county.csv", "indicators.csv"):
+        header = (tmp_path / "r1" / name).read_text(encoding="utf-8").splitlines()[0]
+        assert "distance" not in header
+        assert "balance" not in header
