@@ -14,6 +14,7 @@ from od_core.errors import OdError
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import PACKAGE
 from od_core.publication.bundle_integrity import (
     CERTIFICATE,
     CHECKSUMS,
@@ -27,7 +28,7 @@ from od_core.published.site_catalogue import atom_feed, catalogue, sitemap
 from od_core.published.site_croissant import croissant
 from od_core.published.site_description import SiteDescription
 from od_core.published.site_pages import home_page, series_page
-from od_core.published.site_releases import PACKAGE, SiteRelease
+from od_core.published.site_releases import SiteRelease
 
 HOME, CATALOGUE = "index.html", "catalog.jsonld"
 """Files of a site: its first page, and the catalogue of all releases."""

@@ -10,14 +10,12 @@ from typing import Any
 
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
+from od_core.publication.bundle import PACKAGE
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.certificate import certificate_digest, promise
 from od_core.publication.read_back import certificate_of
 from od_core.published.kinds import bundle_kind_of
 from od_core.published.site_description import SiteDescription
-
-PACKAGE = "datapackage.json"
-"""File of every bundle that lists its other files."""
 
 
 @dataclass(frozen=True, eq=False)
