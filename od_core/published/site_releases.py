@@ -14,7 +14,7 @@ from od_core.publication.bundle import PACKAGE
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.certificate import certificate_digest, promise
 from od_core.publication.read_back import certificate_of
-from od_core.published.kinds import bundle_kind_of
+from od_core.published.kinds import bundle_kind_of, derived_kind_of
 from od_core.published.site_description import SiteDescription
 
 
@@ -57,8 +57,9 @@ class SiteRelease:
 
     @property
     def contents(self) -> str:
-        """What the release has, such as ``flows``."""
-        return bundle_kind_of(self.certificate).contents
+        """What the release has, such as ``flows``, or ``flows (sums of releases)`` if they are derived."""
+        contents, derived = bundle_kind_of(self.certificate).contents, derived_kind_of(self.certificate)
+        return contents if derived is None else f"{contents} ({derived.what} releases)"
 
     @property
     def promise(self) -> str:

@@ -28,8 +28,8 @@ LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 DESCRIBED = SiteDescription("Trips", None, "Office of Statistics", LICENCE)
 KINDS = {
     "commuters": "flows",
-    "commuters_assisted": "flows",
-    "commuters_sum": "flows",
+    "commuters_assisted": "flows (estimates from releases)",
+    "commuters_sum": "flows (sums of releases)",
     "departures": "group sizes",
     "journeys": "boxes",
 }
