@@ -33,6 +33,7 @@ from od_core.stops.release import StopsRelease
 
 ALLOWED = frozenset(
     {
+        "address",
         "areas",
         "atlas",
         "bundle",
@@ -41,6 +42,8 @@ ALLOWED = frozenset(
         "delta",
         "destination_level",
         "epsilon",
+        "files_written",
+        "first_page",
         "groups",
         "guarantee",
         "largest_changes",
@@ -59,6 +62,7 @@ ALLOWED = frozenset(
         "report",
         "rho",
         "sensitivity_squared",
+        "series",
         "spent_rho",
         "standard_deviation",
         "top_code",

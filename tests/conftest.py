@@ -170,3 +170,11 @@ def published_by_category(tmp_path_factory: pytest.TempPathFactory) -> Made:
     from tests.od_core.publication.published_kinds import BY_CATEGORY, publish_examples
 
     return publish_examples(tmp_path_factory.mktemp("published_by_category"), {"flows": BY_CATEGORY})["flows"]
+
+
+@pytest.fixture(scope="session")
+def all_published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """One release of every kind in one ledger and one database. Not to be changed."""
+    from tests.od_core.publication.published_kinds import publish_examples
+
+    return publish_examples(tmp_path_factory.mktemp("published_kinds"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,23 +16,30 @@ def site(
     to: Annotated[
         Path | None, typer.Option(help="Folder to write. By default, one below the folder of the project's output.")
     ] = None,
-    title: Annotated[str, typer.Option(help="Title of the site.")] = "Published trip statistics",
+    title: Annotated[str | None, typer.Option(help="Title of the site.")] = None,
     url: Annotated[
         str | None, typer.Option(help="Address at which you will publish the site, for its feed and its site map.")
     ] = None,
+    publisher: Annotated[
+        str | None, typer.Option(help="Organisation that publishes the releases. DCAT-AP requires it.")
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="Address of the licence of all releases.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write a static web site of all published releases: pages, all files, a catalogue for programs and a feed.
 
     Copy its folder to any web server. The site is made from the public bundles alone. Run the command again after a
-    release: files that are there already are left alone.
+    release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is.
     """
+    from od_assets.components.declarations import declared_site
     from od_assets.project import current_project, releases_folder
     from od_assets.terminal import console
-    from od_core.published.site import write_site
+    from od_core.published.site import HOME, write_site
 
-    var = current_project().var
-    written = write_site(releases_folder(var), to or var / "site", title, url)
+    given = {"title": title, "url": url, "publisher": publisher, "licence": licence}
+    declared = declared_site()
+    described = replace(declared.described(), **{name: text for name, text in given.items() if text is not None})
+    written = write_site(releases_folder(current_project().var), to or declared.place(), described)
     if as_json:
         facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
         typer.echo(json.dumps(facts | {"changed": written.changed}, indent=2))
@@ -39,4 +47,4 @@ def site(
     console.print(
         f"{written.releases:,} releases of {written.series:,} series. {len(written.changed):,} files were written."
     )
-    console.print(f"First page: {written.folder / 'index.html'}", soft_wrap=True)
+    console.print(f"First page: {written.folder / HOME}", soft_wrap=True)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from od_assets import components
 from od_assets.code_references import source_of
-from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops, OdWarehouse
+from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdSite, OdStops, OdWarehouse
 from od_assets.components.declared_component import Declared
 from od_assets.components.series import Series
 from od_assets.declared.section import first_fault, is_switch
@@ -23,10 +23,12 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.declared_names import (
     COMPARISON,
     RELEASES,
+    SITE,
     WAREHOUSE,
     component_type,
     declaration_file,
     declaration_files,
+    declarations_of,
     declared_comparisons,
     declared_releases,
 )
@@ -98,7 +100,29 @@ def _documents(path: Path) -> list[Any]:
     return yaml_documents(path, f"{path.parent.name}/{path.name}")
 
 
-def declared_at(path: Path) -> Series | OdComparison | OdWarehouse | None:
+def declared_site() -> OdSite:
+    """Return the declaration of the web site; one with no owners and default values if the project has none.
+
+    Raises:
+        OdError: the declaration does not fit the component, or there are several.
+    """
+    files = declarations_of(SITE)
+    if len(files) > 1:
+        raise _fault(f"the site is declared twice: in {' and '.join(path.parent.name for path in files)}")
+    return _site(files[0]) if files else declared_by({"owners": []}, OdSite, "the site")
+
+
+def _site(path: Path) -> OdSite:
+    """Return the site that a file declares. Raises OdError if the declaration does not fit the component."""
+    found = read_declaration(path, OdSite)
+    try:
+        found.described()
+    except OdError as error:
+        raise error.in_file(f"{path.parent.name}/{path.name}") from None
+    return found
+
+
+def declared_at(path: Path) -> Series | OdComparison | OdSite | OdWarehouse | None:
     """Return what a file declares; None if it names a component of another package.
 
     Raises:
@@ -112,6 +136,8 @@ def declared_at(path: Path) -> Series | OdComparison | OdWarehouse | None:
         return series
     if stated == COMPARISON:
         return comparison(name)
+    if stated == SITE:
+        return _site(path)
     return read_declaration(path, OdWarehouse) if stated == WAREHOUSE else None
 
 

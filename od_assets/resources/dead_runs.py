@@ -88,8 +88,8 @@ def _is_gone(run: dg.DagsterRun) -> bool:
 
 
 def _marks_itself(run: dg.DagsterRun) -> bool:
-    """Return whether a run belongs to a release or a comparison; such runs write their process into their tags."""
-    if RELEASE_TAG in run.tags or COMPARISON_TAG in run.tags:
+    """Return whether a run is of a release, a comparison or the site; such runs write their process into their tags."""
+    if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
         return True
     chosen = chosen_series(run)
     try:
@@ -126,6 +126,7 @@ def _alive(pid: int) -> str:
 
 RELEASE_TAG = "od/release"
 COMPARISON_TAG = "od/comparison"
+SITE_TAG = "od/site"
 PERIOD_TAG = "od/period"
 REVISION_TAG = "od/revision"
 EVERY_TAG = "od/every"

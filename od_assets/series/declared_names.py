@@ -5,13 +5,13 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
-from od_assets.project import current_project
+from od_assets.project import Project, current_project
 from od_core.errors import OdError
 
 RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdGroupSizes", "OdStops"))
 """Types of the components of release series."""
 
-COMPARISON, WAREHOUSE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdWarehouse"))
+COMPARISON, SITE, WAREHOUSE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite", "OdWarehouse"))
 
 
 def declared_releases() -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def declaration_file(name: str) -> Path:
     Raises:
         OdError: Several folders of the project have this name.
     """
-    files = [path for path in _files(*RELEASES, COMPARISON) if path.parent.name == name]
+    files = [path for path in declarations_of(*RELEASES, COMPARISON) if path.parent.name == name]
     if len(files) > 1:
         defs = current_project().defs
         folders = " and ".join(str(path.parent.relative_to(defs)) for path in files)
@@ -38,9 +38,12 @@ def declaration_file(name: str) -> Path:
     return files[0]
 
 
-def declaration_files() -> list[Path]:
-    """Return all files ``defs.yaml`` of the project, also those of other components, in the order of their paths."""
-    defs = current_project().defs
+def declaration_files(project: Project | None = None) -> list[Path]:
+    """Return all files ``defs.yaml`` of a project, also those of other components, in the order of their paths.
+
+    By default, the project is the current one.
+    """
+    defs = (project or current_project()).defs
     names = glob.glob("**/defs.yaml", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
     return [defs / name for name in sorted(names)]
 
@@ -53,9 +56,9 @@ def component_type(path: Path) -> str:
 
 
 def _declared(*components: str) -> tuple[str, ...]:
-    return tuple(sorted({path.parent.name for path in _files(*components)}))
+    return tuple(sorted({path.parent.name for path in declarations_of(*components)}))
 
 
-def _files(*components: str) -> list[Path]:
-    """Return the declarations of some types, in the order of their paths."""
-    return [path for path in declaration_files() if component_type(path) in components]
+def declarations_of(*components: str, project: Project | None = None) -> list[Path]:
+    """Return the declarations of some types of a project, by default the current one, in the order of their paths."""
+    return [path for path in declaration_files(project) if component_type(path) in components]

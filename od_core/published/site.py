@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from od_core.errors import OdError
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import PACKAGE
 from od_core.publication.bundle_integrity import (
     CERTIFICATE,
     CHECKSUMS,
@@ -25,8 +25,13 @@ from od_core.publication.bundle_integrity import (
 )
 from od_core.published.opening import published_bundles
 from od_core.published.site_catalogue import atom_feed, catalogue, sitemap
+from od_core.published.site_croissant import croissant
+from od_core.published.site_description import SiteDescription
 from od_core.published.site_pages import home_page, series_page
-from od_core.published.site_releases import PACKAGE, SiteRelease
+from od_core.published.site_releases import SiteRelease
+
+HOME, CATALOGUE = "index.html", "catalog.jsonld"
+"""Files of a site: its first page, and the catalogue of all releases."""
 
 _BLOCK = 1 << 20
 
@@ -36,7 +41,7 @@ class Site:
     """A written site.
 
     Attributes:
-        folder: its folder; ``index.html`` in it is its first page.
+        folder: its folder; ``HOME`` in it is its first page.
         series: number of series.
         releases: number of releases.
         changed: files that were written, relative to the folder. All others were there already.
@@ -48,7 +53,7 @@ class Site:
     changed: tuple[str, ...]
 
 
-def write_site(releases: Path, folder: Path, title: str, url: str | None = None) -> Site:
+def write_site(releases: Path, folder: Path, site: SiteDescription) -> Site:
     """Write the site of all published releases, or bring it up to date.
 
     Files that are there already with the same content are left alone, and so are files that are not part of the site.
@@ -56,16 +61,13 @@ def write_site(releases: Path, folder: Path, title: str, url: str | None = None)
     Args:
         releases: folder of all public bundles.
         folder: folder of the site.
-        title: title of the site.
-        url: address at which the site will be published, such as ``https://statistics.example/od``. Only with it, the
-            site has a feed and a site map, which must state whole addresses.
+        site: what the site says of itself. Only with its address, the site has a feed and a site map, which must
+            state whole addresses.
 
     Raises:
-        OdError: nothing is published; a bundle is damaged; the address is not one of the web; the title has characters
-            that are not printable; or the folder is that of the bundles, or lies in it.
+        OdError: nothing is published; a bundle is damaged; or the folder is that of the bundles, or lies in it.
     """
-    base = _address(url)
-    _check(title, releases, folder)
+    _refuse_among_bundles(folder, releases)
     bundles = published_bundles(releases)
     for key, place in bundles.items():
         _refuse_damaged(key, place)
@@ -76,38 +78,18 @@ def write_site(releases: Path, folder: Path, title: str, url: str | None = None)
         )
     names = dict.fromkeys(release.key.release for release in found)
     by_series = {name: [one for one in found if one.key.release == name] for name in names}
-    pages = {"index.html": home_page(title, by_series), "catalog.jsonld": catalogue(title, by_series)}
-    pages |= {f"{name}/index.html": series_page(title, name, own) for name, own in by_series.items()}
-    if base is not None:
-        pages |= {"feed.atom": atom_feed(title, base, found), "sitemap.xml": sitemap(base, by_series)}
+    pages = {HOME: home_page(site, by_series), CATALOGUE: catalogue(site, by_series)}
+    pages |= {f"{name}/index.html": series_page(site, name, own) for name, own in by_series.items()}
+    pages |= {release.croissant: croissant(site, release) for release in found}
+    if site.base is not None:
+        pages |= {"feed.atom": atom_feed(site, site.base, found), "sitemap.xml": sitemap(site.base, by_series)}
     changed = [name for release in found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if _written(folder / name, text.encode())]
     return Site(folder, len(by_series), len(found), tuple(changed))
 
 
-def _address(url: str | None) -> str | None:
-    """Return the address with a slash at its end. Raises OdError if it is not an address of the web."""
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    unusual = not url.isprintable() or any(sign in url for sign in ' "<>?#')
-    if parts.scheme not in ("https", "http") or not parts.netloc or unusual:
-        raise OdError(
-            "OD-SITE-ADDRESS",
-            f"{url[:80]!r} is not an address of the web",
-            next_step="give an address such as https://statistics.example/od",
-        )
-    return url.rstrip("/") + "/"
-
-
-def _check(title: str, releases: Path, folder: Path) -> None:
-    """Raise OdError if a page could not state the title, or if the site would lie among the bundles."""
-    if not title.strip() or not title.isprintable():
-        raise OdError(
-            "OD-SITE-TITLE",
-            "the title is blank or has characters that are not printable",
-            next_step="give a title of one line",
-        )
+def _refuse_among_bundles(folder: Path, releases: Path) -> None:
+    """Raise OdError if the site would lie among the bundles."""
     if folder.resolve().is_relative_to(releases.resolve()):
         raise OdError(
             "OD-SITE-FOLDER",

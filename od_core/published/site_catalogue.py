@@ -11,11 +11,13 @@ from datetime import timedelta
 from typing import Any
 
 from od_core.publication.markup import Markup, element, joined
+from od_core.published.site_description import SiteDescription
 from od_core.published.site_releases import SiteRelease, newest_revisions
 
 _CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",
     "dct": "http://purl.org/dc/terms/",
+    "foaf": "http://xmlns.com/foaf/0.1/",
     "spdx": "http://spdx.org/rdf/terms#",
     "xsd": "http://www.w3.org/2001/XMLSchema#",
 }
@@ -25,42 +27,59 @@ _MOST_ENTRIES = 100
 """Largest number of releases in the feed."""
 
 
-def catalogue(title: str, by_series: Mapping[str, Sequence[SiteRelease]]) -> str:
+_PUBLISHER = "catalog.jsonld#publisher"
+
+
+def catalogue(site: SiteDescription, by_series: Mapping[str, Sequence[SiteRelease]]) -> str:
     """Return the catalogue of all releases as JSON-LD, in the vocabulary DCAT 3.
 
-    A series is a ``dcat:DatasetSeries``; each of its releases is a ``dcat:Dataset`` with one distribution a file.
+    A series is a ``dcat:DatasetSeries``; each of its releases is a ``dcat:Dataset`` with one distribution a file. With
+    a publisher, the catalogue has everything that DCAT-AP 3 requires.
     """
+    publisher = {} if site.publisher is None else {"dct:publisher": {"@id": _PUBLISHER}}
     series = [
         {
             "@id": f"{name}/index.html",
-            "@type": "dcat:DatasetSeries",
+            "@type": ["dcat:Dataset", "dcat:DatasetSeries"],
             "dct:title": name,
             "dct:description": f"Releases of {releases[0].contents}, by period.",
+            **publisher,
         }
         for name, releases in sorted(by_series.items())
     ]
-    data_sets = [_data_set(release) for _, own in sorted(by_series.items()) for release in own]
+    data_sets = [_data_set(release, publisher, site.licence) for _, own in sorted(by_series.items()) for release in own]
     return _json(
         {
             "@context": _CONTEXT,
             "@id": "index.html",
             "@type": "dcat:Catalog",
-            "dct:title": title,
+            "dct:title": site.title,
             "dct:description": "Statistics of trips between areas, published with differential privacy.",
+            **({} if not publisher else {"dct:publisher": _publisher(site)}),
+            **_licence(site.licence),
             "dcat:dataset": [*series, *data_sets],
         }
     )
 
 
-def _data_set(release: SiteRelease) -> dict[str, Any]:
+def _publisher(site: SiteDescription) -> dict[str, Any]:
+    return {"@id": _PUBLISHER, "@type": "foaf:Agent", "foaf:name": site.publisher}
+
+
+def _licence(licence: str | None) -> dict[str, Any]:
+    return {} if licence is None else {"dct:license": {"@id": licence, "@type": "dct:LicenseDocument"}}
+
+
+def _data_set(release: SiteRelease, publisher: dict[str, Any], licence: str | None) -> dict[str, Any]:
     """Return a release as ``dcat:Dataset``."""
     first, last = release.period.first, release.period.end - timedelta(days=1)
     return {
         "@id": f"{release.folder}/report.html",
         "@type": "dcat:Dataset",
         "dct:identifier": str(release.key),
-        "dct:title": f"{release.key.release}: {release.contents} of {release.key.period}",
+        "dct:title": release.title,
         "dct:description": release.promise,
+        **publisher,
         "dct:issued": _typed(release.certificate["measured_at"], "dateTime"),
         "dct:temporal": {
             "@type": "dct:PeriodOfTime",
@@ -69,7 +88,7 @@ def _data_set(release: SiteRelease) -> dict[str, Any]:
         },
         "dcat:version": str(release.key.revision),
         "dcat:inSeries": {"@id": f"{release.key.release}/index.html"},
-        "dcat:distribution": [_distribution(release, file) for file in release.files],
+        "dcat:distribution": [_distribution(release, file) | _licence(licence) for file in release.files],
     }
 
 
@@ -80,11 +99,11 @@ def _distribution(release: SiteRelease, file: dict[str, Any]) -> dict[str, Any]:
         "dct:title": file["title"],
         "dcat:accessURL": {"@id": address},
         "dcat:downloadURL": {"@id": address},
-        "dcat:mediaType": {"@id": _MEDIA_TYPES + file["mediatype"]},
+        "dcat:mediaType": {"@id": _MEDIA_TYPES + file["mediatype"], "@type": "dct:MediaType"},
         "dcat:byteSize": {"@type": "xsd:nonNegativeInteger", "@value": str(file["bytes"])},
         "spdx:checksum": {
             "@type": "spdx:Checksum",
-            "spdx:algorithm": {"@id": "spdx:checksumAlgorithm_sha256"},
+            "spdx:algorithm": {"@id": "spdx:checksumAlgorithm_sha256", "@type": "spdx:ChecksumAlgorithm"},
             "spdx:checksumValue": {"@type": "xsd:hexBinary", "@value": file["hash"].removeprefix("sha256:")},
         },
     }
@@ -94,10 +113,11 @@ def _typed(value: str, kind: str) -> dict[str, str]:
     return {"@type": f"xsd:{kind}", "@value": value}
 
 
-def dataset_markup(name: str, newest: Sequence[SiteRelease]) -> Markup:
+def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteRelease]) -> Markup:
     """Return the description of a series for search engines: a schema.org ``Dataset`` as JSON-LD in an element.
 
     Args:
+        site: what the site says of itself.
         name: name of the series.
         newest: the last revision of each period, newest period first.
     """
@@ -115,6 +135,8 @@ def dataset_markup(name: str, newest: Sequence[SiteRelease]) -> Markup:
         "temporalCoverage": f"{first}/{last}",
         "measurementTechnique": "Counts with exact discrete noise, made consistent (differential privacy)",
         "isAccessibleForFree": True,
+        **({} if site.publisher is None else {"creator": {"@type": "Organization", "name": site.publisher}}),
+        **({} if site.licence is None else {"license": site.licence}),
         "distribution": [
             {
                 "@type": "DataDownload",
@@ -130,11 +152,11 @@ def dataset_markup(name: str, newest: Sequence[SiteRelease]) -> Markup:
     return Markup(f'<script type="application/ld+json">{text}</script>')
 
 
-def atom_feed(title: str, base: str, releases: Sequence[SiteRelease]) -> str:
+def atom_feed(site: SiteDescription, base: str, releases: Sequence[SiteRelease]) -> str:
     """Return the feed of the last releases and revisions, newest measurement first, as Atom (RFC 4287).
 
     Args:
-        title: title of the site.
+        site: what the site says of itself.
         base: address of the site, with a slash at its end.
         releases: all releases.
     """
@@ -153,9 +175,9 @@ def atom_feed(title: str, base: str, releases: Sequence[SiteRelease]) -> str:
     feed = element(
         "feed",
         element("id", base),
-        element("title", title),
+        element("title", site.title),
         element("updated", newest[0].certificate["measured_at"]),
-        element("author", element("name", title)),
+        element("author", element("name", site.publisher or site.title)),
         element("link", rel="self", href=f"{base}feed.atom"),
         element("link", href=base),
         *entries,

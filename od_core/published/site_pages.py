@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import certificate_digest
 from od_core.publication.html.report_certificate import limitations, protected
 from od_core.publication.html.report_page import bar, number, page, paragraph, table
 from od_core.publication.markup import Markup, element, joined
 from od_core.published.site_catalogue import dataset_markup
+from od_core.published.site_description import SiteDescription
 from od_core.published.site_releases import SiteRelease, newest_revisions
 
 
-def home_page(title: str, by_series: Mapping[str, Sequence[SiteRelease]]) -> str:
+def home_page(site: SiteDescription, by_series: Mapping[str, Sequence[SiteRelease]]) -> str:
     """Return the HTML text of the first page.
 
     Args:
-        title: title of the site.
+        site: what the site says of itself.
         by_series: the releases of each series, by its name.
     """
     rows = []
@@ -42,8 +42,19 @@ def home_page(title: str, by_series: Mapping[str, Sequence[SiteRelease]]) -> str
         element("li", "A difference between two periods may be noise: the reports mark changes that are not."),
         element("li", "Cite the series, the period and the revision; each series page has a text for it."),
     )
+    programs = [
+        paragraph(
+            element("a", "catalog.jsonld", href="catalog.jsonld"),
+            " describes all releases and their files in the vocabulary DCAT. Each release has a description in the"
+            " format Croissant, which its series page links.",
+        )
+    ]
+    if site.base is not None:
+        programs.append(
+            paragraph(element("a", "feed.atom", href="feed.atom"), " is a feed of new releases and revisions.")
+        )
     return page(
-        title,
+        site.title,
         "Statistics of trips between areas, published with differential privacy.",
         [
             ("series", number(len(by_series))),
@@ -61,22 +72,16 @@ def home_page(title: str, by_series: Mapping[str, Sequence[SiteRelease]]) -> str
                 ),
             ),
             ("How to read the numbers", element("ul", read)),
-            (
-                "For programs",
-                paragraph(
-                    element("a", "catalog.jsonld", href="catalog.jsonld"),
-                    " describes all releases and their files in the vocabulary DCAT.",
-                ),
-            ),
+            ("For programs", joined(*programs)),
         ],
     )
 
 
-def series_page(title: str, name: str, releases: Sequence[SiteRelease]) -> str:
+def series_page(site: SiteDescription, name: str, releases: Sequence[SiteRelease]) -> str:
     """Return the HTML text of the page of a series.
 
     Args:
-        title: title of the site.
+        site: what the site says of itself.
         name: name of the series.
         releases: its releases.
     """
@@ -86,16 +91,16 @@ def series_page(title: str, name: str, releases: Sequence[SiteRelease]) -> str:
         ("Releases", _releases(releases, newest)),
         *_over_time(newest),
         ("What is protected in the newest release", protected(latest.certificate)),
-        ("How to cite", _citation(title, latest)),
+        ("How to cite", _citation(site, latest)),
         ("Assumptions and limitations", limitations(latest.certificate)),
     ]
-    back = element("a", title, href="../index.html")
+    back = element("a", site.title, href="../index.html")
     return page(
         name,
         joined("A series of ", latest.contents, f" of data set {latest.certificate['data_set']}. ", back),
         [("periods", number(len(newest))), ("newest period", latest.key.period)],
         sections,
-        head=dataset_markup(name, newest),
+        head=dataset_markup(site, name, newest),
     )
 
 
@@ -113,7 +118,11 @@ def _releases(releases: Sequence[SiteRelease], newest: Sequence[SiteRelease]) ->
                 number(one.key.revision) if one in newest else f"{one.key.revision}, replaced",
                 one.certificate["measured_at"][:10],
                 joined(links[0], *chain.from_iterable((", ", link) for link in links[1:])),
-                element("a", size, href=f"{place}.zip"),
+                joined(
+                    element("a", size, href=f"{place}.zip"),
+                    ", ",
+                    element("a", "Croissant", href=one.croissant.removeprefix(f"{one.key.release}/")),
+                ),
             )
         )
     return table("All releases, newest first", ("period", "revision", "measured", "read", "download"), rows)
@@ -138,13 +147,15 @@ def _over_time(newest: Sequence[SiteRelease]) -> list[tuple[str, Markup]]:
     ]
 
 
-def _citation(title: str, release: SiteRelease) -> Markup:
-    key, digest = release.key, certificate_digest(release.certificate)[:16]
-    text = (
-        f"{title}: {key.release}, period {key.period}, revision {key.revision}. Released with differential privacy,"
-        f" measured {release.certificate['measured_at'][:10]}. Certificate {digest}."
-    )
+def _citation(site: SiteDescription, release: SiteRelease) -> Markup:
     return joined(
         paragraph("For the newest release. Another revision has different noise and different numbers."),
-        element("blockquote", text),
+        element("blockquote", release.citation(site)),
+        paragraph(
+            *(
+                ["The publisher has not stated a licence here."]
+                if site.licence is None
+                else ["Licence: ", element("a", site.licence, href=site.licence), "."]
+            )
+        ),
     )

@@ -10,13 +10,12 @@ from typing import Any
 
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
+from od_core.publication.bundle import PACKAGE
 from od_core.publication.bundle_integrity import zip_beside
-from od_core.publication.certificate import promise
+from od_core.publication.certificate import certificate_digest, promise
 from od_core.publication.read_back import certificate_of
-from od_core.published.kinds import bundle_kind_of
-
-PACKAGE = "datapackage.json"
-"""File of every bundle that lists its other files."""
+from od_core.published.kinds import bundle_kind_of, derived_kind_of
+from od_core.published.site_description import SiteDescription
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +46,34 @@ class SiteRelease:
         return str(self.key)
 
     @property
+    def croissant(self) -> str:
+        """File of its Croissant description, which is beside its folder, because it is no part of the bundle."""
+        return f"{self.key}.croissant.json"
+
+    @property
+    def title(self) -> str:
+        """Title of the release for catalogues."""
+        return f"{self.key.release}: {self.contents} of {self.key.period}"
+
+    @property
     def contents(self) -> str:
-        """What the release has, such as ``flows``."""
-        return bundle_kind_of(self.certificate).contents
+        """What the release has, such as ``flows``, or ``flows (sums of releases)`` if they are derived."""
+        contents, derived = bundle_kind_of(self.certificate).contents, derived_kind_of(self.certificate)
+        return contents if derived is None else f"{contents} ({derived.what} releases)"
 
     @property
     def promise(self) -> str:
         """The guarantee in sentences."""
         return promise(self.certificate["guarantee"])
+
+    def citation(self, site: SiteDescription) -> str:
+        """Return the text with which to cite the release."""
+        key, digest = self.key, certificate_digest(self.certificate)[:16]
+        whose = "" if site.publisher is None else f"{site.publisher}. "
+        return (
+            f"{whose}{site.title}: {key.release}, period {key.period}, revision {key.revision}. Released with"
+            f" differential privacy, measured {self.certificate['measured_at'][:10]}. Certificate {digest}."
+        )
 
     @property
     def period(self) -> Period:

@@ -24,6 +24,7 @@ STOPS_ENDS = tuple(f"{figure}{end}" for figure in STOPS for end in ("", "_least"
 INTERVALS = ("covered", "significant", "width", "least_trips")
 WIDENED = ("widened", "released_error", "centre_error", "covered_before", "covered_of_all")
 MAY_BE_ZERO = (
+    "files_written",
     "inside_90",
     "mean_rank",
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),

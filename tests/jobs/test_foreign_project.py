@@ -92,6 +92,7 @@ def declared(team: Team) -> Iterator[Callable[[], Team]]:
     before = team.installed()
     team.dg("scaffold", "defs", "od_assets.components.OdWarehouse", "warehouse")
     team.dg("scaffold", "defs", "od_assets.components.OdRelease", "trips")
+    team.dg("scaffold", "defs", "od_assets.components.OdSite", "site")
     shutil.copy(Path(__file__).with_name("foreign_host.py"), team.defs / "host.py")
     path = team.defs / "trips" / "defs.yaml"
     scaffolded = yaml.safe_load(path.read_text())
@@ -117,7 +118,7 @@ def declared(team: Team) -> Iterator[Callable[[], Team]]:
 
 def test_the_components_are_listed(team: Team) -> None:
     listed = team.dg("list", "components", "--json")
-    names = ("OdComparison", "OdGroupSizes", "OdRelease", "OdStops", "OdWarehouse")
+    names = ("OdComparison", "OdGroupSizes", "OdRelease", "OdSite", "OdStops", "OdWarehouse")
     assert [name for name in names if f'"od_assets.components.{name}"' in listed] == [*names]
 
 

@@ -22,6 +22,7 @@ import od_assets.assets.loading
 import od_assets.components.od_release
 import od_assets.engines.steps
 from od_assets.cli.input_checks import inspected
+from od_assets.components import OdSite
 from od_assets.components.series import Series
 from od_assets.resources.notice_channels import Failed, Published
 from od_assets.resources.release_work import FlowWork
@@ -73,11 +74,15 @@ def tell(lineage: Watch) -> str:
 
 
 def show(project: Project, component: Series) -> None:
-    """Print what definitions say of their assets, and the contract of what is published."""
+    """Print what definitions say of their assets, and the contract of what is published; and write the site."""
     for spec in project.definitions(component).resolve_all_asset_specs():
         print(spec.key, spec.description, spec.tags, *spec.metadata.items())
     [bundle] = (project.var / "releases" / component.name).glob("*/r1")
     print(data_contract(bundle))
+    site = OdSite.resolve_from_dict({"owners": ["team:statistics"], "url": "https://statistics.example"})
+    job = site.build_defs(None).resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=project.instance, run_config=SILENT).success
+    assert (project.var / "site" / "feed.atom").is_file()
 
 
 @pytest.fixture

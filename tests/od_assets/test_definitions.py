@@ -14,13 +14,14 @@ import pytest
 import yaml
 
 from od_assets.definitions import defs
-from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process, sweep_dead_runs
+from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, SITE_TAG, mark_process, sweep_dead_runs
 
 from .conftest import Project
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+SITE = dg.AssetKey(["od", "site"])
 SERIES = ("us_departures", "us_flight_paths", "us_flights", "us_flights_by_day")
 
 
@@ -77,10 +78,11 @@ def test_every_asset_is_described_owned_tagged_grouped_and_versioned(project_def
         assert node.code_version
         if key.path[0] in SERIES:
             assert node.tags["od/unit"] == "trip"
-        assert node.automation_condition is None
+        assert (node.automation_condition is None) == (key != SITE)
         groups.add(node.group_name)
     assert groups == {
         "evaluation",
+        "site",
         *(f"us_departures/{group}" for group in ("inputs", "measurements", "publication")),
         *(f"us_flight_paths/{group}" for group in ("inputs", "measurements", "publication")),
         *(f"us_flights/{group}" for group in ("inputs", "levels", "publication")),
@@ -103,7 +105,7 @@ def test_every_definition_says_what_it_is_and_where_its_source_is(project_defini
         made_by, declared_in = spec.metadata["dagster/code_references"].code_references
         assert "@dg.asset" in Path(made_by.file_path).read_text(encoding="utf-8").splitlines()[made_by.line_number - 1]
         assert declared_in.file_path.endswith("defs.yaml")
-        if spec.key.to_user_string() not in ("comparison/runs", "comparison/figures"):  # a folder of files
+        if spec.key.to_user_string() not in ("comparison/runs", "comparison/figures", "od/site"):  # files
             columns = spec.metadata["dagster/column_schema"].columns
             assert columns
             assert all(column.description for column in columns)
@@ -202,7 +204,11 @@ def test_runs_that_never_said_which_process_they_are_go_by_their_age(
         project_definitions.resolve_implicit_global_asset_job_def(),
         asset_selection=frozenset({dg.AssetKey(["us_flights", "geography"])}),
     )
+    site = project.instance.create_run_for_job(
+        project_definitions.resolve_implicit_global_asset_job_def(), tags={SITE_TAG: "true"}
+    )
     dead = [
+        last_heard_of(project, site, "STARTING"),
         left_behind(project, "STARTING"),
         left_behind(project, "START"),
         left_behind(project, "CANCELING"),

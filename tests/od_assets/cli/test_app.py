@@ -95,6 +95,7 @@ BROKEN = {
     "type: od_assets.components.OdReleas\nattributes: {}\n": "there is no component od_assets.components.OdReleas (did",
     "type: [1]\n": "broken/defs.yaml: type: must name a component",
     "type: od_assets.components.OdComparison\nattributes: {sets: [x]}\n": "broken/defs.yaml: ",
+    "type: od_assets.components.OdSite\nattributes: {title: x}\n": "broken/defs.yaml: owners: Field required",
     "type: od_assets.components.OdRelease\n": "broken/defs.yaml is not a YAML file with a component's attributes",
 }
 """Faults of a declaration, and a part of the message."""

@@ -20,6 +20,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.published.site import write_site
 from od_core.published.site_catalogue import dataset_markup
+from od_core.published.site_description import SiteDescription
 from od_core.published.site_pages import series_page
 from od_core.published.site_releases import SiteRelease, newest_revisions
 from tests.od_assets.cli.test_sum import NEW, OLD, var
@@ -30,7 +31,9 @@ __all__ = ["var"]
 URL = "https://statistics.example/od/"
 ATOM = "{http://www.w3.org/2005/Atom}"
 SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
+TRIPS, WITH_URL = SiteDescription("Trips"), SiteDescription("Trips", URL)
 OWN = {"index.html", "catalog.jsonld", "us_flights/index.html"}
+CROISSANTS = {f"{OLD}.croissant.json", f"{NEW}.croissant.json"}
 
 
 def run(*arguments: str) -> Result:
@@ -60,31 +63,31 @@ def test_a_site_has_what_is_published_and_its_own_pages(var: Path) -> None:
     assert result.exit_code == 0, result.output
     site = content(var / "site")
     assert {name: bytes_ for name, bytes_ in site.items() if name in published} == published
-    assert site.keys() - published.keys() == {*OWN, "feed.atom", "sitemap.xml"}
+    assert site.keys() - published.keys() == {*OWN, *CROISSANTS, "feed.atom", "sitemap.xml"}
     assert result.stdout.splitlines()[0] == f"2 releases of 1 series. {len(site)} files were written."
     assert f"First page: {var / 'site' / 'index.html'}" in result.stdout
 
 
 def test_the_same_releases_give_the_same_bytes_and_are_not_written_again(var: Path) -> None:
-    first = write_site(var / "releases", var / "one", "Trips", URL)
+    first = write_site(var / "releases", var / "one", WITH_URL)
     assert set(first.changed) == content(var / "one").keys()
     times = {path: path.stat().st_mtime_ns for path in (var / "one").rglob("*")}
     (var / "one" / "robots.txt").write_text("mine", encoding="utf-8")
-    again = write_site(var / "releases", var / "one", "Trips", URL)
+    again = write_site(var / "releases", var / "one", WITH_URL)
     assert again.changed == ()
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert (var / "one" / "robots.txt").read_text(encoding="utf-8") == "mine"
-    write_site(var / "releases", var / "two", "Trips", URL.rstrip("/"))
+    write_site(var / "releases", var / "two", SiteDescription("Trips", URL.rstrip("/")))
     assert content(var / "two") == {k: v for k, v in content(var / "one").items() if k != "robots.txt"}
 
 
 def test_what_was_interrupted_is_finished(var: Path) -> None:
     """The checksums of a release are copied last."""
-    whole = write_site(var / "releases", var / "site", "Trips")
+    whole = write_site(var / "releases", var / "site", TRIPS)
     expected = content(var / "site")
     for name in (f"{NEW}/SHA256SUMS", f"{NEW}/flows.parquet", f"{OLD}.zip", "catalog.jsonld"):
         (var / "site" / name).unlink()
-    changed = write_site(var / "releases", var / "site", "Trips").changed
+    changed = write_site(var / "releases", var / "site", TRIPS).changed
     assert {f"{NEW}/flows.parquet", f"{OLD}.zip", "catalog.jsonld"} <= set(changed) < set(whole.changed)
     assert content(var / "site") == expected
 
@@ -92,17 +95,17 @@ def test_what_was_interrupted_is_finished(var: Path) -> None:
 def test_a_new_release_is_added(var: Path) -> None:
     shutil.move(var / "releases" / NEW, var / "later")
     shutil.move(var / "releases" / f"{NEW}.zip", var / "later.zip")
-    write_site(var / "releases", var / "site", "Trips", URL)
+    write_site(var / "releases", var / "site", WITH_URL)
     shutil.move(var / "later", var / "releases" / NEW)
     shutil.move(var / "later.zip", var / "releases" / f"{NEW}.zip")
-    changed = write_site(var / "releases", var / "site", "Trips", URL).changed
+    changed = write_site(var / "releases", var / "site", WITH_URL).changed
     assert {name for name in changed if not name.startswith(NEW)} == {*OWN, "feed.atom", "sitemap.xml"}
-    write_site(var / "releases", var / "fresh", "Trips", URL)
+    write_site(var / "releases", var / "fresh", WITH_URL)
     assert content(var / "site") == content(var / "fresh")
 
 
 def test_every_link_leads_to_a_file(var: Path) -> None:
-    write_site(var / "releases", var / "site", "Trips", URL)
+    write_site(var / "releases", var / "site", WITH_URL)
     files = {URL + name for name in content(var / "site")}
     for page in ("index.html", "us_flights/index.html"):
         found = links((var / "site" / page).read_text(encoding="utf-8"))
@@ -118,11 +121,12 @@ def test_every_link_leads_to_a_file(var: Path) -> None:
 
 
 def test_the_catalogue_describes_every_file(var: Path) -> None:
-    write_site(var / "releases", var / "site", "Trips")
+    write_site(var / "releases", var / "site", TRIPS)
     site = content(var / "site")
     catalogue = json.loads(site["catalog.jsonld"])
     series, *data_sets = catalogue["dcat:dataset"]
-    assert (series["@type"], series["@id"]) == ("dcat:DatasetSeries", "us_flights/index.html")
+    assert series["@type"] == ["dcat:Dataset", "dcat:DatasetSeries"]
+    assert series["@id"] == "us_flights/index.html"
     assert [one["dct:identifier"] for one in data_sets] == [OLD, NEW]
     for one in data_sets:
         key = one["dct:identifier"]
@@ -148,7 +152,7 @@ def test_a_replaced_revision_is_marked_and_not_counted(var: Path) -> None:
     revised = replace(new, key=replace(new.key, revision=2))
     assert newest_revisions([revised, old, new]) == [revised, old]
     shutil.copy(var / "releases" / f"{NEW}.zip", var / "releases" / "us_flights/2001-06/r2.zip")
-    page = series_page("Trips", "us_flights", [old, new, replace(revised, place=new.place.with_name("r2"))])
+    page = series_page(TRIPS, "us_flights", [old, new, replace(revised, place=new.place.with_name("r2"))])
     assert page.count("1, replaced") == 1
     assert "2001-06/r2/report.html" in page
     assert page.count("<td>exact</td>") == 2
@@ -158,27 +162,28 @@ def test_text_of_a_certificate_cannot_end_the_script_element(var: Path) -> None:
     (old, _) = released(var)
     guarantee = old.certificate["guarantee"] | {"protected": "</script><script>alert(1)</script>"}
     evil = replace(old, certificate=old.certificate | {"guarantee": guarantee})
-    text = dataset_markup("us_flights", [evil])
+    text = dataset_markup(TRIPS, "us_flights", [evil])
     assert text.count("<") == 2
     described = json.loads(re.sub("</?script[^>]*>", "", text))
     assert "</script><script>alert(1)" in described["description"]
 
 
 @pytest.mark.parametrize("url", ["ftp://a.example", "a.example", "https://", "https://a\nb", 'https://a.example/"><b>'])
-def test_other_addresses_are_refused(var: Path, url: str) -> None:
+def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(OdError, match="OD-SITE-ADDRESS"):
-        write_site(var / "releases", var / "site", "Trips", url)
-    assert not (var / "site").exists()
+        SiteDescription("Trips", url)
+    with pytest.raises(OdError, match="OD-SITE-ADDRESS"):
+        SiteDescription("Trips", licence=url)
 
 
 def test_damaged_and_missing_releases_are_refused(var: Path) -> None:
     """Nothing of them is written, and no page."""
     with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
-        write_site(var / "none", var / "site", "Trips")
+        write_site(var / "none", var / "site", TRIPS)
     with (var / "releases" / NEW / "flows.parquet").open("ab") as file:
         file.write(b"x")
     with pytest.raises(OdError, match=r"OD-BUNDLE-DAMAGED.*flows.parquet does not match its checksum"):
-        write_site(var / "releases", var / "site", "Trips")
+        write_site(var / "releases", var / "site", TRIPS)
     assert not (var / "site" / NEW).exists()
     assert not (var / "site" / "index.html").exists()
 
@@ -212,28 +217,30 @@ FORGERIES = {
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *, again: bool) -> None:
     if again:
-        write_site(var / "releases", var / "site", "Trips")
+        write_site(var / "releases", var / "site", TRIPS)
     change, fault = FORGERIES[what]
     change(var)
     before = content(var / "site")
     with pytest.raises(OdError, match=f"OD-BUNDLE-DAMAGED.*{fault}"):
-        write_site(var / "releases", var / "site", "Trips")
+        write_site(var / "releases", var / "site", TRIPS)
     after = content(var / "site")
     assert all(after[name] == before[name] for name in before)
     assert "secret.csv" not in " ".join(after)
 
 
 @pytest.mark.parametrize("title", ["", " ", "two\nlines", "\u202eegap"])
-def test_titles_that_cannot_be_written_are_refused(var: Path, title: str) -> None:
-    with pytest.raises(OdError, match="OD-SITE-TITLE"):
-        write_site(var / "releases", var / "site", title)
+def test_texts_that_cannot_be_written_are_refused(title: str) -> None:
+    with pytest.raises(OdError, match=r"OD-SITE-TITLE.*the title"):
+        SiteDescription(title)
+    with pytest.raises(OdError, match=r"OD-SITE-TITLE.*the publisher"):
+        SiteDescription("Trips", publisher=title)
 
 
 def test_a_site_among_the_bundles_is_refused(var: Path) -> None:
     before = content(var)
     for folder in (var / "releases", var / "releases" / "site"):
         with pytest.raises(OdError, match="OD-SITE-FOLDER"):
-            write_site(var / "releases", folder, "Trips")
+            write_site(var / "releases", folder, TRIPS)
     assert content(var) == before
 
 

@@ -35,15 +35,9 @@ from od_core.published import verification
 from od_core.published.kinds import KINDS
 from od_core.published.verification import REPAIR, Published, verify_release
 from tests.od_core.publication.examples import RECORD
-from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish, publish_examples
+from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish
 
 Damage = Callable[[Made], Any]
-
-
-@pytest.fixture(scope="session")
-def all_published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
-    """One release of every kind in one ledger and one database. Not to be changed."""
-    return publish_examples(tmp_path_factory.mktemp("published_kinds"))
 
 
 @pytest.fixture(params=EXAMPLES)

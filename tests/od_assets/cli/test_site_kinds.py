@@ -1,0 +1,150 @@
+"""A site of releases of every kind, and of flows derived from them: its pages, its catalogue, its descriptions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.published.assisted import publish_assisted
+from od_core.published.site import write_site
+from od_core.published.site_description import SiteDescription
+from od_core.published.sums import publish_sum
+from tests.od_assets.cli.test_site import ATOM, URL, content, links, parsed
+from tests.od_core.publication.published_kinds import Made, flows, publish
+
+LICENCE = "https://creativecommons.org/licenses/by/4.0/"
+DESCRIBED = SiteDescription("Trips", None, "Office of Statistics", LICENCE)
+KINDS = {
+    "commuters": "flows",
+    "commuters_assisted": "flows (estimates from releases)",
+    "commuters_sum": "flows (sums of releases)",
+    "departures": "group sizes",
+    "journeys": "boxes",
+}
+LATER = ReleaseKey("commuters", "2001-07")
+TYPES = {
+    "sc:Text": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+    "sc:Integer": pa.types.is_integer,
+    "sc:Float": pa.types.is_floating,
+}
+
+
+@pytest.fixture(scope="module")
+def releases(all_published: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Releases of all kinds, a second month of flows, and what follows from both months. Not to be changed."""
+    root = tmp_path_factory.mktemp("site_of_all_kinds")
+    shutil.copytree(all_published["flows"].root, root, dirs_exist_ok=True)
+    later = flows(ledger=Ledger(root / "ledger.sqlite"), release_id=str(LATER))
+    publish(FLOWS, later, LATER, "commuters", root)
+    publish_sum(root / "releases", [all_published["flows"].example.key, LATER])
+    publish_assisted(root / "releases", LATER)
+    return root / "releases"
+
+
+@pytest.fixture(scope="module")
+def site(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Their site, which states relative addresses."""
+    folder = tmp_path_factory.mktemp("site")
+    write_site(releases, folder, DESCRIBED)
+    return folder
+
+
+def read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def test_each_series_has_a_page_that_says_what_it_has(site: Path) -> None:
+    for name, contents in KINDS.items():
+        page = (site / name / "index.html").read_text(encoding="utf-8")
+        assert f"A series of {contents} of data set" in page
+        assert (">atlas</a>" in page) == name.startswith("commuters")
+        assert ("Trips by period" in page) == (name == "commuters")
+        assert f'href="{LICENCE}"' in page
+        assert "Office of Statistics. Trips: " in page
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert [name for name in KINDS if f'href="{name}/index.html"' not in home] == []
+
+
+def test_every_link_of_every_kind_leads_to_a_file(releases: Path, tmp_path: Path) -> None:
+    write_site(releases, tmp_path, SiteDescription("Trips", URL, "Office of Statistics"))
+    files = {URL + name for name in content(tmp_path)}
+    for page in ("index.html", *(f"{name}/index.html" for name in KINDS)):
+        found = links((tmp_path / page).read_text(encoding="utf-8"))
+        assert {urljoin(URL + page, address) for address in found} <= files
+    feed = parsed(tmp_path / "feed.atom")
+    assert feed.findtext(f"{ATOM}author/{ATOM}name") == "Office of Statistics"
+    assert len(feed.findall(f"{ATOM}entry")) == len(list(releases.glob("*/*/r1")))
+    for file in tmp_path.rglob("*.croissant.json"):
+        assert {one["contentUrl"] for one in read(file)["distribution"]} <= files
+        assert read(file)["url"] in files
+
+
+def test_the_catalogue_has_what_dcat_ap_requires(site: Path) -> None:
+    """The mandatory properties, and those that may occur once, of DCAT-AP 3.0.0 for what the catalogue has."""
+    catalogue = read(site / "catalog.jsonld")
+    agent = catalogue["dct:publisher"]
+    assert (agent["@type"], agent["foaf:name"]) == ("foaf:Agent", "Office of Statistics")
+    assert catalogue["dct:license"] == {"@id": LICENCE, "@type": "dct:LicenseDocument"}
+    named = []
+    for one in [catalogue, *catalogue["dcat:dataset"]]:
+        assert isinstance(one["dct:title"], str)
+        assert isinstance(one["dct:description"], str)
+        assert one["dct:publisher"]["@id"] == agent["@id"]
+        named.append(one["@id"])
+        for file in one.get("dcat:distribution", []):
+            assert (site / file["dcat:accessURL"]["@id"]).is_file()
+            assert file["dct:license"]["@id"] == LICENCE
+            assert file["spdx:checksum"].keys() == {"@type", "spdx:algorithm", "spdx:checksumValue"}
+    assert len(named) == len(set(named)) == 1 + len(KINDS) + len(list(site.glob("*/*/r1")))
+    assert {one["dcat:inSeries"]["@id"] for one in catalogue["dcat:dataset"] if "dcat:inSeries" in one} <= set(named)
+
+
+def test_without_a_publisher_none_is_made_up(releases: Path, tmp_path: Path) -> None:
+    write_site(releases, tmp_path, SiteDescription("Trips"))
+    assert "publisher" not in (tmp_path / "catalog.jsonld").read_text(encoding="utf-8")
+    for file in tmp_path.rglob("*.croissant.json"):
+        assert not read(file).keys() & {"creator", "publisher", "license"}
+
+
+@pytest.mark.parametrize("series", KINDS)
+def test_croissant_describes_every_file_and_the_records_of_every_table(site: Path, series: str) -> None:
+    """By the rules of Croissant 1.0 (1 March 2024), against the files themselves.
+
+    All required properties; every file with its checksum; every field with a column and a data type; unique keys.
+    """
+    for file in sorted((site / series).glob("*/*.croissant.json")):
+        described, folder = read(file), file.with_name(file.name.partition(".")[0])
+        required = {"@context", "@type", "conformsTo", "description", "license", "name", "url", "creator"}
+        assert described.keys() >= required | {"datePublished", "distribution", "recordSet", "version"}
+        assert described["conformsTo"] == "http://mlcommons.org/croissant/1.0"
+        objects = {one["@id"]: one for one in described["distribution"]}
+        assert objects.keys() == {path.name for path in folder.iterdir()} - {"SHA256SUMS", "datapackage.json"}
+        for one in objects.values():
+            found = (file.parent / one["contentUrl"]).read_bytes()
+            assert one["sha256"] == hashlib.sha256(found).hexdigest()
+            assert one["contentSize"] == f"{len(found)} B"
+        identifiers = [*objects]
+        for records in described["recordSet"]:
+            identifiers += [records["@id"], *(field["@id"] for field in records["field"])]
+            [path] = {field["source"]["fileObject"]["@id"] for field in records["field"]}
+            table = pq.read_table(file.parent / objects[path]["contentUrl"])
+            columns = [field["source"]["extract"]["column"] for field in records["field"]]
+            assert columns == table.column_names
+            for field in records["field"]:
+                assert TYPES[field["dataType"]](table.schema.field(field["name"]).type), field
+            key = [one["@id"].partition("/")[2] for one in records["key"]]
+            assert not pd.DataFrame(table.select(key).to_pydict()).duplicated().any()
+        assert len(identifiers) == len(set(identifiers))
+        assert {f"{one['@id']}.parquet" for one in described["recordSet"]} == {p.name for p in folder.glob("*.parquet")}

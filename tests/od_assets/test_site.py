@@ -1,0 +1,168 @@
+"""The asset of the web site: what it writes, after what, and that no publication depends on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_assets.components import OdSite
+from od_assets.components.declarations import declared_site, sound_definitions
+from od_assets.metadata import ALLOWED
+from od_assets.resources.dead_runs import PROCESS_TAG, SITE_TAG
+from od_core import OdError
+from od_core.ledger.ledger import Ledger
+
+from .conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes
+
+SITE = dg.AssetKey(["od", "site"])
+URL = "https://statistics.example/od"
+DECLARED = {"owners": ["team:statistics"], "title": "Our trips", "url": URL, "publisher": "Office of Statistics"}
+
+
+def declare(project: Project, folder: str, component: str, /, **attributes: object) -> Path:
+    """Write a declaration of the project; its file."""
+    path = project.defs / folder / "defs.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.dump({"type": f"od_assets.components.{component}", "attributes": attributes}), "utf-8")
+    return path
+
+
+def definitions(project: Project) -> dg.Definitions:
+    """The release and the site, as a code location has them."""
+    declare(project, "trips", "OdRelease", **ATTRIBUTES)
+    site = OdSite.resolve_from_dict(DECLARED).build_defs(None)
+    return dg.Definitions.merge(project.definitions(project.component()), site)
+
+
+def written(project: Project, definitions: dg.Definitions) -> dg.ExecuteInProcessResult:
+    job = definitions.resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(
+        instance=project.instance, raise_on_error=False, run_config=SILENT, asset_selection=[SITE]
+    )
+
+
+def test_it_is_requested_once_after_each_publication(project: Project) -> None:
+    """The release job does not have it, so that no release is slower, or fails, for it."""
+    found, cursor, requested = definitions(project), None, []
+    job = found.resolve_job_def("trips_release")
+    assert not [node.name for node in job.nodes if "site" in node.name]
+    steps = [
+        lambda: None,
+        lambda: project.run(),
+        lambda: None,
+        lambda: project.materialize("flows"),
+        lambda: (project.run(), project.run()),
+        lambda: None,
+    ]
+    for step in steps:
+        step()
+        tick = dg.evaluate_automation_conditions(
+            found, project.instance, asset_selection=dg.AssetSelection.assets(SITE), cursor=cursor
+        )
+        cursor = tick.cursor
+        requested.append(tick.total_requested)
+    assert requested == [0, 1, 0, 0, 1, 0]
+
+
+def test_it_is_what_the_command_writes_and_says_what_it_wrote(project: Project) -> None:
+    found = definitions(project)
+    assert project.run().success
+    result = written(project, found)
+    assert result.success, failure_text(result)
+    (event,) = result.asset_materializations_for_node("od__site")
+    own = {name: value.value for name, value in event.metadata.items() if not name.startswith("dagster/")}
+    assert own.keys() <= ALLOWED
+    files = [path for path in (project.var / "site").rglob("*") if path.is_file()]
+    assert own == {
+        "series": 1,
+        "releases": 1,
+        "files_written": len(files),
+        "first_page": str(project.var / "site" / "index.html"),
+        "address": f"{URL}/",
+    }
+    assert PROCESS_TAG in project.instance.get_run_by_id(result.run_id).tags  # a killed run frees the queue
+    declare(project, "site", "OdSite", **DECLARED)
+    assert json.loads(CliRunner().invoke(app, ["site", "--json"]).stdout)["changed"] == []
+    assert json.loads(CliRunner().invoke(app, ["site", "--title", "Mine", "--json"]).stdout)["changed"]
+    again = written(project, found)
+    (event,) = again.asset_materializations_for_node("od__site")
+    assert 0 < event.metadata["files_written"].value < len(files)
+
+
+def test_a_release_stays_published_where_the_site_fails(project: Project) -> None:
+    found = definitions(project)
+    assert project.run().success
+    with (project.var / "releases" / "trips" / "2001-01" / "r1" / "flows.parquet").open("ab") as file:
+        file.write(b"x")
+    before = public_bytes(project.var)
+    result = written(project, found)
+    assert not result.success
+    assert "OD-BUNDLE-DAMAGED" in failure_text(result)
+    assert public_bytes(project.var) == before
+    ledger = Ledger(project.var / "ledger.sqlite")
+    assert [key.release for key in ledger.published()] == ["trips"]
+
+
+def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> None:
+    declare(project, "trips", "OdRelease", assisted=True)
+    declare(project, "departures", "OdGroupSizes")
+    (project.defs / "broken").mkdir()
+    (project.defs / "broken" / "defs.yaml").write_text("attributes: [", encoding="utf-8")
+    declare(project, "warehouse", "OdWarehouse")
+    graph = OdSite.resolve_from_dict(DECLARED).build_defs(None).resolve_asset_graph()
+    parents = {key.to_user_string() for key in graph.get(SITE).parent_keys}
+    assert parents == {"trips/bundle", "trips/assisted", "departures/bundle", "broken/bundle"}
+
+
+def test_its_runs_wait_for_releases_and_are_known_when_they_are_killed() -> None:
+    [sensor] = OdSite.resolve_from_dict(DECLARED).build_defs(None).sensors or []
+    assert isinstance(sensor, dg.AutomationConditionSensorDefinition)
+    assert sensor.run_tags[SITE_TAG]
+    assert int(sensor.run_tags["dagster/priority"]) < 0
+
+
+def test_a_declaration_with_a_fault_is_left_out_and_the_releases_go_on(project: Project) -> None:
+    project.component()  # writes the domain
+    declare(project, "trips", "OdRelease", **ATTRIBUTES)
+    declare(project, "warehouse", "OdWarehouse")
+    path = declare(project, "site", "OdSite", **DECLARED | {"url": "here"})
+    with pytest.raises(OdError, match=r"OD-SITE-ADDRESS: site/defs\.yaml: 'here'"):
+        declared_site()
+    sound = sound_definitions()
+    assert sound is not None
+    assert sound.resolve_job_def("trips_release")
+    assert SITE not in sound.resolve_asset_graph().get_all_asset_keys()
+    declare(project, "site", "OdSite", **DECLARED | {"folder": "public"})
+    assert declared_site().place() == project.root / "public"
+    declare(project, "second", "OdSite", **DECLARED)
+    with pytest.raises(OdError, match="OD-CONFIG: the site is declared twice: in second and site"):
+        declared_site()
+    assert path.exists()
+
+
+def test_what_is_published_while_it_is_written_is_written_next(project: Project) -> None:
+    found, cursor = definitions(project), None
+
+    def requested() -> int:
+        nonlocal cursor
+        tick = dg.evaluate_automation_conditions(
+            found, project.instance, asset_selection=dg.AssetSelection.assets(SITE), cursor=cursor
+        )
+        cursor = tick.cursor
+        return tick.total_requested
+
+    job = found.resolve_implicit_global_asset_job_def()
+    requested()
+    started = dg.DagsterRunStatus.STARTED
+    run = project.instance.create_run_for_job(job, asset_selection=frozenset({SITE}), status=started)
+    project.instance.report_runless_asset_event(dg.AssetMaterialization(["trips", "bundle"], partition="2001-01"))
+    assert requested() == 0
+    project.instance.report_run_failed(run)
+    assert requested() == 1
+    assert requested() == 0
