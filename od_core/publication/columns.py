@@ -258,6 +258,61 @@ HISTOGRAM = Table(
     (CodeList(("level", "area"), "areas", LISTED),),
 )
 
+_HOLDS_GROUPS = f"The true number lies between lower and upper with a probability of about {100 * CONFIDENCE} %."
+
+
+def _group_ends(what: str, unit: str) -> tuple[Column, Column]:
+    """Return the columns of the ends of the interval of a number of a group-size table."""
+    return (
+        replace(LOWER, description=f"Smallest plausible number of {what}. {_HOLDS_GROUPS}", unit=unit),
+        replace(UPPER, description=f"Largest plausible number of {what}. {_HOLDS_GROUPS}", unit=unit),
+    )
+
+
+CUMULATIVE = Table(
+    "cumulative",
+    "Groups of at most each size",
+    "The groups of at most one size in one area, with their interval. Each interval is of its own row: the probability"
+    " that all rows of an area hold at once is smaller.",
+    "Sizes below the top code with at most two significant digits are listed for every area, even if no group has that"
+    " size. All groups have at most the top code, which is not listed.",
+    (
+        AREA,
+        AREA_LEVEL,
+        replace(SIZE, description="Largest number of members of the groups that are counted."),
+        replace(
+            GROUPS,
+            description="Number of groups of at most that size in the area, released with noise; an estimate.",
+        ),
+        *_group_ends("groups of at most that size", "groups"),
+    ),
+    ("level", "area", "size"),
+    (CodeList(("level", "area"), "areas", LISTED),),
+)
+
+MEMBERS = Table(
+    "members_by_area",
+    "Members by area",
+    "An area, with the number of members of all its groups and its interval.",
+    "Every area is listed. Do not add rows of different levels, because each level has all members.",
+    (
+        AREA,
+        AREA_LEVEL,
+        Column(
+            "members",
+            "integer",
+            "Released members",
+            "Number of members of all groups of the area, released with noise; an estimate. A group of more members"
+            " than the top code counts with the top code.",
+            unit="members",
+            minimum=0,
+        ),
+        *_group_ends("members", "members"),
+    ),
+    ("level", "area"),
+    (CodeList(("level", "area"), "areas", LISTED),),
+)
+
 GROUPS_BY_AREA = Table(
     "groups_by_area",
     "Groups by area",
@@ -303,14 +358,38 @@ COUNT = Column(
     minimum=0,
 )
 
+_HOLDS_COUNT = (
+    f"For the given boxes, the true number of trips in the box lies between count_lower and count_upper with a"
+    f" probability of about {100 * CONFIDENCE} %."
+)
+COUNT_ENDS = (
+    Column(
+        "count_lower",
+        "integer",
+        "Lower end of the interval",
+        f"Smallest plausible number of trips in the box. {_HOLDS_COUNT}",
+        unit="trips",
+        minimum=0,
+    ),
+    Column(
+        "count_upper",
+        "integer",
+        "Upper end of the interval",
+        f"Largest plausible number of trips in the box. {_HOLDS_COUNT}",
+        unit="trips",
+        minimum=0,
+    ),
+)
 
-def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
+
+def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:
     """Return the definition of the table of boxes of a grid.
 
     Args:
         dimensions: number of dimensions of the grid.
         places: names of the places of a trip if the grid is a map, which has two dimensions per place (longitude, then
             latitude); empty for other grids.
+        interval: whether the table has the intervals of the trips.
     """
 
     def of(dimension: int) -> str:
@@ -337,6 +416,6 @@ def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
         " within a box its trips are.",
         "Every box is listed, including boxes with 0 trips. Zero is a released estimate, not a certainty. No number is"
         " withheld or missing.",
-        (*ends, COUNT, NOISY),
+        (*ends, COUNT, *(COUNT_ENDS if interval else ()), NOISY),
         tuple(column.name for column in ends),
     )

@@ -141,6 +141,8 @@ DATABASE = {
     ),
     "group_sizes": _of(columns.HISTOGRAM.row, columns.HISTOGRAM.columns, release=_RELEASE),
     "group_size_measurements": _of(_GROUPS.row, _GROUPS.columns, release=_RELEASE),
+    "group_size_intervals": _of(columns.CUMULATIVE.row, columns.CUMULATIVE.columns, release=_RELEASE),
+    "group_member_intervals": _of(columns.MEMBERS.row, columns.MEMBERS.columns, release=_RELEASE),
     "stops_releases": Described(
         "A release of trips with stops.",
         {
@@ -151,7 +153,7 @@ DATABASE = {
     ),
     "stops_boxes": _of(
         "A box of the grid, with its trips; the boxes fill the grid and do not overlap.",
-        (columns.COUNT, columns.NOISY),
+        (columns.COUNT, *columns.COUNT_ENDS, columns.NOISY),
         release=_RELEASE,
         lower="First cell of the box in each dimension, from 0.",
         upper="Last cell of the box in each dimension (inclusive).",
@@ -161,13 +163,18 @@ DATABASE = {
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> None:
-    """Set all comments of each table or view that lacks one, for example because it was replaced."""
+    """Set all comments of each table or view that lacks one, for example because it was replaced.
+
+    A table of an older database may lack columns, until a release of its kind is stored.
+    """
+    present = set(connection.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall())
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT DISTINCT table_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
     for (name,) in connection.execute(query).fetchall():
         if name in DATABASE:
             kind = "VIEW" if name in views else "TABLE"
-            connection.execute("; ".join(_comments(kind, name, DATABASE[name])))
+            of_name = {column: text for column, text in DATABASE[name].columns.items() if (name, column) in present}
+            connection.execute("; ".join(_comments(kind, name, Described(DATABASE[name].text, of_name))))
 
 
 def _comments(kind: str, name: str, described: Described) -> list[str]:

@@ -17,6 +17,7 @@ from od_core.errors import OdError
 from od_core.kernels import kernel
 from od_core.noise.keystream import Keystream
 from od_core.privacy.budget import exact_fraction
+from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid, Points, Rows, filled_cells
 from od_core.stops.geometry.nodes import Nodes, joined, refuse_too_many
 from od_core.stops.mechanisms.mechanism import Drawn, Rounding, check_rounding, fan_out, whole_number
@@ -65,6 +66,25 @@ class DensityTree:
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the total number of trips, as ``total``; see :class:`StopsMechanism`."""
         return {"total": sensitivity / (ROOT_SHARE * epsilon)}
+
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the noise scale of a box that is cut in every dimension; see :class:`StopsMechanism`.
+
+        A node that becomes a leaf earlier has more budget left, so the noise on its count is narrower. The published
+        boxes do not tell the two apart: a side of a box that is as long as the grid was either not cut, or cut into a
+        single part. The number of parts of the root, which determines the shares of the budget, is the number of
+        different first cells of the boxes in dimension 1.
+        """
+        shares = [ROOT_SHARE * epsilon]
+        left = epsilon
+        for depth, length in enumerate(grid.sizes):
+            choosing = self.choosing(depth, shares[depth])
+            left -= shares[depth] - (choosing if depth else 0)
+            if length > 1:
+                left -= choosing
+            if depth == 0:
+                shares += shares_below(left, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
+        return sensitivity / left
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
