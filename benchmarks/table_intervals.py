@@ -12,6 +12,7 @@ row has one class of true numbers of trips.
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from od_core.stops import release as stops
 from od_core.stops.metrics import true_answers
 from od_core.stops.plan import plan_stops
 from od_core.stops.release import StopsRelease
+from od_core.stops.trajectories import Trajectories
 
 GROUPS = ("flights 2001-06", "households")
 BOXES = {"flights": "flights, 4 dimensions", "gaussian": "gaussian 0.05, 2 dimensions"}
@@ -55,7 +57,7 @@ NOISE = "table"
 
 
 def true_histograms(frame: Frame, data: KnownGroups, level: int) -> Counts:
-    """Return the true histograms of a level; those of level 0 are one of the whole space. The result is confidential."""
+    """Return the true histograms of a level; level 0 is the whole space. The result is confidential."""
     of_leaves = np.concatenate(list(true_values(frame, "histogram", frame.geography.depth, data.groups)))
     return frame.sums(of_leaves.reshape(len(frame.groups), -1), level)
 
@@ -111,7 +113,7 @@ def box_coverage(data: KnownPoints, mechanism: str, epsilon: str, runs: int) -> 
     plan = plan_stops(
         data.grid, unit=PrivacyUnit("trip", "unbounded"), budget=Budget(epsilon=epsilon), mechanism=mechanism
     )
-    trips = stops.Trajectories(data.points, data.grid)
+    trips = Trajectories(data.points, data.grid)
     tables = []
     for _ in steps(range(runs), f"{data.name}, {mechanism}"):
         release = stops.run_plan(plan, trips, noise_named(NOISE), MemoryMeasurements())
@@ -122,26 +124,33 @@ def box_coverage(data: KnownPoints, mechanism: str, epsilon: str, runs: int) -> 
     return by_class.mean().join(by_class.size().rename("boxes")).reset_index()
 
 
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries, for JSON."""
+    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records"))
+    return rows
+
+
 def measured(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of all chosen cases, mechanisms and values of epsilon, by kind of release."""
     runs = 1 if options.small else options.runs
-    groups, boxes = [], []
+    groups: list[dict[str, Any]] = []
+    boxes: list[dict[str, Any]] = []
     for epsilon in options.epsilon:
         for case in (name for name in GROUPS if name in options.case):
             data = data_set(case, small=options.small)
             for name in MEASURED:
                 table = group_size_coverage(data, name, epsilon, runs)
-                groups += table.assign(case=case, measured=name, epsilon=epsilon).to_dict("records")
+                groups += records(table.assign(case=case, measured=name, epsilon=epsilon))
         for case in (name for name in BOXES if name in options.case):
             points = POINTS[BOXES[case]](small=options.small)
             for name in TREES:
                 table = box_coverage(points, name, epsilon, runs)
-                boxes += table.assign(case=case, mechanism=name, epsilon=epsilon).to_dict("records")
+                boxes += records(table.assign(case=case, mechanism=name, epsilon=epsilon))
     return {"group_sizes": groups, "boxes": boxes}
 
 
-def _percent(share: float) -> str:
-    return "-" if share is None or share != share else f"{100 * share:.1f} %"
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def _of(width: float, whole: float) -> str:
@@ -165,12 +174,10 @@ def markdown(results: dict[str, list[dict[str, Any]]]) -> str:
         for row in results["group_sizes"]
     ]
     names = {0: "0", 1: "1 to 9", 10: "10 to 99", 100: "100 or more"}
-    cases: dict[tuple[str, str, str], dict[str, str]] = {}
+    cases: dict[tuple[str, ...], dict[str, str]] = {}
     for row in results["boxes"]:
-        line = cases.setdefault(
-            (row["case"], row["epsilon"], row["mechanism"]),
-            {"data": row["case"], "epsilon": row["epsilon"], "mechanism": row["mechanism"], **dict.fromkeys(names.values(), "-")},
-        )
+        of = {"data": row["case"], "epsilon": row["epsilon"], "mechanism": row["mechanism"]}
+        line = cases.setdefault(tuple(of.values()), of | dict.fromkeys(names.values(), "-"))
         line[names[row["least_trips"]]] = f"{_percent(row['held'])} ({row['width']:,.0f})"
     return "\n".join(line for rows in (group_rows, [*cases.values()]) if rows for line in markdown_table(rows))
 

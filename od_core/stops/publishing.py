@@ -122,7 +122,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             f" {on_map.north} degrees of latitude, each divided into {on_map.side:,} cells of equal width. Each"
             " trip has the"
             f" places {', '.join(map(in_markdown, on_map.places))}: cell c of a side begins c widths after the first"
-            " degree."
+            " degree.",
         ]
 
     def report(self, release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +85,8 @@ class NoisyGroups:
         """
         if self.query == "sizes":
             return self._shifted(sizes)
+        estimate: NDArray[Any]
+        variance: NDArray[Any]
         if self.query == "cumulative":
             estimate = self.noisy[:, sizes].astype(np.float64)
             variance = np.broadcast_to(self._variance * self.areas[:, np.newaxis], estimate.shape)
@@ -106,6 +109,8 @@ class NoisyGroups:
         A group of more than K members counts as one of K.
         """
         top, groups = self.top_code, self.groups.astype(np.float64)
+        estimate: NDArray[Any]
+        draws: NDArray[Any]
         if self.query == "sizes":
             ends = np.concatenate([[0], np.cumsum(self.groups)])
             estimate = np.diff(np.concatenate([[0], np.cumsum(self.noisy)])[ends]).astype(np.float64)
@@ -115,7 +120,9 @@ class NoisyGroups:
         else:  # least squares, given the number of groups: the weights of the sizes sum to 0
             weights = np.arange(top + 1) - top / 2
             estimate, draws = self.noisy @ weights + groups * top / 2, self.areas * float(weights @ weights)
-        lower, upper = (bound(estimate, self._variance * draws) for bound in (lower_bound, upper_bound))
+        lower, upper = (
+            bound(estimate, (self._variance * draws).astype(np.float64)) for bound in (lower_bound, upper_bound)
+        )
         most = top * self.groups
         return np.minimum(lower, most), np.minimum(upper, most)
 
@@ -183,7 +190,8 @@ def _mean_bound(successes: Reals, trials: Reals, sign: int) -> Reals:
     squared = _DEVIATIONS_OF_SHIFTS**2
     share = np.divide(successes, trials, out=np.zeros_like(successes), where=trials > 0)
     spread = np.sqrt(share * (1 - share) * trials + squared / 4)
-    return trials / (trials + squared) * (successes + squared / 2 + sign * _DEVIATIONS_OF_SHIFTS * spread)
+    end: Reals = trials / (trials + squared) * (successes + squared / 2 + sign * _DEVIATIONS_OF_SHIFTS * spread)
+    return end
 
 
 def listed_sizes(top_code: int) -> Counts:
