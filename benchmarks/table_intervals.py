@@ -76,9 +76,9 @@ def covered_groups(release: GroupSizeRelease, histograms: list[Counts]) -> list[
         rows.append(
             {
                 "level": frame.geography.level_names[level],
-                "groups": held[inner].mean(),
+                "groups": held[inner].mean() if inner.any() else None,
                 "none_or_all": held[~inner].mean() if not inner.all() else None,
-                "width": (upper - lower)[inner].mean(),
+                "width": (upper - lower)[inner].mean() if inner.any() else None,
                 "of_groups": float(groups.mean()),
                 "members": ((least <= members) & (members <= most)).mean(),
                 "width_of_members": (most - least).mean(),
