@@ -70,10 +70,10 @@ def group_size_pictures(release: GroupSizeRelease, certificate: dict[str, Any]) 
     """Return charts of the sizes of groups in the whole space, as SVG by title: numbers and, with intervals, a band."""
     title = "Groups by their size"
     drawn = {title: bars(title, _classed(_whole(release)))}
-    return drawn if confidence(certificate) is None else drawn | {_BAND: _band(release)}
+    return drawn if confidence(certificate) is None else drawn | {BAND: _band(release)}
 
 
-_BAND = "Share of the groups with at most each number of members"
+BAND = "Share of the groups with at most each number of members"
 
 
 def _band(release: GroupSizeRelease) -> Markup:
@@ -81,7 +81,7 @@ def _band(release: GroupSizeRelease) -> Markup:
     top_code, groups = release.frame.top_code, int(release.frame.groups.sum())
     sizes = listed_sizes(top_code)
     drawn = [np.append(values[0], groups) / groups for values in release.bounds_at_most(0, sizes)]
-    return band_chart(_BAND, "members of a group", [*sizes.tolist(), top_code], *(values.tolist() for values in drawn))
+    return band_chart(BAND, "members of a group", [*sizes.tolist(), top_code], *(values.tolist() for values in drawn))
 
 
 def _main_results(release: GroupSizeRelease, certificate: dict[str, Any], interval: str | None) -> Markup:
@@ -157,13 +157,14 @@ def _distribution(release: GroupSizeRelease, interval: str | None) -> Markup:
 
 def _with_share(value: int, groups: int) -> Markup:
     """Return a number of groups with its share of all groups below it."""
-    return joined(number(value), element("small", f"{100 * value / groups:.1f} %")) if groups else joined(number(value))
+    share = f" ({100 * value / groups:.1f} %)"
+    return joined(number(value), element("small", share)) if groups else joined(number(value))
 
 
 def _drawn_band(release: GroupSizeRelease, interval: str) -> tuple[Markup, ...]:
     """Return the chart of the sizes with its caption, and a paragraph that explains the intervals."""
     caption = (
-        f"{_BAND}, in all areas. The line shows the released numbers. At each size, the band is the {interval} interval"
+        f"{BAND}, in all areas. The line shows the released numbers. At each size, the band is the {interval} interval"
         " of the number of groups of at most that size."
     )
     text = (
@@ -172,7 +173,7 @@ def _drawn_band(release: GroupSizeRelease, interval: str) -> tuple[Markup, ...]:
         " row. All areas and more sizes are in "
     )
     return (
-        element("figure", scrolled(_BAND, _band(release)), element("figcaption", caption)),
+        element("figure", scrolled(BAND, _band(release)), element("figcaption", caption)),
         paragraph(text, element("code", "cumulative.csv"), "."),
     )
 

@@ -150,14 +150,15 @@ def map_sections(release: ReleasedFlows, leaves: pd.DataFrame) -> list[tuple[str
     if flows is None:
         return []
     title = map_title(len(flows))
+    bounded = any(side.boundaries is not None for side in (release.tree.origin, release.tree.destination))
     drawn = element(
         "figure",
         scrolled(title, flow_map(release.tree, flows, title)),
         element(
             "figcaption",
             f"{title}. A wider line means more trips. Seen from its origin, a line bends to the left, which"
-            " distinguishes the two directions. Faint dots are zones without one of these flows. The map has no coast"
-            " or border.",
+            " distinguishes the two directions. Faint dots are zones without one of these flows."
+            f" {'Grey lines are boundaries of areas' if bounded else 'The map has no coast or border'}.",
         ),
     )
     if flows.head(LISTED).equals(leaves.nlargest(LISTED, "trips")):
