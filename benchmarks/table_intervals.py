@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from benchmarks.group_sizes import data_set, planned
-from benchmarks.measuring import machine, printed, steps
+from benchmarks.measuring import machine, printed, read_again, steps
 from benchmarks.stops import CASES as POINTS
 from benchmarks.synthetic_groups import KnownGroups
 from benchmarks.synthetic_stops import KnownPoints
@@ -73,10 +77,13 @@ def covered_groups(release: GroupSizeRelease, histograms: list[Counts]) -> list[
         _, lower, upper = release.bounds_at_most(level, sizes)
         _, least, most = release.bounds_of_members(level)
         held = (lower <= at_most) & (at_most <= upper)
+        not_widened = release.noisy_groups(level).at_most(sizes)
+        held_before = (not_widened[0] <= at_most) & (at_most <= not_widened[1])
         rows.append(
             {
                 "level": frame.geography.level_names[level],
                 "groups": held[inner].mean() if inner.any() else None,
+                "before_widening": held_before[inner].mean() if inner.any() else None,
                 "none_or_all": held[~inner].mean() if not inner.all() else None,
                 "width": (upper - lower)[inner].mean() if inner.any() else None,
                 "of_groups": float(groups.mean()),
@@ -149,36 +156,43 @@ def measured(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     return {"group_sizes": groups, "boxes": boxes}
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+def _range(shares: Iterable[float | None]) -> str:
+    """Return the least and the largest of some shares, in percent."""
+    known = [share for share in shares if share is not None]
+    return f"{min(known):.1%} to {max(known):.1%}" if known else "-"
 
 
-def _of(width: float, whole: float) -> str:
-    return f"{width:,.0f} of {whole:,.0f}"
+def _widths(levels: Sequence[dict[str, Any]], width: str, whole: str) -> str:
+    """Return the mean widths of the whole space and of the leaf areas, as shares of the true numbers."""
+    shares = [row[width] / row[whole] for row in (levels[0], levels[-1])]
+    return ", ".join(f"{share:.2g}" for share in shares)
 
 
 def markdown(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the results as two Markdown tables."""
-    group_rows = [
-        {
-            "data": row["case"],
-            "epsilon": row["epsilon"],
-            "mechanism": row["measured"],
-            "level": row["level"],
-            "groups of at most a size": _percent(row["groups"]),
-            "mean width": _of(row["width"], row["of_groups"]),
-            "true number 0 or all": _percent(row["none_or_all"]),
-            "members": _percent(row["members"]),
-            "width of members": _of(row["width_of_members"], row["of_members"]),
-        }
-        for row in results["group_sizes"]
-    ]
+    """Return the results as two Markdown tables. Of group sizes, a row has all levels."""
+    of_case = groupby(results["group_sizes"], key=itemgetter("case", "epsilon", "measured"))
+    group_rows = []
+    for (case, epsilon, mechanism), rows in of_case:
+        levels = list(rows)
+        group_rows.append(
+            {
+                "data": case,
+                "epsilon": epsilon,
+                "mechanism": mechanism,
+                "groups of at most a size": _range(row["groups"] for row in levels),
+                "before it is widened": _range(row["before_widening"] for row in levels),
+                "true number 0 or all": _range(row["none_or_all"] for row in levels),
+                "width": _widths(levels, "width", "of_groups"),
+                "members": _range(row["members"] for row in levels),
+                "width of members": _widths(levels, "width_of_members", "of_members"),
+            }
+        )
     names = {0: "0", 1: "1 to 9", 10: "10 to 99", 100: "100 or more"}
     cases: dict[tuple[str, ...], dict[str, str]] = {}
     for row in results["boxes"]:
         of = {"data": row["case"], "epsilon": row["epsilon"], "mechanism": row["mechanism"]}
         line = cases.setdefault(tuple(of.values()), of | dict.fromkeys(names.values(), "-"))
-        line[names[row["least_trips"]]] = f"{_percent(row['held'])} ({row['width']:,.0f})"
+        line[names[row["least_trips"]]] = f"{row['held']:.1%} ({row['width']:,.0f})"
     return "\n".join(line for rows in (group_rows, [*cases.values()]) if rows for line in markdown_table(rows))
 
 
@@ -186,13 +200,14 @@ def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--read", nargs="+", type=Path, help="JSON results to read again, for --markdown")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     parser.add_argument("--small", action="store_true", help="small data and one run, to see that it runs")
     parser.add_argument("--case", nargs="+", choices=(*GROUPS, *BOXES), default=(*GROUPS, *BOXES), metavar="NAME")
     parser.add_argument("--epsilon", nargs="+", default=["0.1", "1"])
     parser.add_argument("--runs", type=int, default=20)
     options = parser.parse_args()
-    results = measured(options)
+    results = read_again(options.read, ("group_sizes", "boxes")) if options.read else measured(options)
     if options.markdown:
         print(markdown(results))
         return

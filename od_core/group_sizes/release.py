@@ -114,7 +114,7 @@ class GroupSizeRelease(PlannedRelease):
             sizes: ascending sizes from 0 to K - 1; shape (sizes,).
         """
         released = np.cumsum(self._histograms_of(level), axis=1)[:, sizes]
-        return released, *_widened(self._noisy_groups(level).at_most(sizes), released)
+        return released, *_widened(self.noisy_groups(level).at_most(sizes), released)
 
     @property
     def members(self) -> pd.DataFrame:
@@ -133,7 +133,7 @@ class GroupSizeRelease(PlannedRelease):
     def bounds_of_members(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
         released = self._histograms_of(level) @ np.arange(self.frame.top_code + 1)
-        return released, *_widened(self._noisy_groups(level).members(), released)
+        return released, *_widened(self.noisy_groups(level).members(), released)
 
     @property
     def _levels_with_whole(self) -> range:
@@ -143,7 +143,8 @@ class GroupSizeRelease(PlannedRelease):
         """Return the released histograms of a level; for level 0, the sum of those of level 1."""
         return self.histograms[0].sum(axis=0, keepdims=True) if level == 0 else self.histograms[level - 1]
 
-    def _noisy_groups(self, level: int) -> NoisyGroups:
+    def noisy_groups(self, level: int) -> NoisyGroups:
+        """Return the measurements from which the intervals of the areas of a level are computed; level 0 is allowed."""
         query, scale = self.plan.mechanism.query, self.plan.level_steps[0].scale
         measured = [
             (step.level, rows(self.frame, query, noisy.values()))

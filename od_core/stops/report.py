@@ -26,6 +26,7 @@ from od_core.publication.html.report_page import (
     paragraph,
     rounded,
     table,
+    with_interval,
 )
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
@@ -225,24 +226,22 @@ def _largest(release: StopsRelease, interval: str | None) -> Markup:
         else:
             where = [f"{_degrees(w, e)}; {_degrees(s, n)}" for w, s, e, n in on_map.degrees(lower, upper)]
         ends = (int(least[box]), int(greatest[box])) if interval else None
-        stated = (between(*ends),) if ends else ()
-        rows.append((*where, number(counts[box]), *stated, number(boxes.noisy[box]), bar(int(counts[box]), most, ends)))
+        counted = with_interval(number(counts[box]), between(*ends) if ends else None)
+        rows.append((*where, counted, bar(int(counts[box]), most, ends)))
     bounds = "" if on_map is None else ": longitude and latitude of each place, in degrees"
     text = (
-        f"For the given boxes, the {interval} interval of a box contains the true number of trips with this confidence;"
-        " the dark line over a bar shows the interval. The largest boxes are chosen by their noisy counts, so their"
-        " intervals hold less often. All boxes are in "
+        f"In brackets is the {interval} interval of a box, and the dark line over a bar shows it. For the given boxes,"
+        " it contains the true number of trips with this confidence. The largest boxes are chosen by their noisy counts,"
+        " so their intervals hold less often. All boxes are in "
     )
-    headers = (*names, "trips", *([f"{interval} interval"] if interval else []), "as measured", "")
-    last = len(headers) - 1
     return joined(
         *([paragraph(text, element("code", "boxes.csv"), ".")] if interval else []),
         table(
             f"The {number(len(rows))} boxes with the most trips{bounds}",
-            headers,
+            (*names, "trips", ""),
             rows,
-            numbers=set(range(last)),
-            bars={last},
+            numbers={len(names)},
+            bars={len(names) + 1},
         ),
     )
 
