@@ -57,6 +57,9 @@ TREES = ("privtree", "daf_entropy", "daf_homogeneity", "eug")
 CLASSES = (0, 1, 10, 100)
 """Least true number of trips of each class of boxes."""
 
+LEAST_NUMBERS = 1_000
+"""Least number of areas in all runs together for which the Markdown table has the coverage of members."""
+
 NOISE = "table"
 
 
@@ -82,6 +85,7 @@ def covered_groups(release: GroupSizeRelease, histograms: list[Counts]) -> list[
         rows.append(
             {
                 "level": frame.geography.level_names[level],
+                "areas": len(members),
                 "groups": held[inner].mean() if inner.any() else None,
                 "before_widening": held_before[inner].mean() if inner.any() else None,
                 "none_or_all": held[~inner].mean() if not inner.all() else None,
@@ -147,7 +151,7 @@ def measured(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
             data = data_set(case, small=options.small)
             for name in MEASURED:
                 table = group_size_coverage(data, name, epsilon, runs)
-                groups += records(table.assign(case=case, measured=name, epsilon=epsilon))
+                groups += records(table.assign(case=case, measured=name, epsilon=epsilon, runs=runs))
         for case in (name for name in BOXES if name in options.case):
             points = POINTS[BOXES[case]](small=options.small)
             for name in TREES:
@@ -183,7 +187,7 @@ def markdown(results: dict[str, list[dict[str, Any]]]) -> str:
                 "before it is widened": _range(row["before_widening"] for row in levels),
                 "true number 0 or all": _range(row["none_or_all"] for row in levels),
                 "width": _widths(levels, "width", "of_groups"),
-                "members": _range(row["members"] for row in levels),
+                "members": _range(row["members"] for row in levels if row["areas"] * row["runs"] >= LEAST_NUMBERS),
                 "width of members": _widths(levels, "width_of_members", "of_members"),
             }
         )

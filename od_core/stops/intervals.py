@@ -28,4 +28,4 @@ def count_intervals(plan: StopsPlan, boxes: Boxes, counts: Counts) -> tuple[Coun
     scale = plan.mechanism.count_scale(boxes, plan.grid, plan.step.epsilon, plan.step.sensitivity)
     reach = laplace_reach(scale)
     lower, upper = np.maximum(boxes.noisy - reach, 0), np.maximum(boxes.noisy + reach, 0)
-    return np.minimum(lower, counts), np.maximum(upper, counts)
+    return np.minimum(lower, counts), upper  # no count is released above its noisy count and 0

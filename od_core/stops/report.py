@@ -231,8 +231,8 @@ def _largest(release: StopsRelease, interval: str | None) -> Markup:
     bounds = "" if on_map is None else ": longitude and latitude of each place, in degrees"
     text = (
         f"In brackets is the {interval} interval of a box, and the dark line over a bar shows it. For the given boxes,"
-        " it contains the true number of trips with this confidence. The largest boxes are chosen by their noisy counts,"
-        " so their intervals hold less often. All boxes are in "
+        " it contains the true number of trips with this confidence. The largest boxes are chosen by their noisy"
+        " counts, so their intervals hold less often. All boxes are in "
     )
     return joined(
         *([paragraph(text, element("code", "boxes.csv"), ".")] if interval else []),

@@ -162,7 +162,7 @@ class NoisyGroups:
         The bounds lie within the largest distance of ``_SHIFTS`` of the sizes 0 to K - 1.
         """
         reach = math.ceil(_SHIFTS[-1] * self.scale)
-        least, most = -reach - 1, self.top_code + reach
+        least, most = -reach, self.top_code + reach
         width = most - least + 1
         begins = np.arange(len(self.groups)) * width - least
         keys = np.sort(np.repeat(begins, self.groups) + np.clip(self.noisy, least, most))
