@@ -25,7 +25,7 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication import columns
+from od_core.publication import group_columns
 from od_core.publication.certificate import has_intervals, pure_sentences
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.kind import ReleaseContext, TableKind
@@ -118,18 +118,20 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
         frame = release.frame
         return [
-            *public_files("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level."),
+            *public_files(
+                "histogram", release.histogram, group_columns.HISTOGRAM, "Groups of each size, at every level."
+            ),
             *(_interval_files(release) if has_intervals(certificate) else []),
             *public_files(
                 "groups_by_area",
                 groups_by_area(frame),
-                columns.GROUPS_BY_AREA,
+                group_columns.GROUPS_BY_AREA,
                 "The public number of groups of every zone.",
             ),
             *public_files(
                 "noisy_measurements",
                 release.measurements,
-                columns.GROUP_MEASUREMENTS,
+                group_columns.GROUP_MEASUREMENTS,
                 "The noisy measurements, for users who make their own estimates.",
             ),
             *areas_files(areas_table(frame.geography)),
@@ -221,11 +223,11 @@ def _interval_files(release: GroupSizeRelease) -> list[BundleFile]:
         *public_files(
             "cumulative",
             release.at_most(),
-            columns.CUMULATIVE,
+            group_columns.CUMULATIVE,
             "Groups of at most each size, at every level, with their intervals.",
         ),
         *public_files(
-            "members_by_area", release.members, columns.MEMBERS, "Members of every area, with their intervals."
+            "members_by_area", release.members, group_columns.MEMBERS, "Members of every area, with their intervals."
         ),
     ]
 
