@@ -7,7 +7,8 @@ from od_assets.column_schema import GROUP_SIZES, columns_of, record_columns, sam
 from od_assets.metadata import group_size_metadata
 from od_assets.series.group_size_settings import GroupSizeSettings
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.publication.columns import AREA, AREA_LEVEL, GROUP_MEASUREMENTS, HISTOGRAM
+from od_core.publication.columns import AREA, AREA_LEVEL
+from od_core.publication.group_columns import GROUP_MEASUREMENTS, HISTOGRAM
 
 
 def group_size_assets(settings: GroupSizeSettings) -> TableAssets[GroupSizeRelease]:

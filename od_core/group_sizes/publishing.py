@@ -25,8 +25,9 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication import columns
-from od_core.publication.certificate import pure_sentences
+from od_core.publication import group_columns
+from od_core.publication.certificate import has_intervals, pure_sentences
+from od_core.publication.columns import CONFIDENCE
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.markup import Markup
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
@@ -42,6 +43,10 @@ CREATE TABLE IF NOT EXISTS group_size_releases (
 CREATE TABLE IF NOT EXISTS group_sizes (release VARCHAR, level VARCHAR, area VARCHAR, size BIGINT, groups BIGINT);
 CREATE TABLE IF NOT EXISTS group_size_measurements (
     release VARCHAR, level VARCHAR, area VARCHAR, position BIGINT, noisy BIGINT, scale DOUBLE);
+CREATE TABLE IF NOT EXISTS group_size_intervals (
+    release VARCHAR, level VARCHAR, area VARCHAR, size BIGINT, groups BIGINT, lower BIGINT, upper BIGINT);
+CREATE TABLE IF NOT EXISTS group_member_intervals (
+    release VARCHAR, level VARCHAR, area VARCHAR, members BIGINT, lower BIGINT, upper BIGINT);
 """
 
 
@@ -62,6 +67,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         plan, frame = release.plan, release.frame
         return {
             "contents": {"groups": int(frame.groups.sum()), "areas": len(frame.groups), "top_code": frame.top_code},
+            "interval": str(CONFIDENCE),
             "levels": [
                 {
                     "level": step.level,
@@ -108,30 +114,36 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             ]
         )
 
-    def files(self, release: GroupSizeRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
-        """Return the files with the histograms, the public numbers of groups, the noisy measurements, and the areas."""
+    def files(self, release: GroupSizeRelease, certificate: dict[str, Any]) -> list[BundleFile]:
+        """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
         frame = release.frame
         return [
-            *public_files("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level."),
+            *public_files(
+                "histogram", release.histogram, group_columns.HISTOGRAM, "Groups of each size, at every level."
+            ),
+            *(_interval_files(release) if has_intervals(certificate) else []),
             *public_files(
                 "groups_by_area",
                 groups_by_area(frame),
-                columns.GROUPS_BY_AREA,
+                group_columns.GROUPS_BY_AREA,
                 "The public number of groups of every zone.",
             ),
             *public_files(
                 "noisy_measurements",
                 release.measurements,
-                columns.GROUP_MEASUREMENTS,
+                group_columns.GROUP_MEASUREMENTS,
                 "The noisy measurements, for users who make their own estimates.",
             ),
             *areas_files(areas_table(frame.geography)),
         ]
 
     def notes(self, _release: GroupSizeRelease, certificate: dict[str, Any]) -> list[str]:
-        """Return the codebook's note on the top code."""
+        """Return the codebook's notes on the top code and on the intervals."""
         top_code = certificate["contents"]["top_code"]
-        return [f"The top code is {top_code:,}: groups of more members count as groups of {top_code:,}."]
+        return [
+            f"The top code is {top_code:,}: groups of more members count as groups of {top_code:,}.",
+            *([_INTERVALS] if has_intervals(certificate) else []),
+        ]
 
     def report(
         self, release: GroupSizeRelease, certificate: dict[str, Any], context: ReleaseContext[GroupSizeRelease]
@@ -189,13 +201,35 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Return a list with the one geography of a release."""
         return [release.plan.frame.geography]
 
-    def tables(self, release: GroupSizeRelease, _certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
+    def tables(self, release: GroupSizeRelease, certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
         """Return the rows for the tables of the release database, by table, without the column ``release``."""
         frames = {"group_sizes": release.histogram, "group_size_measurements": release.measurements}
+        if has_intervals(certificate):
+            frames |= {"group_size_intervals": release.at_most(), "group_member_intervals": release.members}
         return {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()}
 
 
 GROUP_SIZES = GroupSizeKind()
+
+_INTERVALS = (
+    "The intervals in `cumulative` and `members_by_area` follow from the noisy measurements alone. They were widened"
+    " where they did not contain the released number."
+)
+
+
+def _interval_files(release: GroupSizeRelease) -> list[BundleFile]:
+    """Return the files of the groups of at most each size, and of the members of every area, with their intervals."""
+    return [
+        *public_files(
+            "cumulative",
+            release.at_most(),
+            group_columns.CUMULATIVE,
+            "Groups of at most each size, at every level, with their intervals.",
+        ),
+        *public_files(
+            "members_by_area", release.members, group_columns.MEMBERS, "Members of every area, with their intervals."
+        ),
+    ]
 
 
 def _top_coded(plan: GroupSizePlan) -> str:

@@ -9,9 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
+from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.geography.geography import Geography
+from od_core.group_sizes.estimation.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
 from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, LaplaceStep, plan_group_sizes
@@ -46,7 +49,7 @@ class GroupSizeRelease(PlannedRelease):
             f"group sizes by {self.plan.mechanism.name}: {int(self.frame.groups.sum()):,} groups,"
             f" sizes 0 to {self.frame.top_code:,}",
             ", ".join(self.frame.geography.levels),
-            ".histogram; .cumulative; .sizes; .measurements",
+            ".histogram; .cumulative; .at_most(sizes); .members; .sizes; .measurements",
         )
 
     @cached_property
@@ -78,6 +81,77 @@ class GroupSizeRelease(PlannedRelease):
             at_most = np.cumsum(table, axis=1).ravel()
             tables.append(self._frame(level, areas, {"size": np.tile(sizes, len(table)), "groups": at_most}))
         return pd.concat(tables, ignore_index=True)
+
+    def at_most(self, sizes: ArrayLike | None = None) -> pd.DataFrame:
+        """Return the number of groups of at most each of some sizes, with 90 % intervals, for every area.
+
+        Args:
+            sizes: ascending sizes from 0 to K - 1. By default, those of
+                :func:`od_core.group_sizes.estimation.intervals.listed_sizes`.
+
+        Returns:
+            Columns: area, level (name), size, groups (of at most this size), lower and upper. The first rows are those
+            of the whole space. The interval is of one area and one size; see
+            :mod:`od_core.group_sizes.estimation.intervals`.
+
+        Raises:
+            OdError: The sizes are not ascending integers from 0 to K - 1.
+        """
+        listed = _checked_sizes(sizes, self.frame.top_code)
+        tables = []
+        for level in self._levels_with_whole:
+            groups, lower, upper = self.bounds_at_most(level, listed)
+            values = {"size": np.tile(listed, len(groups)), "groups": groups, "lower": lower, "upper": upper}
+            areas = np.repeat(np.arange(len(groups)), len(listed))
+            tables.append(self._frame(level, areas, {name: column.ravel() for name, column in values.items()}))
+        return pd.concat(tables, ignore_index=True)
+
+    def bounds_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
+        """Return the released numbers of groups of at most each size, with bounds; shape (areas, sizes) each.
+
+        Args:
+            level: number of the level; 0 for the whole space.
+            sizes: ascending sizes from 0 to K - 1; shape (sizes,).
+        """
+        released = np.cumsum(self._histograms_of(level), axis=1)[:, sizes]
+        return released, *_widened(self.noisy_groups(level).at_most(sizes), released)
+
+    @property
+    def members(self) -> pd.DataFrame:
+        """Table of the number of members of every area's groups, with 90 % intervals.
+
+        Its columns are area, level (name), members, lower and upper. A group of more than K members counts as one of K.
+        The first row is that of the whole space.
+        """
+        tables = []
+        for level in self._levels_with_whole:
+            members, lower, upper = self.bounds_of_members(level)
+            values: dict[str, object] = {"members": members, "lower": lower, "upper": upper}
+            tables.append(self._frame(level, np.arange(len(members)), values))
+        return pd.concat(tables, ignore_index=True)
+
+    def bounds_of_members(self, level: int) -> tuple[Counts, Counts, Counts]:
+        """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
+        released = self._histograms_of(level) @ np.arange(self.frame.top_code + 1)
+        return released, *_widened(self.noisy_groups(level).members(), released)
+
+    @property
+    def _levels_with_whole(self) -> range:
+        return range(self.frame.geography.depth + 1)
+
+    def _histograms_of(self, level: int) -> Counts:
+        """Return the released histograms of a level; for level 0, the sum of those of level 1."""
+        return self.histograms[0].sum(axis=0, keepdims=True) if level == 0 else self.histograms[level - 1]
+
+    def noisy_groups(self, level: int) -> NoisyGroups:
+        """Return the measurements from which the intervals of the areas of a level are computed; level 0 is allowed."""
+        query, scale = self.plan.mechanism.query, self.plan.level_steps[0].scale
+        measured = [
+            (step.level, rows(self.frame, query, noisy.values()))
+            for step, noisy in self.measured
+            if step.level != TOP_CODE_LEVEL
+        ]
+        return NoisyGroups.of(self.frame, query, scale, measured, level)
 
     @property
     def sizes(self) -> pd.DataFrame:
@@ -126,6 +200,27 @@ class GroupSizeRelease(PlannedRelease):
         geography = self.frame.geography
         codes = geography.codes_of(level, area.astype(np.int32))
         return pd.DataFrame({"area": codes, "level": geography.level_names[level], **values})
+
+
+def _widened(bounds: tuple[Counts, Counts], released: Counts) -> tuple[Counts, Counts]:
+    """Return bounds that contain the released numbers."""
+    lower, upper = bounds
+    return np.minimum(lower, released), np.maximum(upper, released)
+
+
+def _checked_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
+    """Return ascending sizes as an array. Raises OdError if they are not integers from 0 to ``top_code`` - 1."""
+    if sizes is None:
+        return listed_sizes(top_code)
+    given = np.atleast_1d(np.asarray(sizes))
+    valid = given.ndim == 1 and np.issubdtype(given.dtype, np.integer) and len(given) > 0
+    if not valid or given[0] < 0 or given[-1] >= top_code or (np.diff(given) <= 0).any():
+        raise OdError(
+            "OD-GROUPS-SIZES",
+            f"sizes must be ascending whole numbers from 0 to {top_code - 1:,}: all groups have at most the top code",
+            next_step="correct the sizes",
+        )
+    return given.astype(np.int64)
 
 
 def release_group_sizes(

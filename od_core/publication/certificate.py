@@ -93,7 +93,7 @@ def certificate(
         record: the ledger's record of the release.
         records: JSON-ready public settings with which the records were read, such as the time zone; None if the records
             were not read from a file.
-        intervals: whether flows are published with their intervals, if their mechanism has any.
+        intervals: whether the release is published with its intervals, if its mechanism has any.
 
     Raises:
         OdError: the noise of the release does not come from a backend of this library.
@@ -161,6 +161,15 @@ def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any
         "epsilon_bun_steinke": spent.epsilon_bun_steinke,
         "epsilon_exact": spent.epsilon_exact,
     }
+
+
+def has_intervals(certificate: dict[str, Any]) -> bool:
+    """Return whether a release is published with intervals. Certificates of the first bundles of some kinds lack this.
+
+    Bundles of group sizes and of boxes that were published before these kinds had intervals are verified, and written
+    again if they are damaged, without intervals.
+    """
+    return certificate.get("interval") is not None
 
 
 def certificate_digest(certificate: dict[str, Any]) -> str:

@@ -240,70 +240,6 @@ FLOWMAP_FLOWS = Table(
     (CodeList(("origin",), "flowmap_locations", ("id",)), CodeList(("dest",), "flowmap_locations", ("id",))),
 )
 
-SIZE = Column(
-    "size",
-    "integer",
-    "Size",
-    "Number of members of a group; the top code stands for that size or more.",
-    "members",
-    minimum=0,
-)
-GROUPS = Column(
-    "groups",
-    "integer",
-    "Released groups",
-    "Number of groups of that size in the area, released with noise; an estimate.",
-    unit="groups",
-    minimum=0,
-)
-
-HISTOGRAM = Table(
-    "histogram",
-    "Groups by size",
-    "The groups of one size in one area.",
-    "A size that is not listed for an area was released as 0 groups. Zero is a released estimate, not a certainty. No"
-    " number is withheld or missing.",
-    (AREA, AREA_LEVEL, SIZE, GROUPS),
-    ("level", "area", "size"),
-    (CodeList(("level", "area"), "areas", LISTED),),
-)
-
-GROUPS_BY_AREA = Table(
-    "groups_by_area",
-    "Groups by area",
-    "A zone, with the number of its groups.",
-    "Every zone is listed. The list of groups is public, so these numbers are exact.",
-    (
-        AREA,
-        Column("groups", "integer", "Groups", "Public number of groups in the zone, exact.", "groups", minimum=0),
-    ),
-    ("area",),
-    (CodeList(("area",), "areas", ("area",)),),
-)
-
-GROUP_MEASUREMENTS = Table(
-    "noisy_measurements",
-    "Noisy measurements",
-    "One measured value of an area's groups.",
-    "Every value that was measured is listed; a 0 is a measurement like any other.",
-    (
-        AREA,
-        AREA_LEVEL,
-        Column(
-            "position",
-            "integer",
-            "Position",
-            "A size, from 0, if the numbers of groups by size were measured; a rank, from 1, if the sizes of the"
-            " groups in ascending order were measured. certificate.json states which (plan, query).",
-            minimum=0,
-        ),
-        replace(NOISY, unit="groups or members"),
-        Column("scale", "number", "Scale of the noise", "Scale of the Laplace noise.", "groups or members", minimum=0),
-    ),
-    ("level", "area", "position"),
-    (CodeList(("level", "area"), "areas", LISTED),),
-)
-
 COUNT = Column(
     "count",
     "integer",
@@ -313,14 +249,38 @@ COUNT = Column(
     minimum=0,
 )
 
+_HOLDS_COUNT = (
+    f"For the given boxes, the true number of trips in the box lies between count_lower and count_upper with a"
+    f" probability of about {100 * CONFIDENCE} %."
+)
+COUNT_ENDS = (
+    Column(
+        "count_lower",
+        "integer",
+        "Lower end of the interval",
+        f"Smallest plausible number of trips in the box. {_HOLDS_COUNT}",
+        unit="trips",
+        minimum=0,
+    ),
+    Column(
+        "count_upper",
+        "integer",
+        "Upper end of the interval",
+        f"Largest plausible number of trips in the box. {_HOLDS_COUNT}",
+        unit="trips",
+        minimum=0,
+    ),
+)
 
-def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
+
+def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:
     """Return the definition of the table of boxes of a grid.
 
     Args:
         dimensions: number of dimensions of the grid.
         places: names of the places of a trip if the grid is a map, which has two dimensions per place (longitude, then
             latitude); empty for other grids.
+        interval: whether the table has the intervals of the trips.
     """
 
     def of(dimension: int) -> str:
@@ -347,6 +307,6 @@ def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
         " within a box its trips are.",
         "Every box is listed, including boxes with 0 trips. Zero is a released estimate, not a certainty. No number is"
         " withheld or missing.",
-        (*ends, COUNT, NOISY),
+        (*ends, COUNT, *(COUNT_ENDS if interval else ()), NOISY),
         tuple(column.name for column in ends),
     )

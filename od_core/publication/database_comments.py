@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from od_core.publication import area_columns, columns, segment_columns
+from od_core.publication import area_columns, columns, group_columns, segment_columns
 from od_core.publication.columns import Column
 
 
@@ -45,7 +45,7 @@ _OF_ALL_KINDS = {
 _AREAS = {column.name: column.description for column in area_columns.AREAS.columns}
 _FLOW = (columns.ORIGIN, columns.DESTINATION, columns.TRIPS)
 _AT_LEVELS = (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL, *_FLOW)
-_MEASUREMENTS, _GROUPS = columns.NOISY_MEASUREMENTS, columns.GROUP_MEASUREMENTS
+_MEASUREMENTS, _GROUPS = columns.NOISY_MEASUREMENTS, group_columns.GROUP_MEASUREMENTS
 _BY = (segment_columns.BREAKDOWN, segment_columns.CATEGORY)
 _LEVEL_NUMBER = "Number of the level of the flow tree; 0 is the root, from the whole space to itself."
 _ERROR = "Root of the expected mean squared error over all pairs, if no estimate were cut at 0."
@@ -139,8 +139,10 @@ DATABASE = {
         "A release of group sizes.",
         {**_OF_ALL_KINDS, "groups": "Public number of groups.", "geography": "Geography; see areas."},
     ),
-    "group_sizes": _of(columns.HISTOGRAM.row, columns.HISTOGRAM.columns, release=_RELEASE),
+    "group_sizes": _of(group_columns.HISTOGRAM.row, group_columns.HISTOGRAM.columns, release=_RELEASE),
     "group_size_measurements": _of(_GROUPS.row, _GROUPS.columns, release=_RELEASE),
+    "group_size_intervals": _of(group_columns.CUMULATIVE.row, group_columns.CUMULATIVE.columns, release=_RELEASE),
+    "group_member_intervals": _of(group_columns.MEMBERS.row, group_columns.MEMBERS.columns, release=_RELEASE),
     "stops_releases": Described(
         "A release of trips with stops.",
         {
@@ -151,7 +153,7 @@ DATABASE = {
     ),
     "stops_boxes": _of(
         "A box of the grid, with its trips; the boxes fill the grid and do not overlap.",
-        (columns.COUNT, columns.NOISY),
+        (columns.COUNT, *columns.COUNT_ENDS, columns.NOISY),
         release=_RELEASE,
         lower="First cell of the box in each dimension, from 0.",
         upper="Last cell of the box in each dimension (inclusive).",
@@ -161,13 +163,18 @@ DATABASE = {
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> None:
-    """Set all comments of each table or view that lacks one, for example because it was replaced."""
+    """Set all comments of each table or view that lacks one, for example because it was replaced.
+
+    A table of an older database may lack columns, until a release of its kind is stored.
+    """
+    present = set(connection.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall())
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT DISTINCT table_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
     for (name,) in connection.execute(query).fetchall():
         if name in DATABASE:
             kind = "VIEW" if name in views else "TABLE"
-            connection.execute("; ".join(_comments(kind, name, DATABASE[name])))
+            of_name = {column: text for column, text in DATABASE[name].columns.items() if (name, column) in present}
+            connection.execute("; ".join(_comments(kind, name, Described(DATABASE[name].text, of_name))))
 
 
 def _comments(kind: str, name: str, described: Described) -> list[str]:

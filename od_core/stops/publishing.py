@@ -20,8 +20,8 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certificate import pure_sentences
-from od_core.publication.columns import boxes_table
+from od_core.publication.certificate import has_intervals, pure_sentences
+from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.markdown import in_markdown
 from od_core.publication.markup import Markup
@@ -43,6 +43,8 @@ CREATE TABLE IF NOT EXISTS stops_releases (
     neighbours VARCHAR, epsilon DOUBLE, trips BIGINT, grid BIGINT[], measured_at VARCHAR, certificate VARCHAR);
 CREATE TABLE IF NOT EXISTS stops_boxes (
     release VARCHAR, lower INTEGER[], upper INTEGER[], "count" BIGINT, noisy BIGINT);
+ALTER TABLE stops_boxes ADD COLUMN IF NOT EXISTS count_lower BIGINT;
+ALTER TABLE stops_boxes ADD COLUMN IF NOT EXISTS count_upper BIGINT;
 """
 
 
@@ -63,6 +65,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         step = release.plan.step
         return {
             "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
+            "interval": str(CONFIDENCE),
             "levels": [
                 {
                     "level": step.level,
@@ -97,26 +100,29 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             ]
         )
 
-    def files(self, release: StopsRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
+    def files(self, release: StopsRelease, certificate: dict[str, Any]) -> list[BundleFile]:
         """Return the files with the table of boxes, and a GeoJSON file of the boxes if the plan has a map."""
-        on_map = release.plan.map
-        table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places)
-        files = public_files("boxes", release.boxes, table, "Boxes of the grid, with their trips.")
+        on_map, interval = release.plan.map, has_intervals(certificate)
+        table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places, interval=interval)
+        boxes = release.boxes[[column.name for column in table.columns]]
+        files = public_files("boxes", boxes, table, "Boxes of the grid, with their trips.")
         if on_map is None:
             return files
         name = "The boxes as GeoJSON (RFC 7946): a polygon for each place of a trip."
-        return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map))]
+        return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map, interval))]
 
-    def notes(self, release: StopsRelease, _certificate: dict[str, Any]) -> list[str]:
-        """Return the codebook's note on the map; an empty list if the plan has no map."""
+    def notes(self, release: StopsRelease, certificate: dict[str, Any]) -> list[str]:
+        """Return the codebook's notes on the intervals and on the map, if the release has them."""
+        intervals = [_INTERVALS] if has_intervals(certificate) else []
         if (on_map := release.plan.map) is None:
-            return []
+            return intervals
         return [
+            *intervals,
             f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to"
             f" {on_map.north} degrees of latitude, each divided into {on_map.side:,} cells of equal width. Each"
             " trip has the"
             f" places {', '.join(map(in_markdown, on_map.places))}: cell c of a side begins c widths after the first"
-            " degree."
+            " degree.",
         ]
 
     def report(self, release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
@@ -174,24 +180,34 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return an empty list, because the boxes name no areas."""
         return []
 
-    def tables(self, release: StopsRelease, _certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
+    def tables(self, release: StopsRelease, certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
         """Return the rows for the table ``stops_boxes`` of the release database, without the column ``release``."""
         boxes = release.measured
+        ends = dict(zip(_ENDS, release.intervals, strict=True)) if has_intervals(certificate) else {}
         lists = {"lower": list(boxes.lower), "upper": list(boxes.upper)}
         columns = {name: pa.array(values, pa.list_(pa.int32())) for name, values in lists.items()}
-        return {"stops_boxes": pa.table({**columns, "count": release.counts, "noisy": boxes.noisy})}
+        return {"stops_boxes": pa.table({**columns, "count": release.counts, "noisy": boxes.noisy, **ends})}
 
 
 STOPS = StopsKind()
 
+_ENDS = tuple(column.name for column in COUNT_ENDS)
 
-def _write_geojson(release: StopsRelease, on_map: MapGrid, file: BinaryIO) -> None:
+_INTERVALS = (
+    "`count_lower` and `count_upper` follow from `noisy` alone: its noise was drawn after the boxes were fixed. They"
+    " are for the given boxes. If boxes are chosen by their counts, such as the largest, the intervals of the chosen"
+    " boxes hold less often."
+)
+
+
+def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file: BinaryIO) -> None:
     """Write the boxes into a file as a GeoJSON feature collection (RFC 7946), with one feature per box.
 
     The geometry of a feature has one polygon for each place of a trip, in the order of the places. The polygon is the
     range of the box on the map of that place.
     """
     measured, counts = release.measured, release.counts
+    ends = dict(zip(_ENDS, release.intervals, strict=True)) if interval else {}
     file.write(b'{"type": "FeatureCollection", "features": [\n')
     for box in range(len(measured)):
         rectangles = on_map.degrees(measured.lower[box], measured.upper[box])
@@ -203,6 +219,7 @@ def _write_geojson(release: StopsRelease, on_map: MapGrid, file: BinaryIO) -> No
             "geometry": {"type": "GeometryCollection", "geometries": polygons},
             "properties": {
                 "count": int(counts[box]),
+                **{name: int(values[box]) for name, values in ends.items()},
                 "noisy": int(measured.noisy[box]),
                 "places": list(on_map.places),
             },
@@ -222,13 +239,14 @@ def open_stops(bundle: str | Path) -> StopsRelease:
     stated, (boxes,) = certificate_and_tables(bundle, ["boxes"])
     plan = _plan(stated["plan"])
     ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
-    if [*ends, "count", "noisy"] != list(boxes.columns):
+    table = boxes_table(plan.grid.dimensions, interval=has_intervals(stated))
+    if [column.name for column in table.columns] != list(boxes.columns):
         raise changed("boxes")
     flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
     release = estimated(
         plan, [(plan.step, NoisyVector.in_memory([flat]))], spent=stated_spent(plan, stated), noise=stated["noise"]
     )
-    if not np.array_equal(release.counts, boxes["count"]) or stated["contents"]["boxes"] != len(boxes):
+    if not release.boxes[list(boxes.columns)].equals(boxes) or stated["contents"]["boxes"] != len(boxes):
         raise changed("boxes")
     return release
 

@@ -23,6 +23,7 @@ from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid
 from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.geometry.queries import BoxIndex, Range, checked_ranges, origin_destination
+from od_core.stops.intervals import count_intervals
 from od_core.stops.mechanisms.mechanism import Drawn, StopsMechanism
 from od_core.stops.mechanisms.path import Path
 from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
@@ -62,14 +63,22 @@ class StopsRelease(PlannedRelease):
         """Table with one row per box.
 
         Its columns are lower_1, ..., lower_d, upper_1, ..., upper_d (first and last cell in each of the d dimensions,
-        both inclusive), count (the released count) and noisy (the count as drawn).
+        both inclusive), count (the released count), count_lower and count_upper (the ends of its 90 % interval; see
+        :mod:`od_core.stops.intervals`) and noisy (the count as drawn).
         """
         bounds = {
             f"{name}_{dimension + 1}": values[:, dimension]
             for name, values in (("lower", self.measured.lower), ("upper", self.measured.upper))
             for dimension in range(self.plan.grid.dimensions)
         }
-        return pd.DataFrame({**bounds, "count": self.counts, "noisy": self.measured.noisy})
+        lower, upper = self.intervals
+        counted = {"count": self.counts, "count_lower": lower, "count_upper": upper, "noisy": self.measured.noisy}
+        return pd.DataFrame({**bounds, **counted})
+
+    @cached_property
+    def intervals(self) -> tuple[Counts, Counts]:
+        """Lower and upper ends of the 90 % interval of the trips in each box; shape (boxes,) each."""
+        return count_intervals(self.plan, self.measured, self.counts)
 
     def query(self, ranges: ArrayLike) -> float | NDArray[np.float64]:
         """Return the estimated number of trips in one range or in each of several ranges.

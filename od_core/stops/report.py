@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
+from od_core.publication.html.report_certificate import (
+    common_sections,
+    confidence,
+    promise_figures,
+    protected,
+    under_title,
+)
 from od_core.publication.html.report_page import (
     SHADES,
     Scale,
+    bar,
     between,
     number,
     page,
     paragraph,
     rounded,
     table,
+    with_interval,
 )
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
@@ -38,10 +46,12 @@ _WIDTH, _PIECE = 480, 1 << 16
 def stops_report(release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
     """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
     grid, on_map = release.plan.grid, release.plan.map
+    interval = confidence(certificate)
     sections = [
+        ("Main results", _main_results(release, certificate, interval)),
         ("What is protected", protected(certificate)),
+        ("The largest boxes", _largest(release, interval)),
         *([("Locations of trips", _maps(release, on_map))] if on_map is not None else []),
-        ("The largest boxes", _largest(release)),
         ("Expected error", _errors(release)),
         *common_sections(certificate, context),
     ]
@@ -53,6 +63,23 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], context: Re
     ]
     title = f"Trips with stops: {certificate['release'].split('/')[0]}, {certificate['period']}"
     return page(title, under_title(certificate), figures, sections)
+
+
+def _main_results(release: StopsRelease, certificate: dict[str, Any], interval: str | None) -> Markup:
+    """Return the main results as a list of sentences."""
+    counts, (lower, upper) = release.counts, release.intervals
+    largest, zeros = int(np.argmax(counts)), counts == 0
+    reach = f" ({interval} interval: {between(lower[largest], upper[largest])})" if interval else ""
+    sentences = [
+        f"{certificate['period']} has {number(counts.sum())} released trips in {number(len(counts))} boxes.",
+        f"The box with the most trips has {number(counts[largest])}{reach}.",
+    ]
+    if interval and zeros.any():
+        sentences.append(
+            f"{number(zeros.sum())} boxes are released with 0 trips. Such a box has at most"
+            f" {number(upper[zeros].max())}, with a confidence of {interval}."
+        )
+    return element("ul", *(element("li", sentence) for sentence in sentences))
 
 
 def stops_pictures(release: StopsRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
@@ -181,7 +208,7 @@ def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) 
     )
 
 
-def _largest(release: StopsRelease) -> Markup:
+def _largest(release: StopsRelease, interval: str | None) -> Markup:
     """Return a table of the boxes with the most trips, with bounds in degrees if the plan has a map, else in cells."""
     boxes, counts, on_map = release.measured, release.counts, release.plan.map
     order = np.argsort(-counts, kind="stable")[:LISTED]
@@ -189,6 +216,8 @@ def _largest(release: StopsRelease) -> Markup:
         names = tuple(f"dimension {dimension + 1}" for dimension in range(release.plan.grid.dimensions))
     else:
         names = on_map.places
+    least, greatest = release.intervals
+    most = float((greatest if interval else counts)[order].max(initial=0))
     rows = []
     for box in order.tolist():
         lower, upper = boxes.lower[box], boxes.upper[box]
@@ -196,13 +225,24 @@ def _largest(release: StopsRelease) -> Markup:
             where = [between(*ends) for ends in zip(lower.tolist(), upper.tolist(), strict=True)]
         else:
             where = [f"{_degrees(w, e)}; {_degrees(s, n)}" for w, s, e, n in on_map.degrees(lower, upper)]
-        rows.append((number(counts[box]), *where, number(boxes.noisy[box])))
-    ends = "" if on_map is None else ": longitude and latitude of each place, in degrees"
-    return table(
-        f"The {number(len(rows))} boxes with the most trips{ends}",
-        ("trips", *names, "as measured"),
-        rows,
-        numbers=set(range(len(names) + 2)),
+        ends = (int(least[box]), int(greatest[box])) if interval else None
+        counted = with_interval(number(counts[box]), between(*ends) if ends else None)
+        rows.append((*where, counted, bar(int(counts[box]), most, ends)))
+    bounds = "" if on_map is None else ": longitude and latitude of each place, in degrees"
+    text = (
+        f"In brackets is the {interval} interval of a box, and the dark line over a bar shows it. For the given boxes,"
+        " it contains the true number of trips with this confidence. The largest boxes are chosen by their noisy"
+        " counts, so their intervals hold less often. All boxes are in "
+    )
+    return joined(
+        *([paragraph(text, element("code", "boxes.csv"), ".")] if interval else []),
+        table(
+            f"The {number(len(rows))} boxes with the most trips{bounds}",
+            (*names, "trips", ""),
+            rows,
+            numbers={len(names)},
+            bars={len(names) + 1},
+        ),
     )
 
 

@@ -36,9 +36,8 @@ from od_core.stops.mechanisms.daf import (
     equal_parts,
     heterogeneity,
     noisy_minimum,
-    shares_below,
 )
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.path import Path, shares_below
 from od_core.stops.mechanisms.privtree import PrivTree, proven_scale
 from tests.statistical.laws import ALPHA
 from tests.statistical.test_group_size_audit import least_epsilon

@@ -13,10 +13,11 @@ from od_core.flows.assisted_flows import AssistedFlows, assist_of
 from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.publishing.derived_kind import DerivedKind, by_period, derived_page, sources_section
 from od_core.flows.publishing.flow_files import flow_notes
-from od_core.flows.publishing.report_flows import LISTED, confidence
+from od_core.flows.publishing.report_flows import LISTED
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.html.report_certificate import confidence
 from od_core.publication.html.report_page import between, number, paragraph, table
 from od_core.publication.markup import Markup, joined
 

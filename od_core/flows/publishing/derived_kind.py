@@ -14,7 +14,6 @@ from od_core.flows.publishing.derived_sources import by_name, sources_of
 from od_core.flows.publishing.flow_files import derived_files
 from od_core.flows.publishing.report_areas import areas_sections, distance_sections
 from od_core.flows.publishing.report_flows import (
-    confidence,
     heat_section,
     largest_flows_section,
     leaf_flows,
@@ -25,7 +24,7 @@ from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.html.report_certificate import limitations, protected
+from od_core.publication.html.report_certificate import confidence, limitations, protected
 from od_core.publication.html.report_page import number, page, paragraph, table
 from od_core.publication.kind import BundleKind
 from od_core.publication.markup import Markup, element, joined

@@ -13,7 +13,6 @@ from od_core.flows.publishing.report_areas import areas_sections, distance_secti
 from od_core.flows.publishing.report_flows import (
     LISTED,
     between_zones,
-    confidence,
     heat_section,
     largest_flows_section,
     leaf_flows,
@@ -25,7 +24,13 @@ from od_core.flows.publishing.report_flows import (
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.publishing.report_segments import segment_sections
 from od_core.flows.release import Release
-from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
+from od_core.publication.html.report_certificate import (
+    common_sections,
+    confidence,
+    promise_figures,
+    protected,
+    under_title,
+)
 from od_core.publication.html.report_page import (
     bar,
     number,

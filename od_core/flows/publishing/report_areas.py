@@ -13,7 +13,7 @@ from od_core.flows.publishing.flow_tables import FlowTables, labelled
 from od_core.flows.publishing.report_flows import between_zones, level_up_to
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.publication.bundle import ATLAS
-from od_core.publication.html.report_page import bar, between, number, paragraph, table
+from od_core.publication.html.report_page import bar, between, number, paragraph, table, with_interval
 from od_core.publication.markup import Markup, element, joined
 
 _MOST_AREAS = 24
@@ -146,12 +146,7 @@ def _band(row: dict[Any, Any]) -> str:
 
 def _number(row: dict[Any, Any], indicator: str, interval: str | None) -> Markup:
     reach = between(row[f"{indicator}_lower"], row[f"{indicator}_upper"]) if interval else None
-    return _with_interval(number(row[indicator]), reach)
-
-
-def _with_interval(value: str, reach: str | None) -> Markup:
-    """Return a number with its interval below it, which keeps the columns narrow."""
-    return joined(value) if reach is None else joined(value, element("small", f" ({reach})"))
+    return with_interval(number(row[indicator]), reach)
 
 
 def _share(row: dict[Any, Any], interval: str | None) -> tuple[Markup, Markup]:
@@ -162,4 +157,4 @@ def _share(row: dict[Any, Any], interval: str | None) -> tuple[Markup, Markup]:
     if interval is None:
         return joined(f"{share:.1%}"), bar(share, 1)
     reach = row["self_containment_lower"], row["self_containment_upper"]
-    return _with_interval(f"{share:.1%}", f"{reach[0]:.1%} to {reach[1]:.1%}"), bar(share, 1, reach)
+    return with_interval(f"{share:.1%}", f"{reach[0]:.1%} to {reach[1]:.1%}"), bar(share, 1, reach)

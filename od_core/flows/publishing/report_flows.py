@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from od_core.flows.publishing.flow_tables import at_an_end, labelled
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Geography
+from od_core.publication.html.report_certificate import confidence
 from od_core.publication.html.report_page import (
     bar,
     between,
@@ -34,12 +34,6 @@ _LISTED_WITHIN = 10
 
 _MOST_HEATED = 12
 """Largest number of areas per side in the heat map."""
-
-
-def confidence(certificate: dict[str, Any]) -> str | None:
-    """Return the confidence of the release's intervals, such as ``90 %``; None for a release without intervals."""
-    stated = certificate["interval"]
-    return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
 
 
 def leaf_flows(release: ReleasedFlows, certificate: dict[str, Any]) -> pd.DataFrame:
@@ -156,14 +150,15 @@ def map_sections(release: ReleasedFlows, leaves: pd.DataFrame) -> list[tuple[str
     if flows is None:
         return []
     title = map_title(len(flows))
+    bounded = any(side.boundaries is not None for side in (release.tree.origin, release.tree.destination))
     drawn = element(
         "figure",
         scrolled(title, flow_map(release.tree, flows, title)),
         element(
             "figcaption",
             f"{title}. A wider line means more trips. Seen from its origin, a line bends to the left, which"
-            " distinguishes the two directions. Faint dots are zones without one of these flows. The map has no coast"
-            " or border.",
+            " distinguishes the two directions. Faint dots are zones without one of these flows."
+            f" {'Grey lines are boundaries of areas' if bounded else 'The map has no coast or border'}.",
         ),
     )
     if flows.head(LISTED).equals(leaves.nlargest(LISTED, "trips")):

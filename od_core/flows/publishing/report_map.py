@@ -1,20 +1,22 @@
-"""Draw a map of flows between zones with coordinates, as lines, without coasts or borders."""
+"""Draw a map of flows between zones with coordinates, as lines, above the boundaries of areas that have some."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from od_core.flows.publishing.flow_tables import labelled, labels_at
+from od_core.geography.boundaries import dissolved, rings, simplified
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.publication.html.report_page import ACCENT, INK, SHADES, between, number
+from od_core.publication.html.report_page import ACCENT, INK, PAPER, SHADES, between, number
 from od_core.publication.markup import Markup, element
 
 MOST_LINES = 80
@@ -23,6 +25,9 @@ MOST_LINES = 80
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
 _WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
 _LABELS, _LONGEST_LABEL = 24, 24
+_MOST_OUTLINES, _TOLERANCE, _OUTLINE = 150_000, 0.5, "#c3ccd6"
+"""Largest number of characters of all outlines, by how many units of the picture they are simplified, and colour."""
+
 _LETTER, _LINE = 10.5, 15
 """Approximate width of a letter and height of a line in a label, in units of the picture."""
 
@@ -140,6 +145,7 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
             "A line for each flow. A wider line means more trips. Seen from its origin, a line bends to the left.",
         ),
         element("rect", width=_WIDTH, height=f"{frame.height:.1f}", fill=SHADES[0]),
+        *_outlines(frame, tree),
         *faint,
         element("g", *lines, fill="none", stroke=ACCENT, stroke_opacity="0.5", stroke_linecap="round"),
         *dots,
@@ -151,6 +157,36 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
         class_="picture",
         font_family="system-ui,-apple-system,'Segoe UI',Roboto,Arial,'Liberation Sans',sans-serif",
     )
+
+
+def _outlines(frame: _Frame, tree: FlowTree) -> list[Markup]:
+    """Return the outlines of areas, as one path for each geography with boundaries."""
+    sides = {side.digest: side for side in (tree.origin, tree.destination) if side.boundaries is not None}
+    paths = [_outline(frame, side, _MOST_OUTLINES // len(sides)) for side in sides.values()]
+    style = {"fill": PAPER, "stroke": _OUTLINE, "stroke_width": "0.7", "stroke_linejoin": "round"}
+    return [element("path", d=path, fill_rule="evenodd", **style) for path in paths if path]
+
+
+def _outline(frame: _Frame, geography: Geography, most: int) -> str:
+    """Return the path of the outlines of the finest level of areas that takes at most ``most`` characters."""
+    for shapes in reversed(dissolved(geography)):
+        parts = []
+        for shape in simplified(shapes, _TOLERANCE / frame.scale):
+            for ring in rings(shape):
+                places = [frame.place((latitude, longitude)) for longitude, latitude in ring.tolist()]
+                if _is_seen(frame, places):
+                    parts.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z")
+        path = "".join(parts)
+        if len(path) <= most:
+            return path
+    return ""
+
+
+def _is_seen(frame: _Frame, places: Sequence[tuple[float, float]]) -> bool:
+    """Return whether a ring overlaps the picture, and does not lie on both sides of its left and right edges."""
+    across, down = zip(*places, strict=True)
+    is_whole = all(abs(u - x) < 180 * frame.shrink * frame.scale for x, u in pairwise(across))
+    return is_whole and max(across) > 0 and min(across) < _WIDTH and max(down) > 0 and min(down) < frame.height
 
 
 def _places(geography: Geography) -> dict[str, tuple[float, float]]:

@@ -14,6 +14,12 @@ from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
 
 
+def confidence(certificate: dict[str, Any]) -> str | None:
+    """Return the confidence of the release's intervals, such as ``90 %``; None for a release without intervals."""
+    stated = certificate.get("interval")
+    return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
+
+
 def protected(certificate: dict[str, Any]) -> Markup:
     """Return a list of the certificate's sentences on the guarantee, and of the numbers published exactly."""
     names = {

@@ -158,6 +158,11 @@ def between(lower: int, upper: int) -> str:
     return f"{number(lower)} to {number(upper)}"
 
 
+def with_interval(value: str, reach: str | None) -> Markup:
+    """Return a number with its interval below it, if it has one, which keeps the columns of tables narrow."""
+    return joined(value) if reach is None else joined(value, element("small", f" ({reach})"))
+
+
 def table(
     caption: str,
     headers: Sequence[str],

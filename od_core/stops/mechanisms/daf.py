@@ -17,17 +17,14 @@ from od_core.errors import OdError
 from od_core.kernels import kernel
 from od_core.noise.keystream import Keystream
 from od_core.privacy.budget import exact_fraction
+from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid, Points, Rows, filled_cells
 from od_core.stops.geometry.nodes import Nodes, joined, refuse_too_many
 from od_core.stops.mechanisms.mechanism import Drawn, Rounding, check_rounding, fan_out, whole_number
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.path import Path, shares_below
 
 ROOT_SHARE = Fraction(1, 100)
 """Share of the budget for the noisy total number of trips, the count of the root [shaham2022stops, equation 33]."""
-
-_BITS_OF_WEIGHT = 20
-"""Number of bits after the binary point of the weights by which :func:`shares_below` splits the budget among depths.
-Weights are rounded down to these bits, so that the shares are exact fractions."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,25 @@ class DensityTree:
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the total number of trips, as ``total``; see :class:`StopsMechanism`."""
         return {"total": sensitivity / (ROOT_SHARE * epsilon)}
+
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the noise scale of a box that is cut in every dimension; see :class:`StopsMechanism`.
+
+        A node that becomes a leaf earlier has more budget left, so the noise on its count is narrower. The published
+        boxes do not tell the two apart: a side of a box that is as long as the grid was either not cut, or cut into a
+        single part. The number of parts of the root, which determines the shares of the budget, is the number of
+        different first cells of the boxes in dimension 1.
+        """
+        shares = [ROOT_SHARE * epsilon]
+        left = epsilon
+        for depth, length in enumerate(grid.sizes):
+            choosing = self.choosing(depth, shares[depth])
+            left -= shares[depth] - (choosing if depth else 0)
+            if length > 1:
+                left -= choosing
+            if depth == 0:
+                shares += shares_below(left, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
+        return sensitivity / left
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
@@ -139,29 +155,6 @@ def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
 def number_of_part(parts: Counts) -> Counts:
     """Return the number of every part within its node: 0, 1, ..., parts - 1 for each node; shape (sum of parts,)."""
     return np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
-
-
-def shares_below(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
-    """Split the budget below the root among the depths i = 1 to d in proportion to m0^(i / 3), and return the shares.
-
-    Args:
-        left: budget that remains below the root.
-        root_parts: m0, the number of parts of the root.
-        dimensions: d, the number of dimensions.
-
-    References:
-        [shaham2022stops, equation 32]
-    """
-    weights = [_cube_root(root_parts**depth << 3 * _BITS_OF_WEIGHT) for depth in range(1, dimensions + 1)]
-    return [left * Fraction(weight, sum(weights)) for weight in weights]
-
-
-def _cube_root(number: int) -> int:
-    """Return the largest integer whose cube is at most this number."""
-    root = 1 << -(-number.bit_length() // 3)  # at least the root; Newton's steps decrease from there
-    while (lower := (2 * root + number // root**2) // 3) < root:
-        root = lower
-    return root
 
 
 SENSITIVITY = 2

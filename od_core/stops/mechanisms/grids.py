@@ -50,6 +50,10 @@ class EqualGrid(ABC):
         total = TOTAL_SHARE * epsilon
         return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
 
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
+        return self.scales(epsilon, sensitivity)["boxes"]
+
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`.
 
@@ -176,6 +180,10 @@ class Uniform:
         """Return the noise scale of the box, under the name ``boxes``; see :class:`StopsMechanism`."""
         return {"boxes": sensitivity / epsilon}
 
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
+        return self.scales(epsilon, sensitivity)["boxes"]
+
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the one box with its noisy count; see :class:`StopsMechanism`."""
         return draw_equal_boxes(points, grid, (1,) * grid.dimensions, path)
@@ -199,6 +207,10 @@ class Identity:
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
         return {"boxes": sensitivity / epsilon}
+
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
+        return self.scales(epsilon, sensitivity)["boxes"]
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw a noisy count of every cell; see :class:`StopsMechanism`.

@@ -47,6 +47,19 @@ class StopsMechanism(Protocol):
         """
         ...
 
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the largest scale of the noise on the published counts of drawn boxes, from public facts alone.
+
+        The noise on the published count of a box is drawn after the box is fixed, and only for this count. So, given
+        the boxes, a published count is the true count plus discrete Laplace noise of at most this scale.
+
+        Args:
+            boxes: the boxes, as drawn.
+            grid: the public grid.
+            epsilon, sensitivity: as in :meth:`scales`.
+        """
+        ...
+
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the boxes, each with a noisy count, from confidential points. The result is public.
 

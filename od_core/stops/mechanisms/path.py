@@ -11,6 +11,10 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.noise.sources import LaplaceSource, checked_noise
 from od_core.stops.geometry.grid import Counts
 
+_BITS_OF_WEIGHT = 20
+"""Number of bits after the binary point of the weights by which :func:`shares_below` splits the budget among depths.
+Weights are rounded down to these bits, so that the shares are exact fractions."""
+
 
 @dataclass(frozen=True, eq=False)
 class Path:
@@ -71,3 +75,26 @@ class Path:
                 spent=STAYS_CHARGED,
             )
         return replace(self, left=self.left - epsilon, spent=self.spent + epsilon)
+
+
+def shares_below(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
+    """Split the budget below the root among the depths i = 1 to d in proportion to m0^(i / 3), and return the shares.
+
+    Args:
+        left: budget that remains below the root.
+        root_parts: m0, the number of parts of the root.
+        dimensions: d, the number of dimensions.
+
+    References:
+        [shaham2022stops, equation 32]
+    """
+    weights = [_cube_root(root_parts**depth << 3 * _BITS_OF_WEIGHT) for depth in range(1, dimensions + 1)]
+    return [left * Fraction(weight, sum(weights)) for weight in weights]
+
+
+def _cube_root(number: int) -> int:
+    """Return the largest integer whose cube is at most this number."""
+    root = 1 << -(-number.bit_length() // 3)  # at least the root; Newton's steps decrease from there
+    while (lower := (2 * root + number // root**2) // 3) < root:
+        root = lower
+    return root

@@ -16,6 +16,7 @@ from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.table import at_precision, rational
 from od_core.privacy.budget import exact_fraction
+from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid, Points, Rows, filled_cells
 from od_core.stops.geometry.nodes import Nodes, joined, refuse_too_many
 from od_core.stops.mechanisms.mechanism import Drawn, whole_number
@@ -82,6 +83,10 @@ class PrivTree:
         scale, _ = proven_scale(self.tree_share * epsilon, sensitivity)
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
         return {"splits": scale, "leaves": leaves}
+
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the noise scale of the leaf counts; see :class:`StopsMechanism`."""
+        return self.scales(epsilon, sensitivity)["leaves"]
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""

@@ -64,6 +64,9 @@ def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism, top_code):
     pd.testing.assert_frame_equal(again.histogram, release.histogram)
     pd.testing.assert_frame_equal(again.cumulative, release.cumulative)
     pd.testing.assert_frame_equal(again.measurements, release.measurements)
+    for name, frame in (("cumulative", release.at_most()), ("members_by_area", release.members)):
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r1" / f"{name}.parquet"), frame)
+    pd.testing.assert_frame_equal(again.at_most(), release.at_most())
     assert again.spent == release.spent
     assert again.plan.digest == release.plan.digest
     assert bundle(again, certificate, tmp_path / "anew") == files
@@ -91,7 +94,7 @@ def test_a_bundle_with_an_estimated_top_code_is_as_its_data_package_and_schema_s
     release, stated = published(tmp_path, top_code=ESTIMATE)
     files = bundle(release, stated, tmp_path / "r1")
     assert set(of_given) == set(files)
-    tables = {"histogram", "groups_by_area", "noisy_measurements", "areas"}
+    tables = {"histogram", "cumulative", "members_by_area", "groups_by_area", "noisy_measurements", "areas"}
     words = {
         "README.txt",
         "codebook.md",

@@ -26,8 +26,8 @@ from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle as bundle_module
 from od_core.publication import database as database_module
-from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
-from od_core.publication.certificate import certificate
+from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
+from od_core.publication.certificate import CheckResult, certificate
 from od_core.publication.context import context_of
 from od_core.publication.file_formats import opens
 from od_core.publication.kind import Kind
@@ -603,3 +603,53 @@ def test_what_is_damaged_is_made_again_by_the_next_run(copied, made):
     publish(copied.kind, copied.release, copied.place.key, copied.example.series, copied.root)
     assert {(finding.fault, finding.next_step) for finding in verify_release(copied.place)} == {(None, None)}
     assert content(copied.place.releases) == content(made.place.releases)
+
+
+WITHOUT_INTERVALS = {
+    "group sizes": ("group_size_intervals", {"cumulative", "members_by_area"}),
+    "boxes": ("stops_boxes", set()),
+}
+"""Kinds whose first bundles had no intervals: the table with their intervals now, and its files."""
+
+
+@pytest.mark.parametrize("name", WITHOUT_INTERVALS)
+def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, monkeypatch, name):
+    """Its certificate does not state a confidence of intervals. It is opened, verified and made again."""
+    example, (table, files) = EXAMPLES[name], WITHOUT_INTERVALS[name]
+    stated = type(example.kind).facts
+    with monkeypatch.context() as earlier:
+        earlier.setattr(
+            type(example.kind), "facts", lambda *given: {k: v for k, v in stated(*given).items() if k != "interval"}
+        )
+        old = publish_examples(tmp_path, {name: example})[name]
+    assert "interval" not in old.facts
+    before = {path.name: path.read_bytes() for path in old.place.bundle.iterdir()}
+    assert not {path.split(".")[0] for path in before} & files
+    assert b"count_lower" not in before.get("boxes.csv", b"")
+    assert "90 %" not in before["report.html"].decode()
+    with duckdb.connect(str(old.place.database), read_only=True) as connection:
+        present = "count_lower IS NOT NULL" if name == "boxes" else "true"
+        assert connection.execute(f"SELECT count(*) FROM {table} WHERE {present}").fetchone() == (0,)
+    assert [finding for finding in verify_release(old.place) if finding.fault] == []
+    release = example.kind.open(old.place.bundle)
+    published = old.place.ledger.published_certificate(example.key)
+    facts = as_published(certified(old, release), old.place.bundle, published)
+    (old.place.bundle / "certificate.json").unlink()
+    report = example.kind.report(release, facts, context_for(old))
+    with staged_folder(
+        lambda folder: write_bundle(example.kind, release, facts, report, folder), old.place.bundle, published
+    ):
+        example.kind.store(old.place.database, release, example.key, facts)
+    assert {path.name: path.read_bytes() for path in old.place.bundle.iterdir()} == before
+
+
+def certified(made: Made, release: Any) -> dict[str, Any]:
+    """The certificate that the software would write today."""
+    checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in made.facts["checks"]]
+    record = made.place.ledger.record(made.example.key)
+    return certificate(made.kind, release, made.example.key, made.example.series, checks, record=record)
+
+
+def context_for(made: Made) -> Any:
+    place = made.place
+    return context_of(made.kind, place.ledger, made.example.key, made.example.series, place.releases)

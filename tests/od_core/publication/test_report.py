@@ -9,16 +9,20 @@ from fractions import Fraction
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import shapely
 
 from od_core import Geography, PrivacyUnit
 from od_core.errors import OdError
+from od_core.flows.publishing import report_map
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.geography.flow_tree import FlowTree
+from od_core.group_sizes.report import BAND
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
@@ -254,16 +258,74 @@ def test_releases_that_cannot_be_compared_say_why():
     assert all("interval" not in cell for table in built.tables for cell in table[0])
 
 
+def stated(row: dict[str, Any], name: str = "groups") -> str:
+    """A number with its interval in brackets, as in a cell of a table."""
+    return f"{row[name]:,} ({row['lower']:,} to {row['upper']:,})"
+
+
 def test_group_sizes_are_those_of_the_release():
     release, built = examples()["group sizes"].release, page("group sizes")
-    distribution, by_area, *_ = built.tables
+    distribution, members, by_area, *_ = built.tables
     whole = release.histograms[0].sum(axis=0)
     bounds = [(0, 0), (1, 1), (2, 3), (4, 10)]
-    assert _numbers([row[1] for row in distribution[1:]]) == [whole[low : high + 1].sum() for low, high in bounds]
+    counts = [whole[low : high + 1].sum() for low, high in bounds]
+    shares = [f"{count} ({count / whole.sum():.1%})".replace("%", " %") for count in counts]
+    assert [row[1] for row in distribution[1:]] == shares
+    at_most = release.at_most([0, 1, 3]).query("level == 'all'")
+    assert [row[3] for row in distribution[1:]] == [*map(stated, at_most.to_dict("records")), str(whole.sum())]
+    zones = release.members.query("level == 'zone'")
+    assert {row[0]: row[2] for row in members[1:]} == {
+        row["area"]: stated(row, "members") for row in zones.to_dict("records")
+    }
     zones = release.frame.geography.zones
     for row in by_area[1:]:
         histogram = release.histograms[1][zones.index(row[0])]
         assert _numbers(row[1:-1]) == [histogram[low : high + 1].sum() for low, high in bounds]
+
+
+def test_the_chart_of_group_sizes_has_the_released_numbers_within_their_band():
+    """At the height of its share, on an axis of the logarithm of the size and 1."""
+    example = examples()["group sizes"]
+    at_most = example.release.at_most().query("level == 'all'")
+    picture = example.kind.pictures(example.release, example.certificate)[BAND]
+    assert str(picture) in example.text
+    line, band = (
+        [point.split(",") for point in re.search(f'<{tag} points="([^"]+)"', picture)[1].split()]
+        for tag in ("polyline", "polygon")
+    )
+    groups = int(example.release.frame.groups.sum())
+    drawn = [*zip(at_most["size"], at_most["groups"], strict=True), (10, groups)]
+    across, up = np.array(line, dtype=float).T
+    left, right = across[[0, -1]]
+    np.testing.assert_allclose(
+        (across - left) / (right - left), [np.log1p(s) / np.log1p(10) for s, _ in drawn], atol=1e-3
+    )
+    bottom, top = (float(y) for y in re.findall(r'<line x1="62" x2="662" y1="([0-9.]+)"', picture)[:5:4])
+    np.testing.assert_allclose((bottom - up) / (bottom - top), [count / groups for _, count in drawn], atol=1e-3)
+    ends = np.array(band, dtype=float)[:, 1]
+    lower, upper = ends[: len(drawn)], ends[len(drawn) :][::-1]
+    expected = [*(at_most["lower"] / groups), 1], [*(at_most["upper"] / groups), 1]
+    np.testing.assert_allclose((bottom - np.array([lower, upper])) / (bottom - top), expected, atol=1e-3)
+    assert (upper <= up).all()
+    assert (up <= lower).all()
+
+
+def test_the_largest_boxes_have_their_intervals():
+    example = examples()["boxes"]
+    largest = example.release.boxes.nlargest(20, "count", keep="first")
+    rows = page("boxes").tables[0]
+    assert rows[0][2] == "trips"
+    expected = zip(largest["count"], largest["count_lower"], largest["count_upper"], strict=True)
+    assert [row[2] for row in rows[1:]] == [f"{c:,} ({low:,} to {high:,})" for c, low, high in expected]
+
+
+@pytest.mark.parametrize("contents", ["group sizes", "boxes"])
+def test_a_release_that_was_published_without_intervals_shows_none(contents):
+    example = examples()[contents]
+    silent = replace(example, certificate={k: v for k, v in example.certificate.items() if k != "interval"})
+    assert "90 %" in example.text
+    assert "90 %" not in silent.text
+    assert "interval" not in silent.text
 
 
 def test_the_maps_of_boxes_hold_all_their_trips():
@@ -370,6 +432,41 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
         around(keys[1])
     assert around(keys[0]).previous is None
     assert differing_files(tmp_path / "releases" / keys[1].folder, tmp_path / "releases" / keys[1].folder) == []
+
+
+def square(west: float, south: float, side: float = 10) -> bytes:
+    return shapely.to_wkb(shapely.box(west, south, west + side, south + side))
+
+
+def outlined(monkeypatch, most: int) -> str:
+    """The path of the outlines of four zones in two regions, of at most so many characters."""
+    monkeypatch.setattr(report_map, "_MOST_OUTLINES", most)
+    zones = pd.DataFrame(
+        {
+            "region": ["w", "w", "e", "far"],
+            "zone": ["a", "b", "c", "d"],
+            "shape": [square(x, 0).hex() for x in (0, 10, 20)] + [square(100, 0).hex()],
+            "north": [5.0, 5.0, 5.0, None],
+            "east": [5.0, 15.0, 25.0, None],
+        }
+    )
+    side = Geography.from_frame(zones, ["region", "zone"], coordinates=("north", "east"), boundaries="shape")
+    tree = FlowTree(side, side)
+    drawn = drawn_flows(tree, pd.DataFrame([("a", "c", 5)], columns=["origin", "destination", "trips"]))
+    picture = str(flow_map(tree, drawn, "a map"))
+    found = re.search('<path d="([^"]*)" fill-rule="evenodd"', picture)
+    assert found is None or found.start() < picture.index("<circle")
+    return "" if found is None else found[1]
+
+
+def test_boundaries_are_drawn_below_the_flows_of_a_map(monkeypatch):
+    """Of the finest level that fits into the picture's share of the page; what lies beside the picture is left out."""
+    zones, regions = outlined(monkeypatch, 150_000), outlined(monkeypatch, 120)
+    assert zones.count("Z") == 3
+    assert regions.count("Z") == 2
+    assert outlined(monkeypatch, 10) == ""
+    corners = np.array(re.findall(r"([-0-9.]+) ([-0-9.]+)", zones.replace("L", " L").replace("M", " M")), dtype=float)
+    assert np.ptp(corners[:, 0]) == pytest.approx(30 * 648 / 20, rel=0.01)  # places 20 degrees apart span 648 units
 
 
 def test_a_map_between_two_geographies_goes_from_the_places_of_one_to_those_of_the_other():

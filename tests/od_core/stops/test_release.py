@@ -47,6 +47,8 @@ def test_boxes_of_every_mechanism(name, unit):
     table = release.boxes
     assert table.columns.tolist() == [f"{end}_{k}" for end in ("lower", "upper") for k in (1, 2, 3)] + [
         "count",
+        "count_lower",
+        "count_upper",
         "noisy",
     ]
     assert table["noisy"].tolist() == release.measured.noisy.tolist()

@@ -1,0 +1,208 @@
+"""Compute 90 % intervals of a group-size table from its published measurements, at no privacy cost.
+
+An interval is of one number: the groups of at most one size in one area, or the members of one area. It holds the true
+number with the stated probability whatever the sizes are. It is made from the measurements of the area's own level if
+that level was measured, and otherwise from those of the next measured level below, whose noise is independent from area
+to area. So it is independent of how the mechanism estimates the table.
+
+- Noisy cumulative counts and noisy histograms are unbiased, and so are their sums over areas and sizes.
+- A noisy size does not state how many groups have at most size s. The number of noisy sizes up to s - d is, apart from
+  groups that the noise carried further than d, at most the number of groups up to s; that up to s + d is at least this
+  number. So a bound is computed for each of several d, and the best is taken, each with its part of the probability of
+  failure. Such an interval holds the truth more often than stated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.flows.confidence import Reals, lower_bound, upper_bound
+from od_core.group_sizes.groups import Counts, Frame, Query
+from od_core.privacy.stability import laplace_reach, laplace_variance
+
+_SHIFTS = (0, 1, 2, 4)
+"""Distances d of the bounds from noisy sizes, in scales of the noise, rounded up to whole members."""
+
+_DEVIATIONS_OF_SHIFTS = 2.241402727604947
+"""Standard deviations that a normal variable exceeds with probability 0.05 / 4: one part of the failure probability for
+each of ``_SHIFTS``."""
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyGroups:
+    """The measurements from which the intervals of the areas of one level are computed.
+
+    Attributes:
+        query: query of the mechanism.
+        scale: scale of the noise on every value.
+        top_code: K.
+        groups: public number of groups of each area; shape (areas,).
+        areas: number of measured areas that each area consists of; shape (areas,).
+        noisy: noisy values, summed over these measured areas; shape (areas, K) for ``cumulative`` and (areas, K + 1)
+            for ``histogram``. For ``sizes``, all noisy sizes of an area's groups, those of the first area first; shape
+            (groups of the level,).
+    """
+
+    query: Query
+    scale: Fraction
+    top_code: int
+    groups: Counts
+    areas: Counts
+    noisy: Counts
+
+    @classmethod
+    def of(
+        cls, frame: Frame, query: Query, scale: Fraction, measured: Sequence[tuple[int, Counts]], level: int
+    ) -> NoisyGroups:
+        """Sum the values of the measured level that is nearest to ``level``, or below it, and return them.
+
+        Args:
+            frame: the public facts of the table.
+            query, scale: as in :class:`NoisyGroups`.
+            measured: number and noisy values of each measured level, top first.
+            level: level of the areas; 0 for the whole space.
+        """
+        source, values = next(each for each in measured if each[0] >= level)
+        geography = frame.geography
+        zones = geography.first_zone[level][:-1]
+        first = np.searchsorted(geography.first_zone[source][:-1], zones)
+        summed = values if query == "sizes" else np.add.reduceat(values, first, axis=0)
+        areas = np.diff(np.append(first, geography.size(source)))
+        return cls(query, scale, frame.top_code, frame.totals(level), areas, summed)
+
+    def at_most(self, sizes: Counts) -> tuple[Counts, Counts]:
+        """Return the bounds of the number of groups of at most each size; shape (areas, sizes) each.
+
+        Args:
+            sizes: ascending sizes from 0 to K - 1; shape (sizes,).
+        """
+        if self.query == "sizes":
+            return self._shifted(sizes)
+        estimate: NDArray[Any]
+        variance: NDArray[Any]
+        if self.query == "cumulative":
+            estimate = self.noisy[:, sizes].astype(np.float64)
+            variance = np.broadcast_to(self._variance * self.areas[:, np.newaxis], estimate.shape)
+        else:  # least squares, given that the numbers of all sizes sum to the number of groups
+            below, cells = sizes + 1, self.top_code + 1
+            surplus = (self.noisy.sum(axis=1) - self.groups)[:, np.newaxis]
+            estimate = np.cumsum(self.noisy, axis=1)[:, sizes] - surplus * (below / cells)
+            variance = self._variance * np.multiply.outer(self.areas, below * (cells - below) / cells)
+        lower, upper = lower_bound(estimate, variance), upper_bound(estimate, variance)
+        if self.query == "cumulative":  # of one draw, the quantile of the noise is known exactly
+            single, reach = self.areas == 1, laplace_reach(self.scale)
+            one = self.noisy[np.ix_(single, sizes)]
+            lower[single], upper[single] = np.maximum(one - reach, 0), np.maximum(one + reach, 0)
+        groups = self.groups[:, np.newaxis]
+        return np.minimum(lower, groups), np.minimum(upper, groups)
+
+    def members(self) -> tuple[Counts, Counts]:
+        """Return the bounds of the number of members of each area; shape (areas,) each.
+
+        A group of more than K members counts as one of K.
+        """
+        top, groups = self.top_code, self.groups.astype(np.float64)
+        estimate: NDArray[Any]
+        draws: NDArray[Any]
+        if self.query == "sizes":
+            ends = np.concatenate([[0], np.cumsum(self.groups)])
+            estimate = np.diff(np.concatenate([[0], np.cumsum(self.noisy)])[ends]).astype(np.float64)
+            draws = groups
+        elif self.query == "cumulative":  # the sizes of groups sum to the groups above each size
+            estimate, draws = top * groups - self.noisy.sum(axis=1), self.areas * float(top)
+        else:  # least squares, given the number of groups: the weights of the sizes sum to 0
+            weights = np.arange(top + 1) - top / 2
+            estimate, draws = self.noisy @ weights + groups * top / 2, self.areas * float(weights @ weights)
+        lower, upper = (
+            bound(estimate, (self._variance * draws).astype(np.float64)) for bound in (lower_bound, upper_bound)
+        )
+        most = top * self.groups
+        return np.minimum(lower, most), np.minimum(upper, most)
+
+    @property
+    def _variance(self) -> float:
+        """Variance of the noise on one value."""
+        return float(laplace_variance(self.scale))
+
+    def _shifted(self, sizes: Counts) -> tuple[Counts, Counts]:
+        """Return the bounds of the number of groups of at most each size from noisy sizes; shape (areas, sizes) each.
+
+        Let h of the G groups of an area have at most size s, F be the distribution function of the noise, and N(t) the
+        number of noisy sizes up to t. A group of at most size s has a noisy size up to s + d with probability F(d) at
+        least, and a larger one has a noisy size up to s - d with probability F(-d - 1) = 1 - F(d) at most. So
+
+            the mean of N(s + d) is at least h F(d), and that of N(s - d) at most h + (G - h) (1 - F(d)).
+
+        N is a sum of G independent indicators. Its mean is bounded by Wilson's score interval, with the variance of a
+        binomial variable, which is an upper bound of that of N.
+        """
+        groups = self.groups[:, np.newaxis].astype(np.float64)
+        lower = np.zeros((len(groups), len(sizes)))
+        upper = lower + groups
+        up_to = self._sorted_sizes()
+        a = math.exp(-1 / self.scale)
+        for shift in _SHIFTS:
+            distance = math.ceil(shift * self.scale)
+            beyond = a ** (distance + 1) / (1 + a)
+            least, most = (_mean_bound(up_to(sizes + sign * distance), groups, sign) for sign in (-1, 1))
+            lower = np.maximum(lower, (least - groups * beyond) / (1 - beyond))
+            upper = np.minimum(upper, most / (1 - beyond))
+        return np.ceil(lower - _ROUNDING).astype(np.int64), np.floor(upper + _ROUNDING).astype(np.int64)
+
+    def _sorted_sizes(self) -> Callable[[Counts], Reals]:
+        """Return a function that counts the noisy sizes of each area up to each of given bounds; shape (areas, bounds).
+
+        The bounds lie within the largest distance of ``_SHIFTS`` of the sizes 0 to K - 1.
+        """
+        reach = math.ceil(_SHIFTS[-1] * self.scale)
+        least, most = -reach, self.top_code + reach
+        width = most - least + 1
+        begins = np.arange(len(self.groups)) * width - least
+        keys = np.sort(np.repeat(begins, self.groups) + np.clip(self.noisy, least, most))
+        before = (np.cumsum(self.groups) - self.groups)[:, np.newaxis]
+
+        def up_to(bounds: Counts) -> Reals:
+            counted = np.searchsorted(keys, np.add.outer(begins, bounds), side="right") - before
+            return counted.astype(np.float64)
+
+        return up_to
+
+
+_ROUNDING = 1e-6
+"""Number of groups by which bounds are widened before they are rounded inwards, for errors of floats."""
+
+
+def _mean_bound(successes: Reals, trials: Reals, sign: int) -> Reals:
+    """Return the lower (``sign`` -1) or upper (1) end of Wilson's score interval [wilson1927probable] of a mean.
+
+    Args:
+        successes: number of indicators that are 1; shape (areas, sizes).
+        trials: number of independent indicators; shape (areas, 1).
+        sign: -1 or 1.
+    """
+    squared = _DEVIATIONS_OF_SHIFTS**2
+    share = np.divide(successes, trials, out=np.zeros_like(successes), where=trials > 0)
+    spread = np.sqrt(share * (1 - share) * trials + squared / 4)
+    end: Reals = trials / (trials + squared) * (successes + squared / 2 + sign * _DEVIATIONS_OF_SHIFTS * spread)
+    return end
+
+
+def listed_sizes(top_code: int) -> Counts:
+    """Return the sizes at which bundles have intervals: those below the top code with at most two significant digits.
+
+    So the number of sizes grows with the logarithm of the top code, and neighbours differ by a tenth at most.
+    """
+    listed = [np.arange(min(100, top_code))]
+    step = 10
+    while 10 * step < top_code:
+        listed.append(np.arange(10 * step, min(100 * step, top_code), step))
+        step *= 10
+    sizes: NDArray[np.int64] = np.concatenate(listed)
+    return sizes

@@ -1,0 +1,215 @@
+"""Intervals of group sizes: against plain computations from the measurements, and what is asked wrongly."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, OdError
+from od_core.flows.confidence import DEVIATIONS, lower_bound, upper_bound
+from od_core.group_sizes.estimation import intervals
+from od_core.group_sizes.estimation.intervals import listed_sizes
+from od_core.group_sizes.mechanisms import MECHANISMS
+from od_core.group_sizes.release import GroupSizeRelease
+from od_core.group_sizes.top_code import TopCodeEstimate
+from tests.od_core.doubles import ListedLaplace
+from tests.od_core.group_sizes.test_release import BOUNDED, GEOGRAPHY, TOP_CODE, groups, released
+
+LEVELS = GEOGRAPHY.level_names
+BOTTOM_UP = {"cumulative": ("bottom_up", {"leaf": "cumulative"}), "sizes": ("bottom_up", {"leaf": "sizes"})}
+
+
+def reach(scale: Fraction) -> int:
+    """The least h with P(|noise| <= h) >= 0.9, by adding probabilities."""
+    a = math.exp(-1 / scale)
+    h, inside = 0, (1 - a) / (1 + a)
+    while inside < 0.9:
+        h += 1
+        inside += 2 * (1 - a) / (1 + a) * a**h
+    return h
+
+
+def noisy_by_area(release: GroupSizeRelease, level: int) -> dict[str, list[np.ndarray]]:
+    """The noisy values of the measured areas that each area of a level consists of, from the published table."""
+    table, geography = release.measurements, release.frame.geography
+    table = table[table["level"].isin([geography.level_names[step.level] for step in release.plan.level_steps])]
+    sources = [s for s in range(level, geography.depth + 1) if (table["level"] == geography.level_names[s]).any()]
+    measured = table[table["level"] == geography.level_names[sources[0]]]
+    source = sources[0]
+    owners = {}
+    for zone in range(len(geography.zones)):
+        child = geography.codes[source][geography.ancestors(source)[zone]]
+        owners[child] = geography.codes[level][geography.ancestors(level)[zone]]
+    found: dict[str, list[np.ndarray]] = {code: [] for code in geography.codes[level]}
+    for child, owner in owners.items():
+        found[owner].append(measured.loc[measured["area"] == child, "noisy"].to_numpy())
+    return found
+
+
+def group_totals(release: GroupSizeRelease, level: int) -> dict[str, int]:
+    geography = release.frame.geography
+    codes = [geography.codes[level][area] for area in geography.ancestors(level)]
+    return pd.Series(release.frame.groups).groupby(pd.Index(codes)).sum().to_dict()
+
+
+def within(bounds, most, released):
+    lower, upper = (min(max(int(end), 0), most) for end in bounds)
+    return min(lower, released), max(upper, released)
+
+
+def normal_bounds(estimate: float, variance: float) -> tuple[int, int]:
+    one, other = np.array([estimate]), np.array([variance])
+    return int(lower_bound(one, other)[0]), int(upper_bound(one, other)[0])
+
+
+def variance_of(scale: Fraction) -> float:
+    a = math.exp(-1 / scale)
+    return 2 * a / (1 - a) ** 2
+
+
+def constrained(noisy: list[np.ndarray], total: int, weights: np.ndarray, variance: float) -> tuple[float, float]:
+    """Least squares by the normal equations: histograms of several areas whose numbers of groups are known together."""
+    summed = np.sum(noisy, axis=0)
+    cells = len(summed)
+    fit = np.eye(cells) - np.ones((cells, cells)) / cells
+    estimate = fit @ summed + total / cells
+    covariance = fit * variance * len(noisy)
+    return float(weights @ estimate), float(weights @ covariance @ weights)
+
+
+def expected(release: GroupSizeRelease, level: int, size: int | None) -> dict[str, tuple[int, int]]:
+    """Bounds before they are widened, of groups of at most a size or, without one, of members; not for sizes."""
+    query, scale = release.plan.mechanism.query, release.plan.level_steps[0].scale
+    totals, top = group_totals(release, level), release.frame.top_code
+    bounds = {}
+    for area, noisy in noisy_by_area(release, level).items():
+        total, variance = totals[area], variance_of(scale)
+        if query == "histogram":
+            weights = np.arange(top + 1) if size is None else (np.arange(top + 1) <= size) * 1
+            bounds[area] = normal_bounds(*constrained(noisy, total, weights, variance))
+        elif query == "sizes":
+            assert size is None
+            values = np.concatenate(noisy)
+            bounds[area] = normal_bounds(float(values.sum()), variance * len(values))
+        elif size is None:
+            bounds[area] = normal_bounds(float(top * total - np.sum(noisy)), variance * top * len(noisy))
+        elif len(noisy) == 1:
+            value = int(noisy[0][size])
+            bounds[area] = value - reach(scale), value + reach(scale)
+        else:
+            bounds[area] = normal_bounds(float(np.sum(noisy, axis=0)[size]), variance * len(noisy))
+    return bounds
+
+
+@pytest.mark.parametrize("unit", [None, BOUNDED])
+@pytest.mark.parametrize("name", ["naive", "cumulative", "bottom_up"])
+def test_groups_of_at_most_a_size_have_the_bounds_of_their_measurements(name, unit):
+    release = released(mechanism=name, **({} if unit is None else {"unit": unit}))
+    found = release.at_most(range(TOP_CODE)).set_index(["level", "area", "size"])
+    assert len(found) == TOP_CODE * (1 + 3 + 4)
+    cumulative = release.cumulative.set_index(["level", "area", "size"])["groups"]
+    for level, level_name in enumerate(LEVELS):
+        totals = group_totals(release, level)
+        for size in range(TOP_CODE):
+            for area, bounds in expected(release, level, size).items():
+                row = found.loc[(level_name, area, size)]
+                if level:
+                    assert row["groups"] == cumulative.loc[(level_name, area, size)]
+                assert (row["lower"], row["upper"]) == within(bounds, totals[area], row["groups"])
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_members_have_the_bounds_of_their_measurements(name):
+    release = released(mechanism=name)
+    found = release.members.set_index(["level", "area"])
+    for level, level_name in enumerate(LEVELS):
+        totals = group_totals(release, level)
+        for area, bounds in expected(release, level, None).items():
+            row = found.loc[(level_name, area)]
+            assert (row["lower"], row["upper"]) == within(bounds, TOP_CODE * totals[area], row["members"])
+            if level:
+                sizes = release.sizes
+                mine = sizes[(sizes["level"] == level_name) & (sizes["area"] == area)]
+                assert row["members"] == mine["size"].sum()
+
+
+def by_shifts(noisy: np.ndarray, groups: int, scale: Fraction, size: int) -> tuple[int, int]:
+    """The bounds from noisy sizes, one distance after the other."""
+    deviations = 2.2414027276049464  # standard normal quantile of 1 - 0.05 / 4
+    a = math.exp(-1 / scale)
+    best = [0.0, float(groups)]
+    for multiple in (0, 1, 2, 4):
+        distance = math.ceil(multiple * scale)
+        inside = 1 - a ** (distance + 1) / (1 + a)
+        shares = []
+        for bound, sign in ((size - distance, -1), (size + distance, 1)):
+            share = sum(int(value) <= bound for value in noisy) / groups
+            centre = share + deviations**2 / (2 * groups)
+            spread = deviations * math.sqrt(share * (1 - share) / groups + deviations**2 / (4 * groups**2))
+            shares.append((centre + sign * spread) / (1 + deviations**2 / groups))
+        best[0] = max(best[0], groups * (shares[0] - (1 - inside)) / inside)
+        best[1] = min(best[1], groups * shares[1] / inside)
+    return math.ceil(best[0] - 1e-6), math.floor(best[1] + 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", ["0.2", "1", "20"])
+@pytest.mark.parametrize("leaves_alone", [True, False])
+def test_noisy_sizes_are_counted_at_several_distances(leaves_alone, epsilon):
+    name, options = BOTTOM_UP["sizes"] if leaves_alone else ("sizes", {})
+    release = released(groups(300), mechanism=MECHANISMS.make(name, **options), budget=Budget(epsilon=epsilon))
+    scale = release.plan.level_steps[0].scale
+    found = release.at_most(range(TOP_CODE)).set_index(["level", "area", "size"])
+    for level, level_name in enumerate(LEVELS):
+        totals = group_totals(release, level)
+        for area, noisy in noisy_by_area(release, level).items():
+            for size in range(TOP_CODE):
+                row, total = found.loc[(level_name, area, size)], totals[area]
+                bounds = by_shifts(np.concatenate(noisy), total, scale, size) if total else (0, 0)
+                assert (row["lower"], row["upper"]) == within(bounds, total, row["groups"])
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_without_noise_every_interval_holds_the_truth(name):
+    release = released(mechanism=name, noise=ListedLaplace([0]))
+    truth = groups()
+    truth["size"] = truth["size"].clip(upper=TOP_CODE)
+    found = release.at_most()
+    whole = found[found["level"] == LEVELS[0]]
+    true = [(truth["size"] <= size).sum() for size in whole["size"]]
+    assert (whole["lower"] <= true).all()
+    assert (true <= whole["upper"]).all()
+    members = release.members.iloc[0]
+    assert members["lower"] <= truth["size"].sum() <= members["upper"]
+
+
+def test_an_estimated_top_code_limits_sizes():
+    release = released(mechanism="cumulative", top_code=TopCodeEstimate(Fraction(1, 2), most=50))
+    top_code = release.frame.top_code
+    assert release.at_most()["size"].unique().tolist() == list(range(top_code))
+    with pytest.raises(OdError, match="OD-GROUPS-SIZES"):
+        release.at_most([top_code])
+
+
+@pytest.mark.parametrize("sizes", [[], [-1], [TOP_CODE], [3, 2], [2, 2], [0.5], ["1"], [[1]], [True]])
+def test_sizes_that_no_table_has_are_refused(sizes):
+    with pytest.raises(
+        OdError, match=f"OD-GROUPS-SIZES: sizes must be ascending whole numbers from 0 to {TOP_CODE - 1}"
+    ):
+        released().at_most(sizes)
+
+
+@pytest.mark.parametrize("top_code", [1, 2, 99, 100, 101, 110, 111, 1000, 1001, 1500, 123_456])
+def test_listed_sizes_have_at_most_two_significant_digits(top_code):
+    every = [size for size in range(top_code) if len(str(size).rstrip("0")) <= 2]
+    assert listed_sizes(top_code).tolist() == every
+
+
+def test_the_shifts_share_the_failure_probability():
+    """The constant is the normal quantile of 1 - 0.05 / 4, that of flows the one of 0.95."""
+    tail = math.erfc(intervals._DEVIATIONS_OF_SHIFTS / math.sqrt(2)) / 2
+    assert tail == pytest.approx(0.05 / len(intervals._SHIFTS), rel=1e-9)
+    assert math.erfc(DEVIATIONS / math.sqrt(2)) / 2 == pytest.approx(0.05, rel=1e-9)

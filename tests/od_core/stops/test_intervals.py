@@ -1,0 +1,74 @@
+"""Intervals of boxes: the noise that they allow for, and their ends by adding probabilities."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from od_core import Budget, PrivacyUnit
+from od_core.stops import Grid, release_stops
+from od_core.stops.mechanisms import MECHANISMS
+from od_core.stops.mechanisms.path import Path
+from tests.od_core.stops.doubles import Recorded
+
+UNITS = [PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")]
+
+
+def clustered(dimensions: int, side: int, trips: int = 2_000) -> np.ndarray:
+    generator = np.random.default_rng(5)
+    centre = side // 3
+    return np.clip(np.rint(generator.normal(centre, side / 10, (trips, dimensions))), 0, side - 1).astype(np.int64)
+
+
+@pytest.fixture
+def last_scales(monkeypatch) -> list[Fraction]:
+    """The scales of draws that spend all that a path has left: those of the published counts."""
+    scales: list[Fraction] = []
+    measured = Path.measured
+
+    def recorded(self, counts, epsilon):
+        if epsilon == self.left and len(counts):
+            scales.append(self.sensitivity / epsilon)
+        return measured(self, counts, epsilon)
+
+    monkeypatch.setattr(Path, "measured", recorded)
+    return scales
+
+
+@pytest.mark.parametrize("sizes", [(16, 16), (12, 1, 12), (8, 8, 8, 8), (9,)])
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_no_published_count_has_wider_noise_than_its_interval_allows_for(name, unit, sizes, last_scales):
+    points = np.minimum(clustered(len(sizes), 8), np.array(sizes) - 1)
+    for epsilon in ("0.05", "1", "8"):
+        last_scales.clear()
+        release = release_stops(
+            points, sizes, unit=unit, budget=Budget(epsilon=epsilon), mechanism=name, noise=Recorded(1)
+        )
+        plan = release.plan
+        widest = plan.mechanism.count_scale(release.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+        assert last_scales
+        assert max(last_scales) <= widest
+        cut_everywhere = (release.measured.upper == release.measured.lower).all(axis=1).any()
+        if not name.startswith("daf") or (cut_everywhere and min(size for size in sizes) > 1):
+            assert max(last_scales) == widest
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_an_interval_is_the_noisy_count_and_the_least_reach_of_nine_tenths(unit):
+    release = release_stops(
+        clustered(2, 16), Grid((16, 16)), unit=unit, budget=Budget(epsilon="0.5"), mechanism="identity", noise="table"
+    )
+    a = math.exp(-0.5 / (2 if unit.neighbours == "bounded" else 1))
+    reach, inside = 0, (1 - a) / (1 + a)
+    while inside < 0.9:
+        reach += 1
+        inside += 2 * (1 - a) / (1 + a) * a**reach
+    boxes = release.boxes
+    assert (boxes["count_lower"] == np.minimum((boxes["noisy"] - reach).clip(lower=0), boxes["count"])).all()
+    assert (boxes["count_upper"] == np.maximum((boxes["noisy"] + reach).clip(lower=0), boxes["count"])).all()
+    assert (boxes["count_lower"] == 0).any()
+    assert (boxes["count"] != boxes["noisy"]).any()
