@@ -116,7 +116,7 @@ def distance_sections(
     listed = [
         (
             _band(row),
-            _with_interval(number(row["trips"]), between(row["lower"], row["upper"]) if interval else None),
+            with_interval(number(row["trips"]), between(row["lower"], row["upper"]) if interval else None),
             bar(max(0, row["trips"]), most, (max(0, row["lower"]), row["upper"]) if interval else None),
         )
         for row in rows

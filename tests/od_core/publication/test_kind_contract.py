@@ -35,7 +35,7 @@ from od_core.published import verification
 from od_core.published.kinds import KINDS
 from od_core.published.verification import REPAIR, Published, verify_release
 from tests.od_core.publication.examples import RECORD
-from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish
+from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish, publish_examples
 
 Damage = Callable[[Made], Any]
 
