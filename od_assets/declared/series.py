@@ -99,7 +99,7 @@ class AreaParents(Section):
 class ZoneBoundaries(Section):
     """Location of the public boundaries of zones."""
 
-    file: str = Field(..., description="GeoJSON or GeoPackage file in WGS 84 (EPSG:4326).")
+    file: str = Field(..., description="GeoJSON, GeoPackage or GeoParquet file in WGS 84 (EPSG:4326).")
     code: str = Field(..., description="Property of the file that holds the code of the zone, as text.")
 
 

@@ -6,6 +6,7 @@ used only for maps.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
@@ -37,7 +40,8 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
     """Return the boundaries in a file by the codes of their zones.
 
     Args:
-        path: GeoJSON, GeoPackage, or another file with one layer that GDAL reads, in WGS 84 (EPSG:4326).
+        path: GeoJSON, GeoPackage, GeoParquet (``.parquet``, shapes as WKB), or another file with one layer that GDAL
+            reads, in WGS 84 (EPSG:4326).
         column: name of the property that holds the code of the zone, as text.
 
     Raises:
@@ -46,10 +50,31 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
             in degrees.
     """
     require("boundaries")
-    import pyogrio  # slow to import, and needed only here
-
     if (absent := absence(path)) is not None:
         raise _fault(absent, code="OD-FILE-MISSING")
+    system, codes, shapes = (_geoparquet if path.suffix == ".parquet" else _layer)(path, column)
+    if system not in _WGS84:
+        raise _fault(f"{path.name} is in {system}, not in WGS 84 (EPSG:4326)")
+    boundaries: dict[str, bytes] = {}
+    for code, shape in zip(codes, shapes, strict=True):
+        if not isinstance(code, str):
+            raise _fault(f"{path.name} has a code in property {column!r} that is not text", f"code {code!r}")
+        if code in boundaries:
+            raise _fault(f"{path.name} has two boundaries of one zone", f"zone {code!r}")
+        if shape is not None:
+            boundaries[code] = shape
+    check_boundaries(tuple(boundaries.values()))
+    return boundaries
+
+
+_Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
+"""Coordinate system of a file of boundaries, such as ``EPSG:4326``; codes; and shapes as WKB."""
+
+
+def _layer(path: Path, column: str) -> _Read:
+    """Read a file of boundaries with GDAL; see :func:`read_boundaries`."""
+    import pyogrio  # slow to import, and needed only here
+
     try:
         found = list(map(str, pyogrio.read_info(path)["fields"]))
         if column not in found:
@@ -57,17 +82,27 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
         facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column])
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
         raise _fault(f"{path.name} cannot be read as a layer of boundaries", str(error)) from None
-    if facts["crs"] not in _WGS84:
-        raise _fault(f"{path.name} is in {facts['crs']}, not in WGS 84 (EPSG:4326)")
-    boundaries: dict[str, bytes] = {}
-    for code, shape in zip(codes, shapes, strict=True):
-        if not isinstance(code, str):
-            raise _fault(f"{path.name} has a code in property {column!r} that is not text", f"code {code!r}")
-        if code in boundaries:
-            raise _fault(f"{path.name} has two boundaries of one zone", f"zone {code!r}")
-        boundaries[code] = shape
-    check_boundaries(tuple(boundaries.values()))
-    return boundaries
+    return facts["crs"], codes, shapes
+
+
+def _geoparquet(path: Path, column: str) -> _Read:
+    """Read a file of boundaries in GeoParquet 1.1; see :func:`read_boundaries`."""
+    try:
+        table = pq.read_table(path)
+        facts = json.loads(table.schema.metadata[b"geo"])
+        place = facts["primary_column"]
+        described, shapes = facts["columns"][place], table[place]
+        encoding, system = described["encoding"], described.get("crs", {"id": {"authority": "OGC", "code": "CRS84"}})
+    except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+        raise _fault(f"{path.name} cannot be read as GeoParquet", repr(error)) from None
+    if encoding != "WKB":
+        raise _fault(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
+    found = [name for name in table.column_names if name != place]
+    if column not in found:
+        raise no_column("OD-GEOGRAPHY-COLUMN", "the file of boundaries", column, found, (column,))
+    identity = (system or {}).get("id", {})
+    name = ":".join(str(identity.get(part)) for part in ("authority", "code")) if identity else None
+    return name, table[column].to_pylist(), shapes.to_pylist()
 
 
 def with_boundaries(zones: pd.DataFrame, level: str, boundaries: Mapping[str, bytes]) -> pd.DataFrame:

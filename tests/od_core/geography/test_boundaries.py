@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pyogrio
 import pytest
 import shapely
@@ -87,6 +89,57 @@ def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path
     region = dict(zip(geography.codes[1], dissolved(geography)[0], strict=True))
     assert region["n"].area == pytest.approx(3)
     assert (region["?"], region["s"]) == (None, None)
+
+
+def geoparquet(folder: Path, **changes: object) -> Path:
+    """The squares as GeoParquet, as its specification has it; ``changes`` are of the column's description."""
+    described = {"encoding": "WKB", "geometry_types": ["Polygon"], **changes}
+    facts = {"version": "1.1.0", "primary_column": "shape", "columns": {"shape": described}}
+    shapes = [shapely.to_wkb(square(*corner)) for corner in SQUARES.values()]
+    table = pa.table({"code": list(SQUARES), "shape": shapes}).replace_schema_metadata({"geo": json.dumps(facts)})
+    pq.write_table(table, folder / "shapes.parquet")
+    return folder / "shapes.parquet"
+
+
+@pytest.mark.parametrize("system", [{}, {"crs": {"type": "x", "id": {"authority": "EPSG", "code": 4326}}}])
+def test_geoparquet_is_read(tmp_path, system):
+    """Without a coordinate system, it is OGC:CRS84."""
+    found = read_boundaries(geoparquet(tmp_path, **system), "code")
+    expected = read_boundaries(geojson(tmp_path, {code: square(*corner) for code, corner in SQUARES.items()}), "code")
+    assert found.keys() == expected.keys()
+    assert all(shapely.from_wkb(found[code]).equals(shapely.from_wkb(expected[code])) for code in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"crs": {"id": {"authority": "EPSG", "code": 3857}}}, "EPSG:3857, not in WGS 84"),
+        ({"crs": None}, "None, not in WGS 84"),
+        ({"encoding": "polygon"}, "'polygon', not in WKB"),
+    ],
+)
+def test_other_geoparquet_is_refused(tmp_path, changes, words):
+    with pytest.raises(OdError, match=words):
+        read_boundaries(geoparquet(tmp_path, **changes), "code")
+
+
+def test_parquet_without_shapes_is_refused(tmp_path):
+    pq.write_table(pa.table({"code": ["a"]}), tmp_path / "shapes.parquet")
+    with pytest.raises(OdError, match="cannot be read as GeoParquet"):
+        read_boundaries(tmp_path / "shapes.parquet", "code")
+    (tmp_path / "shapes.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(OdError, match="cannot be read as GeoParquet"):
+        read_boundaries(tmp_path / "shapes.parquet", "code")
+    with pytest.raises(OdError, match="OD-GEOGRAPHY-COLUMN"):
+        read_boundaries(geoparquet(tmp_path), "kode")
+
+
+def test_a_zone_whose_shape_is_null_has_no_boundary(tmp_path):
+    path = geojson(tmp_path, {"a": square(0, 0), "b": square(1, 0)})
+    content = json.loads(path.read_text())
+    content["features"][1]["geometry"] = None
+    path.write_text(json.dumps(content))
+    assert read_boundaries(path, "code").keys() == {"a"}
 
 
 def test_areas_are_dissolved_and_their_borders_stay_common(tmp_path, listed):
