@@ -38,7 +38,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return is_unwanted(collection_path, config.option.markexpr) or None
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to go on where ``--dist loadgroup`` would scatter the tests of a group, which would take far longer."""
+    grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+    if getattr(session.config.option, "loadgroup", False) and not all("@" in item.nodeid for item in grouped):
+        raise pytest.UsageError("pytest-xdist does not keep groups of tests together with this version of pytest")
+    keep_imports()
+
+
+def keep_imports() -> None:
     """Keep what was imported out of all later garbage collections, which would take a tenth of the time of all tests.
 
     What tests make is collected as before, only in larger lots.
