@@ -64,7 +64,7 @@ def largest_flows_section(release: ReleasedFlows, leaves: pd.DataFrame, interval
         _largest_table(release, flows.nlargest(most, "trips"), interval, f"of {number(len(flows))} flows {where}")
         for flows, most, where in (
             (apart, LISTED, "between zones" if len(within) == 0 else f"from one {zone} to another"),
-            (within, _LISTED_WITHIN, f"within a {zone}"),
+            (within, _LISTED_WITHIN, f"within one {zone}"),
         )
         if len(flows)
     ]
