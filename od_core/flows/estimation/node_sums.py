@@ -73,7 +73,7 @@ class NodeSums:
         return sums
 
     @classmethod
-    def nothing(cls, areas: Positions, rows: int) -> NodeSums:
+    def nothing(cls, areas: Positions, rows: int = ALL_ROWS) -> NodeSums:
         """Return sums that are all 0, for nodes with the given numbers of sums; ``areas`` has shape (nodes,)."""
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((rows, offsets[-1])))
