@@ -134,25 +134,27 @@ def beyond(shares: list[float], limit: float, side: int) -> float:
     return float(stats.t.sf(excess / spread, len(shares) - 1))
 
 
-def uncovered(found: dict[tuple[int, int, bool], list[float]]) -> dict[tuple[int, int, bool], float]:
+def uncovered(name: str) -> dict[tuple[int, int, bool], float]:
     """Classes whose coverage is not between the limits, with their mean. The upper limit is for cells with trips.
 
-    What is 0 cannot be missed from below.
+    What is 0 cannot be missed from below. The trips from or to an area, whatever the other end, overlap many dropped
+    nodes, if there are any. Their intervals have room for these trips, and hold more often (about 94.5 %).
     """
+    found = covered(name)
     level = ALPHA / (2 * len(found))
     return {
         key: float(np.mean(shares))
         for key, shares in found.items()
-        if beyond(shares, LEAST, -1) < level or (key[2] and beyond(shares, MOST, 1) < level)
+        if beyond(shares, LEAST, -1) < level
+        or (key[2] and not ("dropped" in name and 0 in key[:2]) and beyond(shares, MOST, 1) < level)
     }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_of_segments_hold_the_truth_nine_times_in_ten(name):
     """Failure probability 1e-6 for each data set."""
-    found = covered(name)
-    assert {(2, 2, True), (1, 2, True), (2, 1, True)} <= set(found)
-    assert uncovered(found) == {}
+    assert {(2, 2, True), (1, 2, True), (2, 1, True)} <= set(covered(name))
+    assert uncovered(name) == {}
 
 
 @pytest.mark.parametrize("name", ["n exact, all kept", "n exact, nodes dropped"])
@@ -161,10 +163,10 @@ def test_a_wrong_variance_is_rejected(monkeypatch, name):
     refitted(monkeypatch, name)
     with monkeypatch.context() as patch:
         forget_the_contrasts_in_a_segment(patch)
-        assert any(mean > MOST for mean in uncovered(covered(name)).values())
+        assert any(mean > MOST for mean in uncovered(name).values())
     refitted(monkeypatch, name)
     monkeypatch.setattr(confidence, "DEVIATIONS", 0.8 * confidence.DEVIATIONS)
-    assert any(mean < LEAST for mean in uncovered(covered(name)).values())
+    assert any(mean < LEAST for mean in uncovered(name).values())
 
 
 def refitted(monkeypatch, name: str) -> None:
