@@ -19,13 +19,12 @@ from od_core.evaluation.forecast import (
     COLUMNS,
     EPSILONS,
     RUNS,
-    TOO_WIDE,
     TOTALS,
     forecast,
     synthetic_table,
-    with_epsilon,
 )
 from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.simulation import TOO_WIDE, with_epsilon
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
-from math import isqrt
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import Level, Truth, sums_by_level
+from od_core.evaluation.known_flows import SEED, KnownFlows
+from od_core.evaluation.metrics import Level, sums_by_level
 from od_core.evaluation.segment_metrics import SegmentTruth, segment_sums_by_level
+from od_core.evaluation.simulation import on_plan, simulated_releases
 from od_core.evaluation.synthetic import gravity
 from od_core.flows.estimation.fitted_tree import Counts, find_pairs
-from od_core.flows.plan import ReleasePlan, plan_release
-from od_core.flows.release import Release, run_plan
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.release import Release
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Geography, Numbers
-from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import BACKENDS, noise_named
-from od_core.privacy.budget import Budget, Number
-from od_core.records.trip_counts import TripCounts
 
-NOISE = "table"
 RUNS = 5
 EPSILONS = ("0.1", "0.3", "1", "3", "10")
-TOO_WIDE = "OD-FORECAST-NOISE"
-"""Error code for noise whose variance is too large for the backend of forecasts."""
 
 TOTALS = ""
 """Name in the column ``breakdown`` of the errors of totals."""
@@ -45,9 +38,6 @@ COLUMNS = (
     *("level", "origin_level", "destination_level", "size_class", "cells"),
     *("mean_abs_error", "root_mean_square_error", "relative_error", "share_released"),
 )
-
-SEED = 20010101
-"""Seed of the synthetic table. It is never used for noise."""
 
 PAIRS_OF_A_ZONE = 10
 TRIPS_OF_A_ZONE = 1000
@@ -84,28 +74,10 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     """
     if runs < 1:
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="request at least one run")
-    tree = plan.tree
-    over = table.truth.tree
-    if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
-        raise OdError(
-            "OD-FORECAST-GEOGRAPHY",
-            f"the table {table.name!r} does not have the areas of the plan",
-            next_step="give a table with the same zone lists, or a synthetic table",
-        )
-    noise = noise_named(NOISE)
-    if max(step.largest_variance for step in plan.steps) > BACKENDS[NOISE].largest_variance:
-        raise OdError(
-            TOO_WIDE,
-            f"the plan's noise has a standard deviation above {isqrt(BACKENDS[NOISE].largest_variance):,}, the"
-            " largest that a forecast draws",
-            next_step="request a larger epsilon",
-        )
-    truth, trips = _on_tree(plan, table)
-    trips = _divided(plan, trips)
+    tree, (truth, trips) = plan.tree, on_plan(table, plan)
     segments = {one.name: SegmentTruth.of_counts(tree, trips, one.name) for one in plan.breakdowns}
     sums = {name: np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES))) for name in (TOTALS, *segments)}
-    for _ in range(runs):
-        release = run_plan(plan, trips, noise, MemoryMeasurements())
+    for release in simulated_releases(plan, trips, runs):
         for level, pair in enumerate(zip(truth.levels, sums_by_level(tree, release.leaves), strict=True)):
             sums[TOTALS][level] += _sums(*pair, tree.cells(level))
         for name, true in segments.items():
@@ -121,35 +93,6 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     ]
     columns = [*COLUMNS[:3], *(["breakdown"] if segments else []), *COLUMNS[3:]]
     return pd.concat(errors, ignore_index=True)[columns]
-
-
-def _divided(plan: ReleasePlan, trips: TripCounts) -> TripCounts:
-    """Return the trips with those of each category of the plan's breakdowns, divided at random with equal chances."""
-    generator = np.random.Generator(np.random.PCG64(SEED))
-    counts, by_segment = np.diff(trips.before), {}
-    for breakdown in plan.breakdowns:
-        categories = len(breakdown.categories)
-        divided = generator.multinomial(counts, [1 / categories] * categories)
-        by_segment[breakdown.name] = tuple(
-            TripCounts.from_ranks(plan.tree, trips.rank.copy(), divided[:, k]) for k in range(categories)
-        )
-    return TripCounts(trips.rank, trips.before, by_segment)
-
-
-def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
-    """Return a plan that differs from the given plan only in epsilon. Raises OdError if :class:`Budget` refuses it."""
-    stated = plan.budget
-    budget = Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares)
-    return plan_release(
-        plan.tree.origin,
-        unit=plan.unit,
-        budget=budget,
-        mechanism=plan.mechanism,
-        tree=plan.tree.order,
-        destination_geography=plan.tree.destination,
-        acceptance=plan.acceptance,
-        segments=plan.segments,
-    )
 
 
 def synthetic_table(geography: Geography, destination_geography: Geography | None = None) -> KnownFlows:
@@ -169,17 +112,6 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
         return flows_between(tree, SEED, pairs=pairs, trips=TRIPS_OF_A_ZONE * most)
     pairs = min(PAIRS_OF_A_ZONE * zones, zones**2 // 2)
     return KnownFlows.synthetic(gravity(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones))
-
-
-def _on_tree(plan: ReleasePlan, table: KnownFlows) -> tuple[Truth, TripCounts]:
-    """Return the true flows and the trip counts of a table, in the order of the plan's flow tree."""
-    if plan.tree.order == table.truth.tree.order:
-        return table.truth, table.trips
-    pairs, counts = table.truth.tree.pairs_at(table.trips.rank), np.diff(table.trips.before)
-    return (
-        Truth.from_pairs(plan.tree, pairs.origin, pairs.destination, counts),
-        TripCounts.from_pairs(plan.tree, pairs.origin, pairs.destination, counts),
-    )
 
 
 def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:

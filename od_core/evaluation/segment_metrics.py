@@ -34,13 +34,10 @@ class SegmentTruth:
     @classmethod
     def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str) -> SegmentTruth:
         """Create the true flows from counts of the trips in the categories of a breakdown."""
-        categories = counts.by_segment[breakdown]
-        trips = np.zeros((len(counts.rank), len(categories)), dtype=np.int64)
-        for k, category in enumerate(categories):
-            trips[np.searchsorted(counts.rank, category.rank), k] = np.diff(category.before)
+        trips = category_trips(counts, breakdown)
         pairs = tree.pairs_at(counts.rank)
         leaves = Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
-        return cls(tree, len(categories), tuple(segment_sums_by_level(tree, leaves, trips)))
+        return cls(tree, trips.shape[1], tuple(segment_sums_by_level(tree, leaves, trips)))
 
     def errors(self, leaves: Nodes, segments: NDArray[np.int64]) -> list[dict[str, float]]:
         """Return the errors of released leaves by category, as in :func:`od_core.evaluate`.
@@ -56,6 +53,15 @@ class SegmentTruth:
             {"level": level, **level_errors(*pair, self.tree.cells(level) * self.categories)}
             for level, pair in enumerate(pairs)
         ]
+
+
+def category_trips(counts: TripCounts, breakdown: str) -> NDArray[np.int64]:
+    """Return the trips of each leaf with trips by the categories of a breakdown; shape (leaves, categories)."""
+    categories = counts.by_segment[breakdown]
+    trips = np.zeros((len(counts.rank), len(categories)), dtype=np.int64)
+    for k, category in enumerate(categories):
+        trips[np.searchsorted(counts.rank, category.rank), k] = np.diff(category.before)
+    return trips
 
 
 def segment_sums_by_level(tree: FlowTree, leaves: Nodes, segments: NDArray[np.int64]) -> Iterator[Level]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Variance = TypeVar("Variance", float, NDArray[np.float64])
 
-_UNMEASURED = 10**12
+UNMEASURED = 10**12
 """Variance of a root that was not measured, as a multiple of the largest variance of the noise."""
 
 
@@ -105,7 +105,7 @@ def _measured_alone(plan: ReleasePlan, variances: Mapping[int, Fraction], root: 
 def _segment_variances(plan: ReleasePlan, breakdown: Breakdown) -> dict[int, Fraction]:
     """Return the variance of the noise of each level that is measured by a breakdown, and of the root."""
     variances = {step.level: step.variance for step in plan.segment_steps(breakdown.name)}
-    return {0: _UNMEASURED * max(variances.values())} | variances
+    return {0: UNMEASURED * max(variances.values())} | variances
 
 
 def _half_widths(largest: Sequence[float]) -> list[float]:

@@ -7,32 +7,21 @@ the node and S = sum v. Since c depends on the children only through sum z, the 
 
     Var_i = v_i - v_i^2 / S + (v_i / S)^2 Var(c).
 
-The shape of the subtree below a node determines its v. This shape is determined by two shapes: that of the subtree of
-the node's origin area and that of its destination area. So nodes are grouped by pairs of shapes, and sums over 10^11
-pairs of zones become small matrix products.
+The shape of the subtree below a node determines its v, so nodes are grouped by shape; see
+:mod:`od_core.flows.subtree_shapes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.subtree_shapes import Reals, ShapedTree, Step
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography
-
-MAX_SHAPES = 1024
-"""Largest number of shapes (classes of equal subtrees) that are distinguished at a level of a geography. If there are
-more, areas with similar numbers of zones are treated as one shape with the mean of their children. In trials, the
-errors changed by at most 0.4 %. This limits the time to seconds and the memory to 8 MB per level."""
-
-Reals = NDArray[np.float64]
 
 _NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
 """32 equally likely values that approximate a standard normal variable."""
@@ -61,8 +50,9 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
         OdError: If the last level, or a level whose nodes have several children, is missing.
     """
     _check_measured(tree, variances)
-    steps, nodes = _shape_pairs(tree)
-    own, siblings = _own_variances(steps, variances, refined=refined)
+    shaped = ShapedTree.of(tree)
+    steps, nodes = shaped.steps, shaped.nodes
+    own, siblings = own_variances(steps, variances, refined=refined)
     estimate = np.zeros((1, 1))
     if 0 in variances:
         estimate = own[0] + (1 / 12 if refined else 0)  # a least-squares root is rounded, a measured one is whole
@@ -94,7 +84,8 @@ def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list
 
     These are the estimates of :mod:`od_core.flows.estimation.least_squares`, on which the 90 % intervals are based.
     They do not depend on the mechanism, only on what was measured. No node may have been dropped. If areas of similar
-    shapes are treated as one (see :data:`MAX_SHAPES`), the result is an approximation.
+    shapes are treated as one (see
+    :data:`od_core.flows.subtree_shapes.MAX_SHAPES`), the result is an approximation.
 
     Args:
         variances: see :func:`expected_errors`.
@@ -106,8 +97,8 @@ def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list
         OdError: As in :func:`expected_errors`.
     """
     _check_measured(tree, variances)
-    steps, _ = _shape_pairs(tree)
-    own, siblings = _own_variances(steps, variances, refined=True)
+    steps = ShapedTree.of(tree).steps
+    own, siblings = own_variances(steps, variances, refined=True)
     estimate = own[0] if 0 in variances else np.zeros((1, 1))
     largest = [float(estimate.max())]
     for step, v, s in zip(steps, own[1:], siblings, strict=True):
@@ -129,81 +120,8 @@ def largest_summed_variances(tree: FlowTree, variance: Fraction) -> list[float]:
     return [float(variance * leaves) for leaves in most]
 
 
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """A step from one level of the flow tree to the next, with nodes grouped by the shapes of their areas' subtrees.
-
-    A value per pair of shapes is an array of shape (origin shapes, destination shapes). The step divides the areas of
-    one side. The other side is called the whole side. "Above" and "below" are the two levels.
-
-    Attributes:
-        splits_origin: Whether the origin is the divided side. If False, it is the destination.
-        children: On the divided side, the number of children of shape j of an area of shape i, in row i and column j;
-            shape (shapes above, shapes below).
-        parents: On the divided side, the share of the areas of shape j whose parent has shape i, in row i and column j;
-            shape (shapes above, shapes below).
-        whole: On the whole side, the share of the areas that have each shape; shape (shapes,).
-    """
-
-    splits_origin: bool
-    children: Reals
-    parents: Reals
-    whole: Reals
-
-    @property
-    def fan_out(self) -> Reals:
-        """Number of children of an area of each shape of the divided side; shape (shapes above,)."""
-        total: Reals = self.children.sum(axis=1)
-        return total
-
-    def over_children(self, values: Reals) -> Reals:
-        """Return, for each pair of shapes above, the sum of ``values`` over the children of a node."""
-        return self.children @ values if self.splits_origin else values @ self.children.T
-
-    def over_parents(self, values: Reals) -> Reals:
-        """Return, for each pair of shapes below, the mean of ``values`` over the parents of its nodes."""
-        return self.parents.T @ values if self.splits_origin else values @ self.parents
-
-    def largest_parent(self, values: Reals) -> Reals:
-        """Return, for each pair of shapes below, the largest of ``values`` over the parents of its nodes."""
-        above = values if self.splits_origin else values.T
-        largest = np.array([above[shares > 0].max(axis=0) for shares in self.parents.T])
-        return largest if self.splits_origin else largest.T
-
-    def over_whole(self, values: Reals) -> Reals:
-        """Return, for each shape of the divided side, the mean of ``values`` over the areas of the whole side.
-
-        The shape of the result is (shapes above,).
-        """
-        mean: Reals = values @ self.whole if self.splits_origin else self.whole @ values
-        return mean
-
-    def to_children(self, values: Reals) -> Reals:
-        """Return, for each shape below on the divided side, the mean of ``values`` over the parents of its areas.
-
-        ``values`` has one entry per shape above on the divided side; shape (shapes above,). The result broadcasts
-        against values per pair of shapes below.
-        """
-        below: Reals = values @ self.parents
-        return below[:, np.newaxis] if self.splits_origin else below
-
-
-@dataclass(frozen=True, eq=False)
-class _Shapes:
-    """The areas of a geography, grouped by the shape of their subtrees.
-
-    Attributes:
-        areas: For each level, the number of areas of each shape; shape (shapes,).
-        pairs: For each level except the last, the number of pairs of a parent and a child by the shapes of both; shape
-            (shapes of parents, shapes of children).
-    """
-
-    areas: list[Reals]
-    pairs: list[Reals]
-
-
-def _own_variances(
-    steps: Sequence[_Step], variances: Mapping[int, Fraction], *, refined: bool
+def own_variances(
+    steps: Sequence[Step], variances: Mapping[int, Fraction] | Mapping[int, float], *, refined: bool
 ) -> tuple[list[Reals], list[Reals]]:
     """Return v of the nodes of each level, root first, and S of the children of each node of all levels but the last.
 
@@ -218,7 +136,7 @@ def _own_variances(
     return own, siblings
 
 
-def _own_variance(below: Reals, variance: Fraction | None, refined: bool) -> Reals:
+def _own_variance(below: Reals, variance: Fraction | float | None, refined: bool) -> Reals:
     """Return the variance v of each node of a level before it is adjusted to its parent.
 
     Args:
@@ -251,64 +169,6 @@ def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
     up = 2 * a * f - f**2 - (2 * a - last) * last / fan_out
     error: Reals = np.where(a > 0, up, f * (1 - f)).mean(axis=0)
     return error
-
-
-def _shape_pairs(tree: FlowTree) -> tuple[list[_Step], list[tuple[Reals, Reals]]]:
-    """Return the steps between levels and the nodes of each level, grouped by shapes.
-
-    Returns:
-        The steps to each level below the root; and for each level, root first, the number of origin areas of each shape
-        and the number of destination areas of each shape.
-    """
-    origin = _shapes(tree.origin)
-    destination = origin if tree.destination is tree.origin else _shapes(tree.destination)
-    nodes = [
-        (origin.areas[at_origin], destination.areas[at_destination])
-        for at_origin, at_destination in map(tree.level_pair, range(tree.depth + 1))
-    ]
-    steps = []
-    for level in range(1, tree.depth + 1):
-        split = 0 if tree.refines_origin(level) else 1
-        pairs = (origin, destination)[split].pairs[tree.level_pair(level - 1)[split]]
-        above, below, whole = nodes[level - 1][split], nodes[level][split], nodes[level][1 - split]
-        steps.append(_Step(split == 0, pairs / above[:, np.newaxis], pairs / below, whole / whole.sum()))
-    return steps, nodes
-
-
-def _shapes(geography: Geography) -> _Shapes:
-    """Group the areas of a geography by shape, from the zones upwards, and return the groups.
-
-    Two areas have the same shape if, for each shape of the level below, they have the same number of children.
-    """
-    shape = np.zeros(len(geography.zones), dtype=np.int64)
-    areas: list[Reals] = [np.array([float(len(shape))])]
-    pairs: list[Reals] = []
-    for level in range(geography.depth - 1, -1, -1):
-        parents = geography.parents[level + 1]
-        above = _shapes_above(geography, level, shape)
-        sizes = np.bincount(above)
-        width = len(areas[0])
-        both = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
-        pairs.insert(0, both.reshape(-1, width).astype(np.float64))
-        areas.insert(0, sizes.astype(np.float64))
-        shape = above
-    return _Shapes(areas, pairs)
-
-
-def _shapes_above(geography: Geography, level: int, shape: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the shape of each area of a level as a number, counted from 0; shape (areas,).
-
-    ``shape`` has the number of the shape of each area of the level below.
-    """
-    width = int(shape.max()) + 1
-    ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # sorted shapes of each area's children
-    known: dict[bytes, int] = {}
-    runs = pairwise(geography.first_child[level].tolist())
-    above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
-    if len(known) > MAX_SHAPES:
-        by_size = np.lexsort((np.diff(geography.first_child[level]), geography.zones_below(level)))
-        above[by_size] = np.arange(len(above)) * MAX_SHAPES // len(above)
-    return above
 
 
 def _check_measured(tree: FlowTree, variances: Mapping[int, Fraction]) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.accuracy import half_widths_of_segments, segment_errors, total_errors, total_half_widths
+from od_core.flows.allocation.minimised_error import with_exact_shares
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.queries import (
@@ -333,7 +334,8 @@ def plan_release(
     Args:
         geography: geography of the origins, and of the destinations unless ``destination_geography`` is given.
         unit: the privacy unit. It determines the sensitivities, which scale the noise.
-        budget: the budget, and its division among the levels.
+        budget: the budget, and its division among the levels. The plan states exact shares in place of the rule
+            ``minimise``.
         mechanism: name or object. Its defaults apply where the budget names no conversion or no shares.
         tree: side that the flow tree refines first.
         destination_geography: geography of the destinations, if it differs from that of the origins.
@@ -364,6 +366,7 @@ def plan_release(
         step = threshold_step(unit, budget, flow_tree.depth)
         return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
     neighbours = _neighbours(unit, acceptance, flow_tree, segments)
+    budget = with_exact_shares(budget, flow_tree, neighbours, chosen, segments)
     steps = planned_steps(flow_tree, neighbours, chosen, budget, segments)
     return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -24,7 +24,42 @@ of 1 would minimise the largest error.
 
 RULES = ("uniform", "geography", "geometric")
 
+MINIMISE = "minimise"
+"""Name of the rule of shares that minimises expected errors."""
+
 _MOST_DIGITS = 1000
+
+
+@dataclass(frozen=True)
+class MinimisedError:
+    """The rule of shares ``minimise``: those that minimise a weighted sum of expected errors.
+
+    The plan of a release replaces the rule by exact shares.
+
+    Attributes:
+        weights: name and weight of each quantity; see :class:`od_core.flows.allocation.quantity.Quantity`.
+
+    Raises:
+        OdError: There is no quantity, or a weight is not above 0.
+    """
+
+    weights: tuple[tuple[str, Fraction], ...]
+
+    def __post_init__(self) -> None:
+        if not self.weights or any(weight <= 0 for _, weight in self.weights):
+            raise _fault("OD-BUDGET-SHARES", "minimise needs at least one quantity, and every weight must be above 0")
+
+    @classmethod
+    def of(cls, rule: Mapping[str, Any]) -> MinimisedError:
+        """Return the rule that is written as ``{"minimise": quantities}``, a list or a mapping to weights."""
+        stated = rule.get(MINIMISE)
+        if list(rule) != [MINIMISE] or not isinstance(stated, (Mapping, list, tuple)):
+            raise _fault(
+                "OD-BUDGET-SHARES",
+                "shares by name are {minimise: ...} with a list of quantities or their weights",
+            )
+        weights = stated if isinstance(stated, Mapping) else dict.fromkeys(map(str, stated), 1)
+        return cls(tuple((str(name), exact_fraction("a weight", weight)) for name, weight in weights.items()))
 
 
 @dataclass(frozen=True)
@@ -40,18 +75,21 @@ class Budget:
         rho: promised rho of zero-concentrated differential privacy as an exact fraction; None if epsilon is given.
         conversion: method to compute rho from epsilon: ``exact``, ``tight`` or ``bun_steinke``.
         shares: how the budget is shared between the measured levels, top first: ``uniform``, ``geography`` (see
-            :func:`geography_weights`), ``("geometric", ratio)``, or positive fractions that sum to 1.
+            :func:`geography_weights`), ``("geometric", ratio)``, fractions that sum to 1, or
+            ``{"minimise": quantities}``: the shares that minimise the expected errors of the quantities, which are a
+            list or have weights; see :mod:`od_core.flows.allocation.minimised_error`.
 
     Raises:
         OdError: not exactly one of epsilon and rho is given; a number is not finite or is out of range; the conversion
-            or the rule of shares is unknown; or a share is not above 0, or the shares do not sum to 1.
+            or the rule of shares is unknown; a share is below 0, or the shares do not sum to 1; or the rule
+            ``minimise`` has no quantity, or a weight that is not above 0.
     """
 
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None
     conversion: str | None = None
-    shares: str | tuple[Any, ...] | None = None
+    shares: str | tuple[Any, ...] | MinimisedError | None = None
 
     def __init__(
         self,
@@ -60,7 +98,7 @@ class Budget:
         *,
         rho: Number | None = None,
         conversion: str | None = None,
-        shares: str | Sequence[Any] | None = None,
+        shares: str | Sequence[Any] | Mapping[str, Any] | MinimisedError | None = None,
     ) -> None:
         if (epsilon is None) == (rho is None):
             raise _fault("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
@@ -143,6 +181,8 @@ class Budget:
         :class:`Budget` accepts this text as ``shares``.
         """
         rule = self.shares if self.shares is not None else default
+        if isinstance(rule, MinimisedError):
+            raise _fault("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 
     def level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
@@ -160,10 +200,17 @@ class Budget:
             return (Fraction(1, levels),) * levels
         if rule == "geography":
             return _proportional(geography_weights(fan_outs))
+        if isinstance(rule, MinimisedError):
+            raise _fault("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")
         if isinstance(rule, tuple) and rule[0] == "geometric":
             return _proportional([rule[1] ** level for level in range(levels)])
         if len(rule) != levels:
             raise _fault("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
+        for number, (share, fan_out) in enumerate(zip(rule, fan_outs, strict=True), start=1):
+            if share == 0 and fan_out != 1:
+                raise _fault(
+                    "OD-BUDGET-SHARES", f"share {number} is 0, but nodes of that level have several children, or none"
+                )
         return tuple(rule)
 
 
@@ -296,11 +343,17 @@ def check_conversion(name: str) -> None:
     refuse_unknown("conversion", name, known, code="OD-BUDGET-CONVERSION", next_step="correct the budget")
 
 
-def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
+def _checked_shares(
+    shares: str | Sequence[Any] | Mapping[str, Any] | MinimisedError,
+) -> str | tuple[Any, ...] | MinimisedError:
     if isinstance(shares, str):
         if shares == "geometric":
             raise _fault("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
         refuse_unknown("rule of shares", shares, RULES, code="OD-BUDGET-SHARES", next_step="correct the budget")
+        return shares
+    if isinstance(shares, Mapping):
+        return MinimisedError.of(shares)
+    if isinstance(shares, MinimisedError):
         return shares
     if not hasattr(shares, "__len__"):
         raise _fault("OD-BUDGET-SHARES", "shares must be the name of a rule, or one number for each level")
@@ -310,8 +363,8 @@ def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
             raise _fault("OD-BUDGET-SHARES", "the ratio of geometric shares must lie between 1/1000 and 1000")
         return ("geometric", ratio)
     exact = tuple(exact_fraction("a share", share) for share in shares)
-    if any(share <= 0 for share in exact):
-        raise _fault("OD-BUDGET-SHARES", "every share must be above 0")
+    if any(share < 0 for share in exact):
+        raise _fault("OD-BUDGET-SHARES", "a share is below 0")
     if sum(exact) != 1:
         raise _fault("OD-BUDGET-SHARES", f"the shares sum to {sum(exact)}, not to 1")
     return exact

@@ -1,0 +1,102 @@
+"""Simulate releases of a plan on public or synthetic flows. The noise of these releases is discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isqrt
+
+import numpy as np
+
+from od_core.errors import OdError
+from od_core.evaluation.known_flows import SEED, KnownFlows
+from od_core.evaluation.metrics import Truth
+from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.release import Release, run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import BACKENDS, noise_named
+from od_core.privacy.budget import Budget, Number
+from od_core.records.trip_counts import TripCounts
+
+NOISE = "table"
+TOO_WIDE = "OD-FORECAST-NOISE"
+"""Error code for noise whose variance is too large for the backend of simulations."""
+
+
+def on_plan(table: KnownFlows, plan: ReleasePlan) -> tuple[Truth, TripCounts]:
+    """Return the true flows and the trip counts of a table, in the order of the plan's flow tree.
+
+    The trips are divided among the categories of the plan's breakdowns at random, with equal chances. The same table
+    always gives the same categories.
+
+    Raises:
+        OdError: The table is over another geography.
+    """
+    tree, over = plan.tree, table.truth.tree
+    if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
+        raise OdError(
+            "OD-FORECAST-GEOGRAPHY",
+            f"the table {table.name!r} does not have the areas of the plan",
+            next_step="give a table with the same zone lists, or a synthetic table",
+        )
+    truth, trips = table.truth, table.trips
+    if tree.order != over.order:
+        pairs, counts = over.pairs_at(trips.rank), np.diff(trips.before)
+        truth = Truth.from_pairs(tree, pairs.origin, pairs.destination, counts)
+        trips = TripCounts.from_pairs(tree, pairs.origin, pairs.destination, counts)
+    return truth, _divided(plan, trips)
+
+
+def _divided(plan: ReleasePlan, trips: TripCounts) -> TripCounts:
+    """Return the trips with those of each category of the plan's breakdowns."""
+    generator = np.random.Generator(np.random.PCG64(SEED))
+    counts, by_segment = np.diff(trips.before), {}
+    for breakdown in plan.breakdowns:
+        categories = len(breakdown.categories)
+        divided = generator.multinomial(counts, [1 / categories] * categories)
+        by_segment[breakdown.name] = tuple(
+            TripCounts.from_ranks(plan.tree, trips.rank.copy(), divided[:, k]) for k in range(categories)
+        )
+    return TripCounts(trips.rank, trips.before, by_segment)
+
+
+def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int) -> Iterator[Release]:
+    """Yield releases of a plan, each with its own noise.
+
+    Args:
+        plan: plan of the releases.
+        trips: trip counts, as :func:`on_plan` returns them.
+        runs: number of releases.
+
+    Raises:
+        OdError: The variance of the noise is too large for the backend ``table``.
+    """
+    noise = noise_named(NOISE)
+    if max(step.largest_variance for step in plan.steps) > BACKENDS[NOISE].largest_variance:
+        raise OdError(
+            TOO_WIDE,
+            f"the plan's noise has a standard deviation above {isqrt(BACKENDS[NOISE].largest_variance):,}, the"
+            " largest that a forecast draws",
+            next_step="request a larger epsilon",
+        )
+    for _ in range(runs):
+        yield run_plan(plan, trips, noise, MemoryMeasurements())
+
+
+def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
+    """Return a plan that differs from the given plan only in epsilon. Raises OdError if :class:`Budget` refuses it."""
+    stated = plan.budget
+    return with_budget(plan, Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares))
+
+
+def with_budget(plan: ReleasePlan, budget: Budget) -> ReleasePlan:
+    """Return a plan that differs from the given plan only in its budget. It has no bands."""
+    return plan_release(
+        plan.tree.origin,
+        unit=plan.unit,
+        budget=budget,
+        mechanism=plan.mechanism,
+        tree=plan.tree.order,
+        destination_geography=plan.tree.destination,
+        acceptance=plan.acceptance,
+        segments=plan.segments,
+    )

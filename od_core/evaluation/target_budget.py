@@ -1,0 +1,299 @@
+"""Find the smallest budget for which a release meets targets of accuracy, from public facts and a public table alone.
+
+The errors of the flows of a class are taken as independent normal variables with the variances of
+:class:`VarianceModel`, so the number of flows within the tolerance follows a Poisson binomial distribution. For a
+target, this gives the largest common factor of the variances for which a release meets the target with a required
+probability. The smallest rho for all targets is then a convex problem in the shares of the levels
+(:mod:`od_core.flows.allocation.optimal_shares`). Releases are simulated on the table to correct rho for what the model
+leaves out: cuts at zero, rounding, and correlations between errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from od_core.errors import OdError
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.segment_metrics import category_trips
+from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
+from od_core.evaluation.targets import Target, TargetClass
+from od_core.flows.allocation.optimal_shares import OptimalShares, optimal_shares
+from od_core.flows.allocation.variance_model import VarianceModel
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.release import Release
+from od_core.geography.flow_tree import Nodes
+from od_core.privacy.budget import Budget
+from od_core.records.trip_counts import TripCounts
+
+Reals = NDArray[np.float64]
+
+CHANCE = 0.935
+"""Probability with which a release meets all its targets."""
+
+GRAIN = 1_000_000
+"""The shares of a solution are multiples of 1 / GRAIN."""
+
+BINDING = 0.97
+"""A target binds if it needs at least this share of the rho of the solution."""
+
+_ROUNDS = 3
+"""Number of times that the shares are found, each with the relative variances at the shares before."""
+
+
+@dataclass(frozen=True)
+class TargetCost:
+    """The cost of one target.
+
+    Attributes:
+        target: the target.
+        flows: number of flows of the table to which it applies.
+        rho: rho that this target needs with the shares of the solution.
+        alone: rho that it would need if it were the only target.
+        without: rho that the other targets would need together without it; 0 if there are no others.
+        binds: whether it determines the rho of the solution.
+    """
+
+    target: Target
+    flows: int
+    rho: float
+    alone: float
+    without: float
+    binds: bool
+
+
+@dataclass(frozen=True)
+class TargetBudget:
+    """The smallest budget that meets some targets.
+
+    Attributes:
+        rho: the rho of the release.
+        shares: share of each level that shares the budget, top first; exact, they sum to 1.
+        gap: proven upper bound of the share of rho that better shares could save.
+        costs: cost of each target, before rho is multiplied by ``factor``.
+        factor: last correction of rho by simulation; 1 without a simulation.
+        runs: number of releases that were simulated at a time; 0 without a simulation.
+    """
+
+    rho: float
+    shares: tuple[Fraction, ...]
+    gap: float
+    costs: tuple[TargetCost, ...]
+    factor: float = 1.0
+    runs: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """The best shares for some targets.
+
+    Attributes:
+        optimum: shares with their proof; its largest loss is rho.
+        needed: rho that each of the targets needs with these shares; shape (targets,).
+        chance: probability with which each target is met.
+    """
+
+    optimum: OptimalShares
+    needed: Reals
+    chance: float
+
+    @property
+    def rho(self) -> float:
+        """The rho of the release."""
+        return self.optimum.largest
+
+    @property
+    def binds(self) -> NDArray[np.bool_]:
+        """Whether each target binds; shape (targets,)."""
+        binds: NDArray[np.bool_] = self.needed >= BINDING * self.rho
+        return binds
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Targets with the flows of a table to which they apply.
+
+    Attributes:
+        model: variances of the release as functions of the shares.
+        classes: flows of each target.
+        corrections: factor of the rho that each target needs by the model; shape (targets,).
+    """
+
+    model: VarianceModel
+    classes: tuple[TargetClass, ...]
+    corrections: Reals
+
+    @cached_property
+    def variances(self) -> list[Callable[[Reals], Reals]]:
+        """For each target, the function from the shares to the variances of its flows for a rho of 1."""
+        return [self.model.of_cells(one.target.quantity, one.cells) for one in self.classes]
+
+    def solved(self, chosen: Sequence[int]) -> _Solution:
+        """Return the best shares for some of the targets.
+
+        The probability of failure, 1 - CHANCE, is divided equally among the targets that bind.
+        """
+        for binding in range(1, len(chosen) + 1):
+            found = self._solved(chosen, 1 - (1 - CHANCE) / binding)
+            if found.binds.sum() <= binding:
+                break
+        return found
+
+    def _solved(self, chosen: Sequence[int], chance: float) -> _Solution:
+        """Return the best shares if each target is met with a given probability."""
+        shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
+        for _ in range(_ROUNDS):
+            # The largest variances depend a little on the shares, by the relative variances of the flows of a class.
+            largest = [largest_mean_variance(self.classes[j], self.variances[j](shares), chance) for j in chosen]
+            factors = self.corrections[list(chosen)] / np.array(largest)
+
+            def needed(shares: Reals, factors: Reals = factors) -> Reals:
+                rho: Reals = np.array([self.variances[j](shares).mean() for j in chosen]) * factors
+                return rho
+
+            found = optimal_shares(needed, shares, 1, GRAIN)
+            shares = np.array(found.shares, dtype=np.float64)
+        return _Solution(found, needed(shares), chance)
+
+    def corrected(self, found: _Solution, ratios: Reals) -> _Problem:
+        """Return the problem with corrections such that simulated releases meet each target as often as required.
+
+        Args:
+            found: solution for all targets.
+            ratios: results of releases with this solution; see :meth:`TargetClass.ratio`; shape (runs, targets).
+        """
+        real = found.rho * np.quantile(ratios, found.chance, axis=0) ** 2
+        return replace(self, corrections=self.corrections * real / found.needed)
+
+
+_CORRECTIONS = 2
+"""Number of times that the targets are corrected by simulation, before the last simulation corrects rho."""
+
+
+def largest_mean_variance(one: TargetClass, variances: Reals, chance: float) -> float:
+    """Return the largest mean variance of the errors of a class with which a release meets its target.
+
+    Args:
+        one: flows of the class.
+        variances: variances of the errors, up to a common factor; shape (flows,).
+        chance: probability with which the target is met.
+    """
+    relative = np.sqrt(variances / variances.mean())
+
+    def excess(logarithm: float) -> float:
+        within = special.erf(one.tolerances / (relative * math.exp(logarithm / 2) * math.sqrt(2)))
+        return probability_of_at_least(within, one.needed) - chance
+
+    middle = 2 * math.log(float(np.median(one.tolerances)))
+    low, high = middle - 1, middle + 1
+    while excess(low) < 0:
+        low -= 2
+    while excess(high) > 0:
+        high += 2
+    return math.exp(float(optimize.brentq(excess, low, high, xtol=1e-9)))
+
+
+def probability_of_at_least(probabilities: Reals, least: int) -> float:
+    """Return the probability that at least ``least`` of some independent events happen.
+
+    Args:
+        probabilities: probability of each event; shape (events,).
+        least: number of events; at least 1. Above 1,000 events, the normal distribution of the same mean and variance
+            is used.
+    """
+    if len(probabilities) > _MOST_EVENTS:
+        spread = math.sqrt(float((probabilities * (1 - probabilities)).sum()))
+        return NormalDist().cdf((float(probabilities.sum()) - (least - 0.5)) / max(spread, 1e-12))
+    distribution = np.zeros(len(probabilities) + 1)
+    distribution[0] = 1.0
+    for probability in probabilities.tolist():
+        distribution[1:] = distribution[1:] * (1 - probability) + distribution[:-1] * probability
+        distribution[0] *= 1 - probability
+    return float(distribution[least:].sum())
+
+
+_MOST_EVENTS = 1000
+"""Largest number of events whose exact distribution is computed."""
+
+
+def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlows, runs: int = 0) -> TargetBudget:
+    """Return the smallest budget with which releases meet targets with a probability of ``CHANCE``.
+
+    It reads no record. ``table`` must be public or synthetic; see :class:`KnownFlows`.
+
+    Args:
+        plan: plan of the release with any budget; its geographies, unit, mechanism and segments are used.
+        targets: at least one target.
+        table: flows that stand for the true flows. The trips are divided among the categories of breakdowns at random,
+            with equal chances.
+        runs: number of releases to simulate for the correction of rho; 0 for none.
+
+    Raises:
+        OdError: There is no target; no flow of the table has the size of a target; the mechanism measures one level;
+            no optimum is found; or the noise is too wide to simulate.
+    """
+    if not targets:
+        raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
+    _, trips = on_plan(table, plan)
+    classes = _classes(plan, targets, trips)
+    model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, plan.segments)
+    problem = _Problem(model, classes, np.ones(len(classes)))
+
+    def simulated(found: _Solution) -> Reals:
+        budget = Budget(rho=found.rho, delta=plan.budget.delta, shares=_all_shares(model, found))
+        releases = simulated_releases(with_budget(plan, budget), trips, runs)
+        return np.array([ratios_of(classes, release) for release in releases])
+
+    found, factor = problem.solved(range(len(classes))), 1.0
+    if runs:
+        for _ in range(_CORRECTIONS):
+            problem = problem.corrected(found, simulated(found))
+            found = problem.solved(range(len(classes)))
+        factor = float(np.quantile(simulated(found).max(axis=1), CHANCE)) ** 2
+    costs = _costs(problem, found)
+    return TargetBudget(found.rho * factor, _all_shares(model, found), found.optimum.gap, costs, factor, runs)
+
+
+def _costs(problem: _Problem, found: _Solution) -> tuple[TargetCost, ...]:
+    """Return the cost of each target."""
+    every, costs = range(len(problem.classes)), []
+    for number, one in enumerate(problem.classes):
+        others = [other for other in every if other != number]
+        alone = problem.solved([number]).rho if others else found.rho
+        without = problem.solved(others).rho if others else 0.0
+        needed, binds = float(found.needed[number]), bool(found.binds[number])
+        costs.append(TargetCost(one.target, len(one.sizes), needed, alone, without, binds))
+    return tuple(costs)
+
+
+def _all_shares(model: VarianceModel, found: _Solution) -> tuple[Fraction, ...]:
+    """Return the shares of all levels that share the budget, also of those that need none."""
+    given = dict(zip(model.free_levels, found.optimum.shares, strict=True))
+    return tuple(given.get(level, Fraction(0)) for level in model.levels)
+
+
+def _classes(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
+    """Return the flows of a table to which each target applies."""
+    pairs = plan.tree.pairs_at(trips.rank)
+    leaves = Nodes(plan.tree.depth, pairs.origin, pairs.destination, np.diff(trips.before))
+    by_category = {one.name: category_trips(trips, one.name) for one in plan.breakdowns}
+    return tuple(TargetClass.of(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets)
+
+
+def ratios_of(classes: Sequence[TargetClass], release: Release) -> list[float]:
+    """Return, for each target, the smallest factor of the tolerances for which a release meets it.
+
+    Args:
+        classes: flows of the table that is released.
+        release: a release of this table.
+    """
+    tree, segments = release.plan.tree, release.segments
+    return [one.ratio(tree, release.leaves, segments.get(one.target.breakdown)) for one in classes]

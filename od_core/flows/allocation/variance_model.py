@@ -1,0 +1,313 @@
+"""Compute the variances of the numbers of a release as functions of the shares of its levels.
+
+The variances are those of :mod:`od_core.flows.expected_error`, without rounding and without cuts at zero. For a sum of
+nodes of one level with the weights w, let A = sum w v and Q = sum w^2 v over the children of one parent c, whose v sum
+to S. Then
+
+    Var(sum w x) = sum over the parents (Q - A^2 / S) + Var(sum (A / S) c),
+
+so the variance follows from sums of nodes of one level after the other, up to the root. Every variance is a convex
+function of the precisions of the measurements, and falls in proportion to their common factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.flows.accuracy import UNMEASURED, segment_variance
+from od_core.flows.allocation.quantity import Quantity
+from od_core.flows.expected_error import own_variances
+from od_core.flows.mechanisms import Mechanism
+from od_core.flows.queries import Segments, measured_levels
+from od_core.flows.subtree_shapes import Reals, ShapedTree, Shapes
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography, Numbers
+from od_core.privacy.neighbours import Neighbours
+
+MOST_SHAPES = 128
+"""Largest number of shapes that are distinguished at a level. It limits the time of one evaluation to milliseconds."""
+
+MOST_SUMMED = 20_000_000
+"""Largest number of nodes that are summed for a pair of levels that the flow tree does not have."""
+
+Cells = tuple[Numbers, Numbers]
+"""Pairs of areas: origins and destinations, shape (cells,) each."""
+
+Noise = Mapping[int, float]
+"""Variance of the noise of each measured level."""
+
+
+@dataclass(frozen=True, eq=False)
+class VarianceModel:
+    """The variances of the numbers of a release with a rho of 1, given the shares of its levels.
+
+    Attributes:
+        tree: flow tree of the release.
+        neighbours: definition of neighbours, from which the sensitivities follow.
+        mechanism: mechanism that measures every level.
+        segments: breakdowns of the release; None if there are none.
+
+    Raises:
+        OdError: The mechanism does not measure every level.
+    """
+
+    tree: FlowTree
+    neighbours: Neighbours
+    mechanism: Mechanism
+    segments: Segments | None = None
+
+    def __post_init__(self) -> None:
+        if self.mechanism.measures != "every_level":
+            raise OdError(
+                "OD-SHARES-MECHANISM",
+                f"mechanism {self.mechanism.name!r} measures one level, so there are no shares to choose",
+                next_step="use a mechanism that measures every level",
+            )
+
+    @cached_property
+    def levels(self) -> list[int]:
+        """Levels that share the budget, top first."""
+        if self.segments is not None:
+            return list(range(self.tree.depth + 1))
+        return measured_levels(self.neighbours, self.mechanism, self.tree.depth)
+
+    @cached_property
+    def free_levels(self) -> list[int]:
+        """Those of the levels that need a share. Any other level has nodes with one child, so it needs none."""
+        return [level for level in self.levels if self.tree.largest_fan_out(level) != 1]
+
+    def mean(self, quantity: Quantity, shares: Reals) -> float:
+        """Return the mean variance over all public cells of a quantity.
+
+        Args:
+            quantity: what is published.
+            shares: share of each of the free levels; shape (free levels,).
+
+        Raises:
+            OdError: The flow tree lacks this pair of levels, and there are too many pairs of areas to sum.
+        """
+        level = self._tree_level(quantity)
+        if level is None:
+            return float(self.of_cells(quantity)(shares).mean())
+        totals, categories = self._noise(quantity, shares)
+        total = self._mean_at(level, totals)
+        if quantity.breakdown is None or categories is None:
+            return total
+        return segment_variance(total, self._mean_at(level, categories), len(quantity.breakdown.categories))
+
+    def of_cells(self, quantity: Quantity, cells: Cells | None = None) -> Callable[[Reals], Reals]:
+        """Return the function from shares to the variance of each of some cells of a quantity; shape (cells,).
+
+        Args:
+            quantity: what is published.
+            cells: the cells, by default all; for the trips within, from or to an area, the area is both the origin
+                and the destination.
+
+        Raises:
+            OdError: As in :meth:`mean`.
+        """
+        from_noise = self._from_noise(quantity, cells)
+
+        def variances(shares: Reals) -> Reals:
+            totals, categories = self._noise(quantity, shares)
+            total = from_noise(totals)
+            if quantity.breakdown is None or categories is None:
+                return total
+            of_category: Reals = segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
+            return of_category
+
+        return variances
+
+    def _from_noise(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
+        """Return the function from the noise of what is measured to the variance of each cell."""
+        level = self._tree_level(quantity)
+        if level is not None:
+            return self._of_nodes(level, self._every_cell(quantity) if cells is None else cells)
+        every = self._of_sums(quantity)
+        if cells is None:
+            return every
+        places = cells[0].astype(np.int64)
+        if quantity.part == "all":
+            places = places * self.tree.destination.size(quantity.destination_level) + cells[1]
+
+        def chosen(noise: Noise) -> Reals:
+            variances: Reals = every(noise)[places]
+            return variances
+
+        return chosen
+
+    def _every_cell(self, quantity: Quantity) -> Cells:
+        origins = np.arange(self.tree.origin.size(quantity.origin_level), dtype=np.int32)
+        if quantity.part != "all":
+            return origins, origins
+        destinations = np.arange(self.tree.destination.size(quantity.destination_level), dtype=np.int32)
+        return np.repeat(origins, len(destinations)), np.tile(destinations, len(origins))
+
+    def _tree_level(self, quantity: Quantity) -> int | None:
+        """Return the level of the flow tree whose nodes are the cells of a quantity; None if there is none."""
+        if quantity.part in ("outflow", "inflow"):
+            return None
+        pairs = list(map(self.tree.level_pair, range(self.tree.depth + 1)))
+        pair = (quantity.origin_level, quantity.destination_level)
+        return pairs.index(pair) if pair in pairs else None
+
+    def _noise(self, quantity: Quantity, shares: Reals) -> tuple[dict[int, float], dict[int, float] | None]:
+        """Return the variances from which totals are estimated, and those of one category; None without a breakdown.
+
+        See :func:`od_core.flows.queries.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
+        """
+        of_level = dict(zip(self.free_levels, shares.tolist(), strict=True))
+        sensitivity = {level: self.neighbours.sensitivity_squared(level) for level in of_level}
+        if self.segments is None:
+            return {level: sensitivity[level] / (2 * share) for level, share in of_level.items()}, None
+        breakdowns, together = self.segments.breakdowns, float(self.segments.share)
+        each = together / len(breakdowns)
+        whole = sum(share * ((1 - together) * (sensitivity[level] > 0) + together) for level, share in of_level.items())
+        by_segment = self.neighbours.sensitivity_squared(1, by_segment=True)
+        own = {level: by_segment * whole / (2 * share * each) for level, share in of_level.items()}
+        totals = {}
+        for level, share in of_level.items():
+            if sensitivity[level] > 0:
+                precision = 2 * share * (1 - together) / (sensitivity[level] * whole)
+                precision += sum(1 / (len(one.categories) * own[level]) for one in breakdowns)
+                totals[level] = 1 / precision
+        if quantity.breakdown is None:
+            return totals, None
+        return totals, {0: UNMEASURED * max(own.values())} | own
+
+    @cached_property
+    def _shaped(self) -> ShapedTree:
+        return ShapedTree.of(self.tree, MOST_SHAPES)
+
+    def _own(self, noise: Noise) -> tuple[list[Reals], list[Reals], Reals]:
+        """Return v of each level, S of each level but the last, and the variance of the root, by pairs of shapes."""
+        return self._remembered(tuple(noise.items()))
+
+    @cached_property
+    def _remembered(self) -> Callable[[tuple[tuple[int, float], ...]], tuple[list[Reals], list[Reals], Reals]]:
+        """Function from the items of a noise to the values of :meth:`_own`; it remembers the latest results."""
+
+        @lru_cache(maxsize=8)
+        def own_of(items: tuple[tuple[int, float], ...]) -> tuple[list[Reals], list[Reals], Reals]:
+            own, siblings = own_variances(self._shaped.steps, dict(items), refined=self.mechanism.refines)
+            return own, siblings, own[0] if items[0][0] == 0 else np.zeros((1, 1))
+
+        return own_of
+
+    def _mean_at(self, level: int, noise: Noise) -> float:
+        """Return the mean variance over all nodes of a level."""
+        return self._means(tuple(noise.items()))[level]
+
+    @cached_property
+    def _means(self) -> Callable[[tuple[tuple[int, float], ...]], list[float]]:
+        """Function from the items of a noise to the mean variance of each level; it remembers the latest results."""
+
+        @lru_cache(maxsize=8)
+        def means(items: tuple[tuple[int, float], ...]) -> list[float]:
+            own, siblings, estimate = self._own(dict(items))
+            found = [float(estimate[0, 0])]
+            for level, step in enumerate(self._shaped.steps, start=1):
+                v, s = own[level], siblings[level - 1]
+                estimate = v + v**2 * step.over_parents((estimate / s - 1) / s)
+                origins, destinations = self._shaped.nodes[level]
+                found.append(float(origins @ estimate @ destinations / self.tree.cells(level)))
+            return found
+
+        return means
+
+    def _of_nodes(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
+        """Return the function from the noise to the variance of each of some nodes of a level; shape (nodes,)."""
+        columns = [column for at in range(level, -1, -1) for column in self._shapes_at(level, at, cells)]
+        alike, places = np.unique(np.column_stack(columns), axis=0, return_inverse=True)  # nodes of equal variance
+        index = {at: (alike[:, 2 * (level - at)], alike[:, 2 * (level - at) + 1]) for at in range(level + 1)}
+
+        def variances(noise: Noise) -> Reals:
+            own, siblings, root = self._own(noise)
+            variance, weight = np.zeros(len(alike)), np.ones(len(alike))
+            for at in range(level, 0, -1):
+                a, parent = weight * own[at][index[at]], siblings[at - 1][index[at - 1]]
+                variance += weight * a - a**2 / parent
+                weight = a / parent
+            total: Reals = (variance + weight**2 * root[0, 0])[places]
+            return total
+
+        return variances
+
+    def _shapes_at(self, level: int, above: int, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the shapes of the areas above some nodes of a level, as an index into values by pairs of shapes."""
+        below, at = self.tree.level_pair(level), self.tree.level_pair(above)
+        origin = self.tree.origin.ancestors_at(below[0], at[0])[cells[0]]
+        destination = self.tree.destination.ancestors_at(below[1], at[1])[cells[1]]
+        return self._shaped.origin.of_areas[at[0]][origin], self._shaped.destination.of_areas[at[1]][destination]
+
+    def _of_sums(self, quantity: Quantity) -> Callable[[Noise], Reals]:
+        """Return the function from the noise to the variances of all cells of a quantity.
+
+        Each cell is a sum of nodes of the first level of the tree that divides it.
+        """
+        wanted = (quantity.origin_level, quantity.destination_level)
+        pairs = map(self.tree.level_pair, range(self.tree.depth + 1))
+        level = next(at for at, (o, d) in enumerate(pairs) if o >= wanted[0] and d >= wanted[1])
+        if self.tree.cells(level) > MOST_SUMMED:
+            raise OdError(
+                "OD-QUANTITY-TOO-LARGE",
+                f"{quantity.name} is the sum of {self.tree.cells(level):,} flows, more than {MOST_SUMMED:,}",
+                next_step="choose a pair of levels of the flow tree; od-release plan lists them",
+            )
+        at = self.tree.level_pair(level)
+        first = np.ones((self.tree.origin.size(at[0]), self.tree.destination.size(at[1])))
+        if quantity.part in ("outflow", "inflow"):
+            first[np.arange(len(first)), np.arange(len(first))] = 0
+            wanted = (wanted[0], 0) if quantity.part == "outflow" else (0, wanted[1])
+
+        def variances(noise: Noise) -> Reals:
+            own, siblings, root = self._own(noise)
+            weight, variance = first, np.zeros(1)
+            for here in range(level, 0, -1):
+                a = weight * self._spread(own[here], here, wanted)
+                q = weight * a
+                below, above = self._finer(here, wanted), self._finer(here - 1, wanted)
+                a, q = (self._summed(values, below, above) for values in (a, q))
+                parent = self._spread(siblings[here - 1], here - 1, wanted)
+                variance = variance + self._summed(q - a**2 / parent, above, wanted)
+                weight = a / parent
+            total: Reals = variance + weight**2 * root[0, 0]
+            return total.ravel()
+
+        return variances
+
+    def _finer(self, level: int, wanted: tuple[int, int]) -> tuple[int, int]:
+        """Return, for each side, the finer one of its level at a level of the tree and of the wanted level."""
+        origin, destination = self.tree.level_pair(level)
+        return max(origin, wanted[0]), max(destination, wanted[1])
+
+    def _spread(self, values: Reals, level: int, wanted: tuple[int, int]) -> Reals:
+        """Return values by pairs of shapes of a level, for every pair of areas of this level or the wanted levels.
+
+        Of the two levels of each side, the finer one is taken.
+        """
+        sides: list[NDArray[np.int64]] = []
+        shaped: list[tuple[Geography, Shapes]] = [
+            (self.tree.origin, self._shaped.origin),
+            (self.tree.destination, self._shaped.destination),
+        ]
+        for (geography, shapes), at, fine in zip(shaped, self.tree.level_pair(level), wanted, strict=True):
+            own = shapes.of_areas[at]
+            sides.append(own if at >= fine else own[geography.ancestors_at(fine, at)])
+        spread: Reals = values[np.ix_(*sides)]
+        return spread
+
+    def _summed(self, values: Reals, below: tuple[int, int], above: tuple[int, int]) -> Reals:
+        """Return the sums of values for pairs of areas over their ancestors; areas are numbered in tree order."""
+        for axis, geography in enumerate((self.tree.origin, self.tree.destination)):
+            if below[axis] != above[axis]:
+                ancestors = geography.ancestors_at(below[axis], above[axis])
+                first = np.searchsorted(ancestors, np.arange(geography.size(above[axis])))
+                values = np.add.reduceat(values, first, axis=axis)
+        return values
