@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,9 +17,22 @@ def plan(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Add the exact noise and charge of every step, and all conversions.")
     ] = False,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="Target, such as 'state x state: flows >= 1000 within 5 % in 90 %'; can be repeated."),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Public table for the targets: a published release, a file, or synthetic."),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Number of releases to simulate for the targets; 0 for none.")] = 200,
+    to: Annotated[Path | None, typer.Option(help="File for the declaration with the budget for the targets.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print what a release would spend and what could be read in it. Reads no record and spends nothing."""
+    """Print what a release would spend and what could be read in it, or the smallest budget for targets.
+
+    Reads no record and spends nothing.
+    """
     from od_assets.cli.declared_series import declared_series
     from od_assets.cli.printing import print_guarantee, print_plan
     from od_assets.runs.period_status import planned_period
@@ -26,6 +40,17 @@ def plan(
     component = declared_series(release)
     settings, period = component.settings(), planned_period(component, period)
     planned = settings.plan(settings.read_geography(), period)
+    if target:
+        from od_assets.cli.target_plan import print_target_plan, target_plan, write_declaration
+
+        found = target_plan(settings, planned, target, table, runs)
+        if to is not None:
+            write_declaration(found, to)
+        if as_json:
+            typer.echo(json.dumps(found.facts(), indent=2))
+        else:
+            print_target_plan(found)
+        return
     guarantee = settings.kind.guarantee(planned, planned.spent)
     if as_json:
         levels = planned.to_frame().to_dict("records")

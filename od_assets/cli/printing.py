@@ -105,8 +105,8 @@ def _print_errors(plan: ReleasePlan) -> None:
             {
                 "level": exact["origin_level"] + " x " + exact["destination_level"] + by,
                 "cells" if plan.segments else "pairs of areas": exact["public_cells"],
-                "noise of one measured cell": exact["standard_deviation"].map(_rounded),
-                "expected error of the published estimate": exact["expected_error"].map(_rounded),
+                "noise of one measured cell": exact["standard_deviation"].map(rounded),
+                "expected error of the published estimate": exact["expected_error"].map(rounded),
             }
         ),
     )
@@ -116,7 +116,7 @@ def _print_errors(plan: ReleasePlan) -> None:
     )
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Return a number rounded to three significant digits; NaN stays."""
     return float(f"{value:.3g}")
 
@@ -138,7 +138,7 @@ def print_outcome(outcome: Outcome) -> None:
         f"{' and read the others back' if facts['drawn'] < len(facts['levels']) else ''}."
     )
     floats = released.levels.select_dtypes("float")
-    print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(_rounded)))
+    print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(rounded)))
     passed = sum(check["passed"] for check in facts["checks"])
     console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):

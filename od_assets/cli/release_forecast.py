@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from od_assets.project import current_project, releases_folder
+from od_assets.cli.public_tables import public_table, source_of
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.evaluation.forecast import (
@@ -21,17 +21,12 @@ from od_core.evaluation.forecast import (
     RUNS,
     TOTALS,
     forecast,
-    synthetic_table,
 )
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import TOO_WIDE, with_epsilon
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.plan import Plan
-from od_core.publication.read_back import certificate_of
-from od_core.published.opening import published_bundles
 
 _PLACE = [*COLUMNS[:3], "breakdown"]
 """Columns that identify a row; the last one is there only if the release has segments."""
@@ -132,61 +127,12 @@ def forecast_of(
                 raise
             left_out.append(epsilon)
     errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
-    source = _source(settings, key, table)
+    source = source_of(settings, key, table)
     if plan.segments is not None:
         source += " The trips are divided among the categories of a breakdown at random, with equal chances."
     if left_out:
         source += f" Left out, because the noise is wider than the backend draws: epsilon {', '.join(left_out)}."
     return Forecast(settings.name, table.name, key is None, source, runs, errors)
-
-
-def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
-    """Return the newest published flows of the data set over the areas of the plan, or else a synthetic table.
-
-    Releases of the series itself are preferred to those of other series. Releases without trips are skipped, because
-    they do not show the errors of flows.
-
-    Returns:
-        The key of the release (None for a synthetic table) and the table.
-    """
-    origin, destination, found = plan.tree.origin, plan.tree.destination, []
-    for key, folder in published_bundles(releases_folder(current_project().var)).items():
-        try:
-            certificate = certificate_of(folder)
-        except OdError:
-            continue  # verification reports faults of bundles
-        is_of_data_set = (certificate.get("format"), certificate.get("data_set")) == (
-            FLOWS.format,
-            settings.domain.name,
-        )
-        if not is_of_data_set or certificate["contents"]["trips"] == 0:
-            continue
-        if certificate["geographies"] == {"origin": origin.digest, "destination": destination.digest}:
-            found.append((key.release == settings.name, key.period, key.revision, key, folder))
-    if not found:
-        return None, synthetic_table(origin, destination)
-    key, folder = max(found)[-2:]
-    flows = FLOWS.open(folder).flows
-    return key, KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], origin, destination)
-
-
-def _source(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
-    """Return sentences on the table that is taken as the true flows, and its consequences for the forecast."""
-    spends = "No budget was spent, and no confidential data was read."
-    if key is not None:
-        return (
-            f"The published flows of {key} serve as the true flows. They contain noise, so the number of cells of each"
-            " size is that of a noisy table, and the errors over all cells of the finest levels are somewhat too large."
-            f" {spends}"
-        )
-    is_one = table.truth.tree.origin.digest == table.truth.tree.destination.digest
-    made_from = "by a gravity model on the list" if is_one else "with random sizes of zones on the lists"
-    return (
-        f"Data set {settings.domain.name!r} has no published release of these areas, so a synthetic table serves as the"
-        f" true flows: {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, generated"
-        f" {made_from} of areas alone. The errors of cells with trips are similar for any table. The errors of cells"
-        f" without trips, the number of cells of each size and the errors over all cells depend on that table. {spends}"
-    )
 
 
 def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, declared: bool) -> pd.DataFrame:

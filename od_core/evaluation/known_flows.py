@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.evaluation.metrics import Truth
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
+from od_core.files.data_frame import TableOrFile
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
 from od_core.records.count_records import trip_counts_of
@@ -77,11 +78,11 @@ class KnownFlows:
         cls,
         name: str,
         marking: Marking,
-        flows: pd.DataFrame,
+        flows: TableOrFile,
         geography: Geography,
         destination_geography: Geography | None = None,
     ) -> KnownFlows:
-        """Create known flows from a table with the columns that :func:`od_core.release_flows` accepts.
+        """Create known flows from a table, or a file, with the columns that :func:`od_core.release_flows` accepts.
 
         ``name`` and ``marking`` are attributes of the class. By default, destinations have the geography of origins.
 

@@ -79,6 +79,7 @@ class TargetBudget:
         shares: share of each level that shares the budget, top first; exact, they sum to 1.
         gap: proven upper bound of the share of rho that better shares could save.
         costs: cost of each target, before rho is multiplied by ``factor``.
+        chance: probability with which each of the targets is met, so that all of them are met with ``CHANCE``.
         factor: last correction of rho by simulation; 1 without a simulation.
         runs: number of releases that were simulated at a time; 0 without a simulation.
     """
@@ -87,6 +88,7 @@ class TargetBudget:
     shares: tuple[Fraction, ...]
     gap: float
     costs: tuple[TargetCost, ...]
+    chance: float
     factor: float = 1.0
     runs: int = 0
 
@@ -151,13 +153,11 @@ class _Problem:
         """Return the best shares if each target is met with a given probability."""
         shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
         for _ in range(_ROUNDS):
-            # The largest variances depend a little on the shares, by the relative variances of the flows of a class.
-            largest = [largest_mean_variance(self.classes[j], self.variances[j](shares), chance) for j in chosen]
-            factors = self.corrections[list(chosen)] / np.array(largest)
+            limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
+            weights = [self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)]
 
-            def needed(shares: Reals, factors: Reals = factors) -> Reals:
-                rho: Reals = np.array([self.variances[j](shares).mean() for j in chosen]) * factors
-                return rho
+            def needed(shares: Reals, weights: Sequence[Reals] = weights) -> Reals:
+                return np.array([self.variances[j](shares) @ own for j, own in zip(chosen, weights, strict=True)])
 
             found = optimal_shares(needed, shares, 1, GRAIN)
             shares = np.array(found.shares, dtype=np.float64)
@@ -178,27 +178,49 @@ _CORRECTIONS = 2
 """Number of times that the targets are corrected by simulation, before the last simulation corrects rho."""
 
 
-def largest_mean_variance(one: TargetClass, variances: Reals, chance: float) -> float:
-    """Return the largest mean variance of the errors of a class with which a release meets its target.
+def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
+    """Return the weights of the variances of a class whose weighted sum is the rho that its target needs.
+
+    This is exact for the given variances and their multiples. For other variances, it is the first-order approximation
+    of the rho for which the release meets the target with the given probability.
 
     Args:
         one: flows of the class.
-        variances: variances of the errors, up to a common factor; shape (flows,).
+        variances: variances of the errors for a rho of 1; shape (flows,).
         chance: probability with which the target is met.
+
+    Returns:
+        The weights; at least 0; shape (flows,).
     """
-    relative = np.sqrt(variances / variances.mean())
+    tolerances = one.tolerances / np.sqrt(2 * variances)
 
     def excess(logarithm: float) -> float:
-        within = special.erf(one.tolerances / (relative * math.exp(logarithm / 2) * math.sqrt(2)))
-        return probability_of_at_least(within, one.needed) - chance
+        return probability_of_at_least(special.erf(tolerances * math.exp(logarithm / 2)), one.needed) - chance
 
-    middle = 2 * math.log(float(np.median(one.tolerances)))
-    low, high = middle - 1, middle + 1
-    while excess(low) < 0:
+    low = high = -2 * math.log(float(np.median(tolerances)))
+    while excess(low) > 0:
         low -= 2
-    while excess(high) > 0:
+    while excess(high) < 0:
         high += 2
-    return math.exp(float(optimize.brentq(excess, low, high, xtol=1e-9)))
+    rho = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-9)))
+    scaled = tolerances * math.sqrt(rho)
+    effects = scaled * np.exp(-(scaled**2)) / variances * _pivotal(special.erf(scaled), one.needed)
+    weights: Reals = effects * rho / (effects @ variances)
+    return weights
+
+
+def _pivotal(probabilities: Reals, least: int) -> Reals:
+    """Return, for each of some independent events, the relative probability that it decides whether ``least`` happen.
+
+    It decides if ``least - 1`` of the others happen. Above ``_MOST_PIVOTAL`` events, the normal distribution is used.
+    """
+    if len(probabilities) <= _MOST_PIVOTAL:
+        exactly = [_distribution(np.delete(probabilities, k))[least - 1] for k in range(len(probabilities))]
+        return np.array(exactly)
+    spread = np.sqrt((probabilities * (1 - probabilities)).sum())
+    distance = (least - 1 - (probabilities.sum() - probabilities)) / spread
+    density: Reals = np.exp(-(distance**2) / 2)
+    return density
 
 
 def probability_of_at_least(probabilities: Reals, least: int) -> float:
@@ -212,16 +234,24 @@ def probability_of_at_least(probabilities: Reals, least: int) -> float:
     if len(probabilities) > _MOST_EVENTS:
         spread = math.sqrt(float((probabilities * (1 - probabilities)).sum()))
         return NormalDist().cdf((float(probabilities.sum()) - (least - 0.5)) / max(spread, 1e-12))
+    return float(_distribution(probabilities)[least:].sum())
+
+
+def _distribution(probabilities: Reals) -> Reals:
+    """Return the probabilities that 0, 1, ... of some independent events happen; shape (events + 1,)."""
     distribution = np.zeros(len(probabilities) + 1)
     distribution[0] = 1.0
     for probability in probabilities.tolist():
         distribution[1:] = distribution[1:] * (1 - probability) + distribution[:-1] * probability
         distribution[0] *= 1 - probability
-    return float(distribution[least:].sum())
+    return distribution
 
 
 _MOST_EVENTS = 1000
 """Largest number of events whose exact distribution is computed."""
+
+_MOST_PIVOTAL = 60
+"""Largest number of events for each of which the exact distribution of the others is computed."""
 
 
 def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlows, runs: int = 0) -> TargetBudget:
@@ -258,8 +288,15 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
             problem = problem.corrected(found, simulated(found))
             found = problem.solved(range(len(classes)))
         factor = float(np.quantile(simulated(found).max(axis=1), CHANCE)) ** 2
-    costs = _costs(problem, found)
-    return TargetBudget(found.rho * factor, _all_shares(model, found), found.optimum.gap, costs, factor, runs)
+    return TargetBudget(
+        rho=found.rho * factor,
+        shares=_all_shares(model, found),
+        gap=found.optimum.gap,
+        costs=_costs(problem, found),
+        chance=found.chance,
+        factor=factor,
+        runs=runs,
+    )
 
 
 def _costs(problem: _Problem, found: _Solution) -> tuple[TargetCost, ...]:

@@ -208,9 +208,8 @@ class Budget:
             raise _fault("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
         for number, (share, fan_out) in enumerate(zip(rule, fan_outs, strict=True), start=1):
             if share == 0 and fan_out != 1:
-                raise _fault(
-                    "OD-BUDGET-SHARES", f"share {number} is 0, but nodes of that level have several children, or none"
-                )
+                why = "only levels whose nodes all have one child need no share"
+                raise _fault("OD-BUDGET-SHARES", f"share {number} is 0; it must be above 0, because {why}")
         return tuple(rule)
 
 

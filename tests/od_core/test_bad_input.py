@@ -385,7 +385,8 @@ BAD = [
     call("budget: delta NaN", lambda: Budget(1, float("nan")), "OD-BUDGET-NUMBER", "delta"),
     option("delta 0 where the noise is Gaussian", "OD-BUDGET-DELTA", "delta is 0", budget=Budget(epsilon=1)),
     call("budget: shares", lambda: Budget(1, "1e-8", shares=["1/2", "1/3"]), "OD-BUDGET-SHARES", "5/6"),
-    call("budget: share of 0", lambda: Budget(1, "1e-8", shares=[1, 0]), "OD-BUDGET-SHARES", "above 0"),
+    call("budget: share below 0", lambda: Budget(1, "1e-8", shares=[2, -1]), "OD-BUDGET-SHARES", "below 0"),
+    option("share of 0", "OD-BUDGET-SHARES", "above 0", budget=Budget(1, "1e-8", shares=[1, 0, 0, 0, 0])),
     call("budget: one share alone", lambda: Budget(1, "1e-8", shares=1), "OD-BUDGET-SHARES"),
     option("shares of another depth", "OD-BUDGET-SHARES", "for 5", budget=Budget(1, "1e-8", shares=["1/2", "1/2"])),
     # The privacy unit.

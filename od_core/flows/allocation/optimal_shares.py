@@ -32,6 +32,9 @@ LEAST = 0.001
 LARGEST_GAP = 0.005
 """Largest proven relative distance from the optimum. A larger one is an error."""
 
+_LOGARITHMS = (-14.0, 1.0)
+"""Bounds of the logarithms of shares in the search, before they are scaled to sum to 1."""
+
 _STEP = 1e-4
 """Relative step of the differences from which derivatives are computed."""
 
@@ -106,6 +109,7 @@ def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
         np.log(np.maximum(start, LEAST)),
         jac=shares_of,
         method="SLSQP",
+        bounds=[_LOGARITHMS] * len(start),
         constraints=[
             {"type": "ineq", "fun": accuracy, "jac": lambda at: _differences(accuracy, at)},
             {

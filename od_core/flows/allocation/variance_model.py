@@ -47,6 +47,8 @@ Noise = Mapping[int, float]
 class VarianceModel:
     """The variances of the numbers of a release with a rho of 1, given the shares of its levels.
 
+    The shares may have another sum than 1: then rho is their sum.
+
     Attributes:
         tree: flow tree of the release.
         neighbours: definition of neighbours, from which the sensitivities follow.
@@ -93,7 +95,7 @@ class VarianceModel:
             OdError: The flow tree lacks this pair of levels, and there are too many pairs of areas to sum.
         """
         level = self._tree_level(quantity)
-        if level is None:
+        if level is None or quantity.part != "all":
             return float(self.of_cells(quantity)(shares).mean())
         totals, categories = self._noise(quantity, shares)
         total = self._mean_at(level, totals)
@@ -168,7 +170,8 @@ class VarianceModel:
             return {level: sensitivity[level] / (2 * share) for level, share in of_level.items()}, None
         breakdowns, together = self.segments.breakdowns, float(self.segments.share)
         each = together / len(breakdowns)
-        whole = sum(share * ((1 - together) * (sensitivity[level] > 0) + together) for level, share in of_level.items())
+        measured = [share * ((1 - together) * (sensitivity[level] > 0) + together) for level, share in of_level.items()]
+        whole = sum(measured) / sum(of_level.values())  # below 1 if the total is exact, although the root has a share
         by_segment = self.neighbours.sensitivity_squared(1, by_segment=True)
         own = {level: by_segment * whole / (2 * share * each) for level, share in of_level.items()}
         totals = {}

@@ -100,7 +100,7 @@ def test_decimal_shares_sum_to_one_though_their_floats_do_not():
         ({"epsilon": 1, "shares": ["1/2", "1/3"]}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": [0.5, 0.5, 1e-12]}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": [1, 1, -1]}, "OD-BUDGET-SHARES"),
-        ({"epsilon": 1, "shares": [1, 0]}, "OD-BUDGET-SHARES"),
+        ({"epsilon": 1, "shares": [2, -1]}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": []}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": ("geometric", 0)}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": ("geometric", -2)}, "OD-BUDGET-SHARES"),

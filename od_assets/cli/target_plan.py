@@ -1,0 +1,272 @@
+"""Plan the smallest budget of a release that meets targets of accuracy."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from od_assets.cli.declaration_files import write_text, yaml_block
+from od_assets.cli.printing import rounded
+from od_assets.cli.public_tables import stated_table
+from od_assets.cli.tables import print_rows
+from od_assets.series.declared_names import declaration_file
+from od_assets.series.settings import SeriesSettings
+from od_assets.terminal import console
+from od_core.errors import OdError
+from od_core.evaluation.simulation import with_budget
+from od_core.evaluation.target_budget import CHANCE, TargetBudget, target_budget
+from od_core.evaluation.targets import Target
+from od_core.flows.allocation.optimal_shares import LEAST
+from od_core.flows.plan import ReleasePlan
+from od_core.privacy.accounting import text_above
+from od_core.privacy.budget import Budget
+from od_core.privacy.plan import Plan
+
+RUNS = 200
+"""Number of releases that are simulated at a time."""
+
+_DIGITS = 4
+"""Number of significant digits of the declared epsilon or rho, which is rounded up."""
+
+
+@dataclass(frozen=True, eq=False)
+class TargetPlan:
+    """The smallest budget that meets some targets, as a plan of one period.
+
+    Attributes:
+        release: name of the series.
+        source: sentence on the table that stands for the true flows.
+        found: the budget and the cost of each target.
+        plan: plan of one period with this budget.
+        cap: largest rho that the cap of the data set allows.
+        nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
+            if no tolerance of at most 100 % is wide enough.
+    """
+
+    release: str
+    source: str
+    found: TargetBudget
+    plan: ReleasePlan
+    cap: Fraction
+    nearest: tuple[Target, ...] | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the cap allows one release."""
+        return self.plan.charge.as_rho <= self.cap
+
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """The section ``privacy`` of the declaration."""
+        budget = self.plan.budget
+        promise = {"rho": _text(budget.rho)} if budget.epsilon is None else {"epsilon": _text(budget.epsilon)}
+        conversion = {} if budget.conversion is None else {"conversion": budget.conversion}
+        shares = [_text(share) for share in self.found.shares]
+        return {**promise, "delta": _text(budget.delta), **conversion, "shares": shares}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the plan as a JSON-ready dictionary."""
+        return {
+            "release": self.release,
+            "source": self.source,
+            "rho": str(self.plan.spent.rho),
+            "epsilon": str(self.plan.spent.epsilon),
+            "cap_rho": str(self.cap),
+            "fits": self.fits,
+            "nearest_targets": None if self.nearest is None else list(map(str, self.nearest)),
+            "runs": self.found.runs,
+            "gap": self.found.gap,
+            "targets": [
+                {
+                    "target": str(cost.target),
+                    "flows": cost.flows,
+                    "rho": cost.rho,
+                    "rho_alone": cost.alone,
+                    "rho_without": cost.without,
+                    "binds": cost.binds,
+                }
+                for cost in self.found.costs
+            ],
+            "levels": json.loads(self.plan.to_frame().to_json(orient="records")),
+            "privacy": self.privacy,
+        }
+
+
+def target_plan(
+    settings: SeriesSettings[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = RUNS
+) -> TargetPlan:
+    """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
+
+    Args:
+        settings: settings of the series.
+        plan: plan of one period with the declared budget.
+        targets: texts of the targets; see :meth:`Target.of`.
+        table: see :func:`od_assets.cli.public_tables.stated_table`.
+        runs: number of releases to simulate at a time; 0 for none.
+
+    Raises:
+        OdError: the series does not release flows; a target or the table is refused; or no budget is found.
+    """
+    if not isinstance(plan, ReleasePlan):
+        raise OdError(
+            "OD-FORECAST-KIND",
+            f"{settings.name} is a release of {settings.kind.contents}; targets are available only for flows",
+            next_step="choose epsilon by od-release plan",
+        )
+    if runs < 0:
+        raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
+    wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
+    source, known = stated_table(settings, plan, table)
+    found = target_budget(plan, wanted, known, runs)
+    chosen = with_budget(plan, _budget(plan, found))
+    cap = settings.domain.cap.allowed_rho()
+    nearest = None
+    if chosen.charge.as_rho > cap > 0:
+        nearest = _within(wanted, math.sqrt(chosen.charge.as_rho / cap))
+    return TargetPlan(settings.name, source, found, chosen, cap, nearest)
+
+
+def print_target_plan(planned: TargetPlan) -> None:
+    """Print the budget, the cost of each target, the levels and the section of the declaration."""
+    spent, found = planned.plan.spent, planned.found
+    console.print(
+        f"The smallest budget for these targets is epsilon {text_above(spent.epsilon, _DIGITS)} at delta"
+        f" {text_above(spent.delta, 3)} (rho {float(spent.rho):.4g}):"
+        f" {text_above(100 * planned.plan.charge.as_rho / planned.cap, 3)} % of the cap for one release."
+    )
+    if not planned.fits:
+        console.print("The cap does not allow it.", style="bold red")
+        if planned.nearest is None:
+            console.print("No tolerance of at most 100 % is wide enough for the cap.")
+        else:
+            console.print("With the whole cap, these targets can be met:")
+            for target in planned.nearest:
+                console.print(f"  {target}", soft_wrap=True)
+    console.print()
+    print_rows(
+        "Targets",
+        [
+            {
+                "target": str(cost.target),
+                "flows": cost.flows,
+                "rho needed": rounded(cost.rho),
+                "rho if alone": rounded(cost.alone),
+                "rho without it": rounded(cost.without),
+                "binds": "yes" if cost.binds else "no",
+            }
+            for cost in found.costs
+        ],
+    )
+    levels = planned.plan.to_frame()
+    place = levels["origin_level"] + " x " + levels["destination_level"]
+    by = levels["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in levels else ""
+    print_rows(
+        "Levels",
+        [
+            {"level": name, "share of rho": rounded(rho / levels["rho"].sum()), "expected error": rounded(error)}
+            for name, rho, error in zip(place + by, levels["rho"], levels["expected_error"], strict=True)
+        ],
+    )
+    if any(0 < share <= 2 * LEAST for share in found.shares):
+        console.print(
+            "Levels that no target needs have the smallest share. State a target for each level that matters."
+        )
+    console.print(planned.source, soft_wrap=True)
+    if found.runs:
+        console.print(
+            f"In {100 * CHANCE:g} % of {found.runs} simulated releases of that table, all targets are met together."
+        )
+    else:
+        console.print("No release was simulated, so cuts at 0 and rounding are not considered.")
+    console.print(f"\nDeclare it so:\n{yaml_block({'privacy': planned.privacy})}", soft_wrap=True)
+
+
+def write_declaration(planned: TargetPlan, path: Path) -> None:
+    """Write the declaration of the series with the planned budget. Everything but the section privacy stays.
+
+    Raises:
+        OdError: the declaration has no section ``privacy``, or the file cannot be written.
+    """
+    text = declaration_file(planned.release).read_text(encoding="utf-8")
+    written = with_privacy(text, planned.privacy)
+    if written is None:
+        raise OdError(
+            "OD-CONFIG", "the declaration has no section privacy of its own", next_step="copy the printed section"
+        )
+    try:
+        write_text(path, written)
+    except OSError as error:
+        raise OdError(
+            "OD-INIT-WRITE", f"{path.name} cannot be written: {error.strerror}", next_step="choose another path"
+        ) from None
+
+
+def with_privacy(text: str, privacy: dict[str, Any]) -> str | None:
+    """Return a YAML declaration with another section ``privacy``; None if it does not have this section as a block.
+
+    All else stays as it is written, also comments.
+    """
+    for key, value in _nested(yaml.compose(text, Loader=yaml.SafeLoader), "attributes"):
+        if key.value == "privacy":
+            indent, last = key.start_mark.column, value
+            while isinstance(last, yaml.CollectionNode) and not last.flow_style and last.value:
+                last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+            block = yaml_block(privacy, indent + 2).rstrip("\n")
+            written = f"{text[: value.start_mark.index].rstrip()}\n{block}{text[last.end_mark.index :]}"
+            expected = yaml.safe_load(text)
+            expected["attributes"]["privacy"] = privacy
+            return written if _loaded(written) == expected else None
+    return None
+
+
+def _nested(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return the names and values of a section of a YAML document; empty if there is none."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    section = next((value for key, value in pairs if key.value == name), None)
+    return list(section.value) if isinstance(section, yaml.MappingNode) else []
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None
+
+
+def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
+    """Return the found budget in the terms of the declared one: epsilon or rho, rounded up."""
+    declared = plan.budget
+    exact = Budget(rho=found.rho, delta=declared.delta, shares=found.shares)
+    if declared.epsilon is None:
+        return Budget(rho=_above(Fraction(found.rho)), delta=declared.delta, shares=found.shares)
+    epsilon = with_budget(plan, exact).spent.epsilon
+    return Budget(_above(epsilon), declared.delta, conversion=declared.conversion, shares=found.shares)
+
+
+def _above(number: Fraction) -> Fraction:
+    """Return a number rounded up to ``_DIGITS`` significant digits."""
+    unit = Fraction(10) ** (math.floor(math.log10(number)) - _DIGITS + 1)
+    return math.ceil(number / unit) * unit
+
+
+def _text(number: Fraction | None) -> str:
+    """Return the decimal text of a number that has one of at most 12 digits, else the fraction."""
+    if number is None:
+        return ""
+    decimal = f"{float(number):.12g}".replace("e-0", "e-")
+    return decimal if Fraction(decimal) == number else str(number)
+
+
+def _within(targets: Sequence[Target], factor: float) -> tuple[Target, ...] | None:
+    """Return targets whose tolerances are ``factor`` times as wide; None if one would be above 100 %."""
+    try:
+        return tuple(target.relaxed(factor) for target in targets)
+    except OdError:
+        return None

@@ -1,0 +1,256 @@
+"""Budgets for targets against brute force over the shares, with dense linear algebra and exact distributions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize, special, stats
+
+from od_core import Budget, OdError, PrivacyUnit, plan_release
+from od_core.evaluation import target_budget as module
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
+from od_core.evaluation.target_budget import (
+    BINDING,
+    CHANCE,
+    probability_of_at_least,
+    ratios_of,
+    target_budget,
+    variance_limit,
+)
+from od_core.evaluation.targets import Target, TargetClass
+from od_core.flows.allocation.optimal_shares import LEAST
+from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import Nodes
+from tests.od_core.oracles.variances import level_rows, wanted_rows
+from tests.od_core.strategies import geography_of
+
+SEEDS = range(50)
+
+
+def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlows, list[Target]]:
+    """A small geography, a table over it, and one to three targets."""
+    generator = np.random.default_rng(seed)
+    depth = depth or int(generator.integers(1, 3))
+    regions = [f"r{r}" for r in range(generator.integers(2, 4))]
+    if depth == 1:
+        zones = [(f"{region}",) for region in [*regions, "s", "t"]]
+    else:
+        zones = [(region, f"{region}z{z}") for region in regions for z in range(generator.integers(1, 4))]
+    geography = geography_of(zones)
+    count = len(geography.zones)
+    origin, destination = (part.ravel().astype(np.int32) for part in np.indices((count, count)))
+    trips = generator.integers(1, 400, count * count)
+    order = ("destination", "origin")[seed % 2]
+    plan = plan_release(
+        geography,
+        unit=PrivacyUnit("trip", neighbours="unbounded"),
+        budget=Budget(1, "1e-8"),
+        tree=order,
+        mechanism="inftda_refined",
+    )
+    table = KnownFlows.of_pairs("made up", "synthetic", plan.tree, origin, destination, trips)
+    levels = plan.tree.origin.level_names
+    texts = [
+        f"{generator.choice(levels)} x {generator.choice(levels[1:])}: flows >= {generator.integers(1, 100)} within"
+        f" {generator.integers(2, 30)} % in {generator.integers(50, 99)} %"
+        for _ in range(generator.integers(1, 4))
+    ]
+    return plan, table, [Target.of(text, plan.tree) for text in texts]
+
+
+def classes_of(plan: ReleasePlan, table: KnownFlows, targets: list[Target]) -> list[TargetClass]:
+    _, trips = on_plan(table, plan)
+    pairs = plan.tree.pairs_at(trips.rank)
+    leaves = Nodes(plan.tree.depth, pairs.origin, pairs.destination, np.diff(trips.before))
+    return [TargetClass.of(target, plan.tree, leaves, None) for target in targets]
+
+
+def at_least(probabilities: np.ndarray, least: int) -> float:
+    """Probability of at least so many events, by the characteristic function of their number."""
+    count = len(probabilities)
+    roots = np.exp(2j * np.pi * np.arange(count + 1) / (count + 1))
+    transformed = np.prod(1 - probabilities + probabilities * roots[:, np.newaxis], axis=1)
+    return float(np.real(np.fft.fft(transformed))[least:].sum()) / (count + 1)
+
+
+def needed_by_hand(variances: np.ndarray, one: TargetClass, chance: float) -> float:
+    """Smallest rho at which the number of flows within the tolerance is large enough, often enough."""
+    sizes = one.sizes.astype(float)
+    tolerances = sizes * float(one.target.within)
+    least = math.ceil(one.target.share * len(sizes))
+
+    def excess(log_rho: float) -> float:
+        within = special.erf(tolerances * math.exp(log_rho / 2) / np.sqrt(2 * variances))
+        return at_least(within, least) - chance
+
+    return math.exp(optimize.brentq(excess, -30, 30, xtol=1e-5))
+
+
+def by_hand(plan: ReleasePlan, classes: list[TargetClass], chance: float, shares: tuple[Fraction, ...]):
+    """The rho that some shares need, and the smallest over all shares, by a search without derivatives."""
+    levels = [level for level in range(plan.tree.depth + 1) if plan.tree.largest_fan_out(level) != 1]
+    squares = [(rows := level_rows(plan, level)).T @ rows for level in levels]
+    wanted = []
+    for one in classes:
+        quantity = one.target.quantity
+        width = plan.tree.destination.size(quantity.destination_level)
+        wanted.append(wanted_rows(plan, quantity)[one.cells[0].astype(int) * width + one.cells[1]])
+
+    def with_shares(shares: np.ndarray) -> float:
+        covariance = np.linalg.inv(sum(2 * share * square for share, square in zip(shares, squares, strict=True)))
+        variances = [np.einsum("ij,jk,ik->i", rows, covariance, rows) for rows in wanted]
+        return max(needed_by_hand(v, one, chance) for v, one in zip(variances, classes, strict=True))
+
+    def rho(logarithms: np.ndarray) -> float:
+        weights = np.exp(logarithms - logarithms.max())
+        return with_shares(LEAST + (1 - LEAST * len(levels)) * weights / weights.sum())
+
+    best = math.inf
+    for start in np.random.default_rng(0).normal(0, 1, (2, len(levels))):
+        point = start
+        for _ in range(2):  # again, because the simplex may collapse
+            found = optimize.minimize(rho, point, method="Nelder-Mead", options={"xatol": 1e-2, "fatol": 1e-5})
+            point = found.x
+        best = min(best, found.fun)
+    return with_shares(np.array([float(shares[level]) for level in levels])), best
+
+
+def check_against_brute_force(seed: int) -> None:
+    plan, table, targets = problem(seed)
+    found = target_budget(plan, targets, table)
+    classes = classes_of(plan, table, targets)
+    needed, smallest = by_hand(plan, classes, found.chance, found.shares)
+    assert found.rho == pytest.approx(needed, rel=1e-3)
+    assert found.rho <= 1.01 * smallest
+    assert found.gap < 0.005
+    assert sum(found.shares) == 1
+    binding = sum(cost.binds for cost in found.costs)
+    assert 1 - (1 - CHANCE) / binding <= found.chance + 1e-12
+    assert [cost.binds for cost in found.costs] == [cost.rho >= BINDING * found.rho for cost in found.costs]
+    assert all(cost.alone <= found.rho * (1 + 1e-4) for cost in found.costs)
+    assert [cost.flows for cost in found.costs] == [len(one.sizes) for one in classes]
+
+
+@pytest.mark.parametrize("seed", SEEDS[:3])
+def test_the_solved_rho_is_that_of_brute_force(seed):
+    check_against_brute_force(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS[3:])
+def test_the_solved_rho_of_more_problems_is_that_of_brute_force(seed):
+    check_against_brute_force(seed)
+
+
+@given(probabilities=st.lists(st.floats(0, 1), min_size=1, max_size=9), least=st.integers(1, 9))
+def test_the_number_of_events_has_the_distribution_of_all_outcomes(probabilities, least):
+    expected = sum(
+        math.prod(p if happens else 1 - p for p, happens in zip(probabilities, outcome, strict=True))
+        for outcome in product((0, 1), repeat=len(probabilities))
+        if sum(outcome) >= least
+    )
+    assert probability_of_at_least(np.array(probabilities), least) == pytest.approx(expected, abs=1e-12)
+
+
+def test_many_events_are_nearly_normal():
+    probabilities = np.full(3000, 0.9)
+    for least in (2650, 2700, 2740):
+        expected = float(stats.binom.sf(least - 1, 3000, 0.9))
+        assert probability_of_at_least(probabilities, least) == pytest.approx(expected, abs=5e-3)
+
+
+def test_the_limit_of_the_variances_is_where_the_chance_is_reached():
+    """Exact for multiples of the variances; for others, the same slope as the rho that is needed."""
+    plan, table, targets = problem(0, depth=2)
+    [one] = classes_of(plan, table, targets[:1])
+    variances = np.linspace(1, 3, len(one.sizes))
+    weights = variance_limit(one, variances, 0.8)
+    assert weights @ variances == pytest.approx(needed_by_hand(variances, one, 0.8), rel=1e-4)
+    for place in range(0, len(variances), 3):
+        moved = [variances.copy(), variances.copy()]
+        moved[0][place] *= 1.1
+        moved[1][place] /= 1.1
+        larger, smaller = (needed_by_hand(each, one, 0.8) for each in moved)
+        slope = (larger - smaller) / (moved[0][place] - moved[1][place])
+        assert weights[place] == pytest.approx(slope, rel=0.05, abs=0.02 * weights.mean())
+
+
+def test_without_a_target_that_binds_the_others_cost_less():
+    plan, table, _ = problem(2, depth=2)
+    region, zone = plan.tree.origin.levels
+    texts = [
+        f"{region} x {region}: flows >= 1 within 2 % in 90 %",
+        f"{zone} x {zone}: flows >= 1 within 50 % in 60 %",
+        f"{region} x {zone}: flows >= 50 within 4 % in 90 %",
+    ]
+    targets = [Target.of(text, plan.tree) for text in texts]
+    found = target_budget(plan, targets, table)
+    for number, cost in enumerate(found.costs):
+        others = targets[:number] + targets[number + 1 :]
+        assert cost.without == pytest.approx(target_budget(plan, others, table).rho, rel=1e-9)
+        assert cost.alone == pytest.approx(target_budget(plan, [targets[number]], table).rho, rel=1e-9)
+        assert (cost.without < found.rho * 0.999) == cost.binds
+
+
+def test_levels_whose_nodes_have_one_child_get_no_share():
+    zones = geography_of([("A", "a", "1"), ("A", "a", "2"), ("B", "b", "3"), ("B", "b", "4")])
+    plan = plan_release(zones, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"))
+    table = KnownFlows.of_pairs(
+        "made up", "synthetic", plan.tree, np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int32), np.full(4, 90)
+    )
+    region = plan.tree.origin.levels[0]
+    found = target_budget(plan, [Target.of(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)], table)
+    assert [share == 0 for share in found.shares] == [plan.tree.largest_fan_out(k) == 1 for k in range(7)]
+    assert with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares)).unmeasured_levels == [2, 3]
+
+
+@pytest.mark.slow
+def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
+    """Two binomial shares of 200 and of 300 releases differ by less than 5 of their standard deviations (6e-7)."""
+    base, table, _ = problem(6, depth=2)
+    plan = plan_release(
+        base.tree.origin,
+        unit=PrivacyUnit("trip", neighbours="unbounded"),
+        budget=Budget(1, "1e-8"),
+        segments={"mode": ["car", "bus"]},
+    )
+    region, zone = plan.tree.origin.levels
+    texts = [
+        f"{region} x {region} by mode: flows >= 50 within 4 % in 90 %",
+        f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
+    ]
+    targets = [Target.of(text, plan.tree, plan.breakdowns) for text in texts]
+    found = target_budget(plan, targets, table, runs=200)
+    tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares))
+    _, trips = on_plan(table, tried)
+    classes = module._classes(tried, targets, trips)
+    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, trips, 300)])
+    assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 200 + 1 / 300))
+    half = with_budget(plan, Budget(rho=found.rho / 2, delta="1e-8", shares=found.shares))
+    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(half, trips, 100)])
+    assert met < 0.7  # half of the budget is seen
+
+
+def test_there_is_no_budget_without_targets():
+    plan, table, _ = problem(1)
+    with pytest.raises(OdError, match="OD-TARGET: there is no target"):
+        target_budget(plan, [], table)
+
+
+def test_a_table_over_other_areas_is_refused():
+    plan, _, targets = problem(1, depth=2)
+    _, other, _ = problem(4, depth=2)
+    with pytest.raises(OdError, match="OD-FORECAST-GEOGRAPHY"):
+        target_budget(plan, targets, other)
+
+
+def test_shares_are_exact():
+    plan, table, targets = problem(3)
+    assert all(isinstance(share, Fraction) for share in target_budget(plan, targets, table).shares)

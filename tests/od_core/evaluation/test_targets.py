@@ -1,0 +1,174 @@
+"""Targets of accuracy: their texts, the flows to which they apply, and when a release meets them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import OdError
+from od_core.evaluation.targets import Target, TargetClass, values_of
+from od_core.flows.allocation.quantity import Quantity
+from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.records.segments import breakdowns
+from tests.od_core.strategies import geography_of
+
+ZONES = [("A", "a", "1"), ("A", "a", "2"), ("A", "b", "3"), ("B", "c", "4"), ("B", "c", "5")]
+TREE = FlowTree(geography_of(ZONES), geography_of(ZONES))
+FIRST, SECOND, LAST = TREE.origin.levels
+MODES = breakdowns({"mode": ["car", "bus"]}, {})
+
+
+def table(seed: int = 1) -> tuple[Nodes, np.ndarray, pd.DataFrame]:
+    """Flows between zones as leaves in tree order, with categories, and as a data frame with all areas."""
+    generator = np.random.default_rng(seed)
+    trips = generator.integers(0, 60, (5, 5)) * (generator.random((5, 5)) < 0.6)
+    origin, destination = np.nonzero(trips)
+    leaves = TREE.summed_leaves(origin.astype(np.int32), destination.astype(np.int32), trips[origin, destination])
+    car = generator.binomial(leaves.trips, 0.4)
+    segments = np.column_stack([car, leaves.trips - car])
+    zones = pd.DataFrame(ZONES, columns=[FIRST, SECOND, LAST])
+    flows = pd.concat(
+        [
+            zones.iloc[numbers].add_prefix(side).reset_index(drop=True)
+            for side, numbers in (("o_", leaves.origin), ("d_", leaves.destination))
+        ],
+        axis=1,
+    ).assign(trips=leaves.trips, car=segments[:, 0], bus=segments[:, 1])
+    return leaves, segments, flows
+
+
+def expected(name: str, flows: pd.DataFrame) -> dict[tuple[str, ...], int]:
+    """The numbers of a quantity that are above 0, by pandas."""
+    name, _, by = name.partition(" by ")
+    columns = ["car", "bus"] if by else ["trips"]
+    if " x " in name:
+        origin, destination = name.split(" x ")
+        keys = [f"{side}_{level}" for side, level in (("o", origin), ("d", destination)) if level != "all"]
+        rows = flows
+    else:
+        level, part = name.split()
+        inside = flows[f"o_{level}"] == flows[f"d_{level}"]
+        rows = flows[inside if part == "within" else ~inside]
+        keys = [f"{'d' if part == 'inflow' else 'o'}_{level}"]
+    sums = rows.groupby(keys)[columns].sum() if keys else rows[columns].sum().to_frame().T
+    return sorted(int(value) for value in sums.to_numpy().ravel() if value > 0)
+
+
+NAMES = [
+    *(f"{o} x {d}" for o in TREE.origin.level_names for d in TREE.destination.level_names),
+    *(f"{level} {part}" for level in TREE.origin.levels for part in ("within", "outflow", "inflow")),
+]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(f"{name} by mode" for name in NAMES)])
+def test_numbers_of_a_quantity_are_sums_of_flows(name):
+    leaves, segments, flows = table()
+    quantity = Quantity.named(name, TREE, MODES)
+    keys, trips = values_of(quantity, TREE, leaves, segments if quantity.breakdown else None)
+    assert (np.diff(keys) > 0).all()
+    assert sorted(trips.tolist()) == expected(name, flows)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(f"{name} by mode" for name in NAMES)])
+def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name):
+    """The smallest sufficient factor of the tolerances, by trying out all of them."""
+    (leaves, segments, _), (other, other_segments, _) = table(1), table(2)
+    target = Target.of(f"{name}: flows >= 15 within 20 % in 70 %", TREE, MODES)
+    by_mode = target.quantity.breakdown is not None
+    chosen = TargetClass.of(target, TREE, leaves, segments if by_mode else None)
+    true = dict(zip(*(part.tolist() for part in values_of(target.quantity, TREE, leaves, segments)), strict=True))
+    found = dict(zip(*(part.tolist() for part in values_of(target.quantity, TREE, other, other_segments)), strict=True))
+    large = {key: trips for key, trips in true.items() if trips >= 15}
+    ratios = sorted(abs(found.get(key, 0) - trips) / (0.2 * trips) for key, trips in large.items())
+    smallest = next(r for r in ratios if sum(one <= r for one in ratios) >= 0.7 * len(ratios) - 1e-9)
+    assert chosen.sizes.tolist() == list(large.values())
+    assert chosen.ratio(TREE, other, other_segments if by_mode else None) == pytest.approx(smallest, rel=1e-12)
+    assert chosen.ratio(TREE, leaves, segments if by_mode else None) == 0
+
+
+def test_the_cells_of_a_class_are_its_areas():
+    leaves, segments, flows = table()
+    quantity = f"{SECOND} x {FIRST} by mode"
+    chosen = TargetClass.of(
+        Target.of(f"{quantity}: flows >= 1 within 1 trip in 50 %", TREE, MODES), TREE, leaves, segments
+    )
+    towns, regions = (TREE.origin.codes_of(level, np.arange(TREE.origin.size(level))) for level in (2, 1))
+    sums = flows.groupby([f"o_{SECOND}", f"d_{FIRST}"])[["car", "bus"]].sum().stack()
+    expected = [(town, region, trips) for (town, region, _), trips in sums.items() if trips > 0]
+    found = [(towns[o], regions[d], n) for o, d, n in zip(*chosen.cells, chosen.sizes, strict=True)]
+    assert found == expected
+
+
+def test_tolerances_are_shares_or_trips():
+    leaves, _, _ = table()
+    relative, absolute = (
+        TargetClass.of(Target.of(f"{FIRST} x {FIRST}: flows >= 10 within {how} in 90 %", TREE), TREE, leaves, None)
+        for how in ("10 %", "7.5 trips")
+    )
+    assert relative.tolerances.tolist() == pytest.approx((0.1 * relative.sizes).tolist())
+    assert set(absolute.tolerances) == {7.5}
+    assert relative.needed == -(-9 * len(relative.sizes) // 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("{} x {}: flows >= 1000 within 5 % in 90 %", (1000, Fraction(1, 20), True, Fraction(9, 10))),
+        ("  {}  x  {} :>= 1,000 within 12.5% in 99.9%  ", (1000, Fraction(1, 8), True, Fraction(999, 1000))),
+        ("{} x {}: trips >= 7 within 3 trips in 50 %", (7, Fraction(3), False, Fraction(1, 2))),
+        ("{} x {}: flows >= 7 within 1 trip in 50 %", (7, Fraction(1), False, Fraction(1, 2))),
+    ],
+)
+def test_texts_of_targets(text, numbers):
+    target = Target.of(text.format(FIRST, SECOND), TREE)
+    assert (target.least, target.within, target.is_relative, target.share) == numbers
+    assert Target.of(str(target), TREE) == target
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ("flows >= 0 within 5 % in 90 %", "at least 1 trip"),
+        ("flows >= 10 within 0 % in 90 %", "above 0"),
+        ("flows >= 10 within 105 % in 90 %", "at most 100 %"),
+        ("flows >= 10 within 5 % in 100 %", "below 100 %"),
+        ("flows >= 10 within 5 % in 120 %", "below 100 %"),
+        ("flows >= 10 within 5 % in 0 %", "above 0 %"),
+        ("flows >= -3 within 5 % in 90 %", "is not a target"),
+        ("flows > 10 within 5 % in 90 %", "is not a target"),
+        ("flows >= 10 within 5..2 % in 90 %", "is not a target"),
+        ("flows >= 10 within 5 km in 90 %", "is not a target"),
+        ("flows >= 10 within 5 %", "is not a target"),
+        ("", "is not a target"),
+    ],
+)
+def test_what_is_not_a_target_is_refused_in_one_line(rest, message):
+    with pytest.raises(OdError, match="OD-TARGET") as raised:
+        Target.of(f"{FIRST} x {FIRST}: {rest}", TREE)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "state x state: flows >= 1000 within 5 % in 90 %" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["planet x planet", "{} x {} by mode", "{} transit"])
+def test_a_quantity_that_is_not_there_is_refused(name):
+    with pytest.raises(OdError, match="OD-QUANTITY-UNKNOWN"):
+        Target.of(name.format(FIRST, FIRST) + ": flows >= 10 within 5 % in 90 %", TREE)
+
+
+def test_a_class_without_flows_is_refused():
+    leaves, _, flows = table()
+    largest = int(flows["trips"].max())
+    with pytest.raises(OdError, match=rf"OD-TARGET-EMPTY: no flow .* 1,000,000 .*the largest has {largest}"):
+        TargetClass.of(Target.of(f"{LAST} x {LAST}: flows >= 1,000,000 within 5 % in 90 %", TREE), TREE, leaves, None)
+
+
+@pytest.mark.parametrize(("factor", "within"), [(1.0, "5"), (1.001, "5.01"), (1.37, "6.85"), (19.999, "100")])
+def test_relaxed_targets_have_wider_tolerances(factor, within):
+    target = Target.of(f"{FIRST} x {FIRST}: flows >= 1000 within 5 % in 90 %", TREE)
+    assert str(target.relaxed(factor)) == f"{FIRST} x {FIRST}: flows >= 1000 within {within} % in 90 %"
+    with pytest.raises(OdError, match="at most 100 %"):
+        target.relaxed(21)

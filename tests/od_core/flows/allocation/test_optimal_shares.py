@@ -1,0 +1,151 @@
+"""Optimal shares against closed forms, another solver and neighbouring shares."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, OdError, PrivacyUnit, plan_release
+from od_core.flows.allocation import optimal_shares as module
+from od_core.flows.allocation.minimised_error import minimised_error
+from od_core.flows.allocation.optimal_shares import GRAIN, LEAST, optimal_shares
+from od_core.flows.allocation.variance_model import VarianceModel
+from od_core.privacy.budget import MinimisedError
+from tests.od_core.strategies import geography_of
+
+ZONES = geography_of([(f"r{z // 6}", f"t{z // 2}", f"z{z}") for z in range(18)])
+
+
+def equal(count: int) -> np.ndarray:
+    return np.full(count, 1 / count)
+
+
+@given(weights=st.lists(st.floats(1, 50), min_size=1, max_size=7))
+def test_variances_of_single_levels_have_a_closed_form(weights):
+    """The minimum of the sum of a / x is at x proportional to the root of a."""
+    a = np.array(weights)
+    found = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(len(a)), 1)
+    expected = np.sqrt(a) / np.sqrt(a).sum()
+    assert sum(found.shares) == 1
+    assert np.array(found.shares, dtype=float) == pytest.approx(expected, abs=1.5 / GRAIN)
+    assert np.sqrt(a).sum() ** 2 <= found.largest * (1 + 1e-9) <= np.sqrt(a).sum() ** 2 * (1 + 1e-5)
+    assert found.largest * (1 - found.gap) <= np.sqrt(a).sum() ** 2 * (1 + 1e-6)
+
+
+@given(weights=st.lists(st.floats(1, 50), min_size=2, max_size=7))
+def test_the_largest_of_single_levels_is_smallest_where_all_are_equal(weights):
+    a = np.array(weights)
+    found = optimal_shares(lambda x: a / x, equal(len(a)), 1, 10**6)
+    assert found.largest == pytest.approx(a.sum(), rel=1e-3)
+    assert found.weights == pytest.approx(a / a.sum(), abs=0.01)
+    assert a.sum() >= found.largest * (1 - found.gap) * (1 - 1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    levels=st.integers(2, 6),
+    coefficients=st.lists(st.lists(st.integers(0, 20), min_size=6, max_size=6), min_size=1, max_size=4),
+)
+def test_another_solver_finds_no_smaller_largest_loss(levels, coefficients):
+    a = np.array(coefficients)[:, :levels] + np.eye(len(coefficients), levels) + 0.1
+    x = cp.Variable(levels)
+    problem = cp.Problem(cp.Minimize(cp.max(a @ cp.inv_pos(x))), [cp.sum(x) == 1, x >= LEAST])
+    problem.solve(solver=cp.CLARABEL)
+    found = optimal_shares(lambda shares: a @ (1 / shares), equal(levels), 1, 10**6)
+    assert found.largest == pytest.approx(problem.value, rel=2e-4)
+    assert found.largest * (1 - found.gap) <= problem.value * (1 + 1e-6)
+
+
+def test_a_level_that_adds_nothing_has_the_smallest_share():
+    found = optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), equal(2), 1)
+    assert found.shares == (1 - Fraction(str(LEAST)), Fraction(str(LEAST)))
+    assert found.gap < 1e-4
+
+
+def test_shares_far_from_the_optimum_are_refused(monkeypatch):
+    monkeypatch.setattr(module, "_solved", lambda losses, start: np.array([0.9, 0.1]))
+    monkeypatch.setattr(module, "_polished", lambda parts, grain, losses: parts)
+    with pytest.raises(OdError, match="OD-SHARES-OPTIMUM"):
+        optimal_shares(lambda x: np.array([(1 / x).sum()]), equal(2), 1)
+
+
+def test_the_result_does_not_depend_on_the_last_digits_of_the_solver(monkeypatch):
+    a = np.array([3.0, 1.0, 7.0, 2.0])
+    exact = module._solved
+
+    def nearby(losses, start):
+        found = exact(losses, start) * (1 + 2e-4 * np.array([1, -1, 0.5, -1]))
+        return found / found.sum()
+
+    expected = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1).shares
+    monkeypatch.setattr(module, "_solved", nearby)
+    assert optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1).shares == expected
+
+
+def planned(mechanism="inftda_refined", **shares):
+    budget = Budget(1, "1e-8", **shares)
+    return plan_release(ZONES, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
+
+
+@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
+def test_no_other_rule_has_a_smaller_expected_error(mechanism):
+    names = [" x ".join(pair) for pair in planned().tree.level_names[1:]]
+    weights = dict(zip(names, ("1", "1/2", "2", "1", "3", "1/4"), strict=True))
+    best = planned(mechanism, shares={"minimise": weights})
+    rule = best.budget.shares
+    model = VarianceModel(best.tree, best.neighbours, best.mechanism)
+
+    def error(plan):
+        return sum(
+            float(Fraction(weights[name])) * error for name, error in zip(names, plan.expected_errors[1:], strict=True)
+        )
+
+    assert sum(rule) == 1
+    assert rule == minimised_error(model, MinimisedError.of({"minimise": weights})).shares
+    for other in ("uniform", "geography", ("geometric", 2), ("geometric", "1/2")):
+        assert error(best) < error(planned(mechanism, shares=other))
+    generator = np.random.default_rng(5)
+    for _ in range(20):
+        moved = [int(part * GRAIN) for part in rule]
+        one, two = generator.choice(len(moved), 2, replace=False)
+        moved[one] += 300
+        moved[two] -= 300
+        if moved[two] > 0:
+            other = planned(mechanism, shares=[Fraction(part, GRAIN) for part in moved])
+            assert error(best) < error(other) + 1e-3  # the errors of plans include rounding to whole trips
+
+
+def test_a_list_of_quantities_has_equal_weights():
+    names = [" x ".join(pair) for pair in planned().tree.level_names[-2:]]
+    listed = planned(shares={"minimise": names})
+    assert listed.budget == planned(shares={"minimise": dict.fromkeys(names, 5)}).budget
+
+
+def test_the_plan_states_exact_shares():
+    name = " x ".join(planned().tree.level_names[-1])
+    plan = planned(shares={"minimise": [name]})
+    assert plan.facts()["shares"] == [str(share) for share in plan.budget.shares]
+    assert tuple(step.rho / plan.spent.rho for step in plan.steps) == plan.budget.shares
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"minimise": []},
+        {"minimise": {}},
+        {"minimise": "zone x zone"},
+        {"minimise": {"all x all": 0}},
+        {"minimise": {"all x all": "-1"}},
+        {"minimise": {"all x all": "much"}},
+        {"maximise": ["all x all"]},
+        {"minimise": ["all x all"], "also": 1},
+    ],
+)
+def test_a_rule_that_is_not_valid_is_refused(rule):
+    with pytest.raises(OdError, match="OD-BUDGET"):
+        Budget(1, "1e-8", shares=rule)

@@ -1,0 +1,178 @@
+"""Variances as functions of the shares, against dense linear algebra over all zones and categories."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from od_core import Budget, OdError, PrivacyUnit, plan_release
+from od_core.flows.allocation import variance_model
+from od_core.flows.allocation.quantity import Quantity
+from od_core.flows.allocation.variance_model import VarianceModel
+from od_core.flows.plan import ReleasePlan
+from od_core.privacy.neighbours import NO_FAULTS
+from tests.od_core.oracles.variances import dense_variances, least_squares, level_rows, top_down, wanted_rows
+from tests.od_core.strategies import geography_of
+
+UNEVEN = geography_of(
+    [("A", "a", "1"), ("A", "a", "2"), ("A", "b", "3"), ("B", "c", "4"), ("B", "c", "5"), ("B", "c", "6")]
+)
+OTHER = geography_of([("X", "x", "7"), ("X", "y", "8"), ("Y", "z", "9"), ("Y", "z", "10"), ("Z", "w", "11")])
+ONLY = geography_of([("A", "a", "1"), ("A", "b", "2"), ("B", "c", "3"), ("B", "d", "4"), ("B", "d", "5")])
+"""Some nodes have one child; here, no level is without a node with several children."""
+
+SINGLE = geography_of([("A", "a", "1"), ("A", "a", "2"), ("B", "b", "3"), ("B", "b", "4")])
+"""Every region has one town, so two levels of the tree need no share."""
+
+BREAKDOWNS = {"mode": ["car", "bus", "walk"], "day": ["work", "rest"]}
+
+
+def planned(geographies, order="destination", segments=None, **options) -> ReleasePlan:
+    origin, destination = geographies
+    return plan_release(
+        origin,
+        unit=PrivacyUnit("trip", neighbours=options.pop("neighbours", "unbounded")),
+        budget=Budget(rho=options.pop("rho", 2), delta="1e-8", shares=options.pop("shares", ("geometric", "13/10"))),
+        destination_geography=destination,
+        tree=order,
+        segments=segments,
+        **options,
+    )
+
+
+def model_of(plan: ReleasePlan) -> VarianceModel:
+    return VarianceModel(plan.tree, plan.neighbours, plan.mechanism, plan.segments)
+
+
+def shares_of(plan: ReleasePlan, model: VarianceModel) -> np.ndarray:
+    """The shares with which the plan was made, of the levels that have one."""
+    levels = model.levels
+    weights = np.array([1.3**number for number in range(len(levels))])
+    return (weights / weights.sum())[[levels.index(level) for level in model.free_levels]]
+
+
+def every_quantity(plan: ReleasePlan) -> list[Quantity]:
+    names = [f"{o} x {d}" for o in plan.tree.origin.level_names for d in plan.tree.destination.level_names]
+    if plan.tree.origin.digest == plan.tree.destination.digest:
+        names += [f"{o} {part}" for o in plan.tree.origin.levels for part in ("within", "outflow", "inflow")]
+    names += [f"{name} by {one.name}" for name in names for one in plan.breakdowns]
+    return [Quantity.named(name, plan.tree, plan.breakdowns) for name in names]
+
+
+@pytest.mark.parametrize("order", ["destination", "origin"])
+@pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
+@pytest.mark.parametrize("geographies", [(UNEVEN, UNEVEN), (ONLY, OTHER)], ids=["one list", "two lists"])
+def test_least_squares_has_the_variances_of_dense_algebra(geographies, neighbours, order):
+    plan = planned(geographies, order, neighbours=neighbours, acceptance=NO_FAULTS)
+    model, covariance = model_of(plan), least_squares(plan)
+    for quantity in every_quantity(plan):
+        expected = dense_variances(plan, quantity, covariance)
+        found = model.of_cells(quantity)(shares_of(plan, model)) / 2
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), quantity.name
+        assert model.mean(quantity, shares_of(plan, model)) / 2 == pytest.approx(expected.mean(), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
+@pytest.mark.parametrize("breakdowns", [["mode"], ["mode", "day"]], ids=["one breakdown", "two"])
+def test_categories_have_the_variances_of_dense_algebra(breakdowns, neighbours):
+    zones = geography_of([("A", "1"), ("A", "2"), ("B", "3")])
+    segments = {name: BREAKDOWNS[name] for name in breakdowns}
+    plan = planned((zones, zones), segments=segments, segment_share="1/3", neighbours=neighbours, acceptance=NO_FAULTS)
+    model, covariance = model_of(plan), least_squares(plan)
+    for quantity in every_quantity(plan):
+        expected = dense_variances(plan, quantity, covariance)
+        found = model.of_cells(quantity)(shares_of(plan, model)) / 2
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-5), quantity.name
+
+
+@pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
+def test_top_down_estimates_have_the_variances_of_their_coefficients(neighbours):
+    plan = planned((UNEVEN, UNEVEN), mechanism="inftda", neighbours=neighbours, acceptance=NO_FAULTS)
+    model = model_of(plan)
+    spread, estimates = top_down(plan)
+    leaves = estimates[plan.tree.depth]
+    below = level_rows(plan, plan.tree.depth)
+    for quantity in every_quantity(plan):
+        rows = wanted_rows(plan, quantity) @ below.T @ leaves
+        found = model.of_cells(quantity)(shares_of(plan, model)) / 2
+        assert found == pytest.approx(rows**2 @ spread, rel=1e-9, abs=1e-9), quantity.name
+
+
+def test_chosen_cells_are_those_of_all():
+    plan = planned((UNEVEN, UNEVEN))
+    model = model_of(plan)
+    shares = shares_of(plan, model)
+    for quantity in every_quantity(plan):
+        every = model.of_cells(quantity)(shares)
+        width = plan.tree.destination.size(quantity.destination_level) if quantity.part == "all" else 1
+        places = np.arange(len(every))[::-2]
+        origin = (places // width).astype(np.int32)
+        destination = (places % width).astype(np.int32) if quantity.part == "all" else origin
+        assert model.of_cells(quantity, (origin, destination))(shares) == pytest.approx(every[places], rel=1e-12)
+
+
+def test_levels_whose_nodes_have_one_child_need_no_share():
+    plan = planned((SINGLE, SINGLE), shares="geography")
+    model = model_of(plan)
+    assert [plan.tree.largest_fan_out(level) for level in model.levels] == [2, 2, 1, 1, 2, 2, 0]
+    assert model.free_levels == [0, 1, 4, 5, 6] == [step.level for step in plan.totals]
+    shares = np.array([float(step.rho) / 2 for step in plan.totals])
+    covariance = least_squares(plan)
+    for quantity in every_quantity(plan):
+        expected = dense_variances(plan, quantity, covariance)
+        assert model.of_cells(quantity)(shares) / 2 == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_few_shapes_change_the_mean_little(monkeypatch):
+    generator = np.random.default_rng(3)
+    towns = [(f"r{r}", f"r{r}t{t}") for r in range(6) for t in range(generator.integers(1, 6))]
+    zones = geography_of([(*town, f"{town[1]}z{z}") for town in towns for z in range(generator.integers(1, 7))])
+    plan = planned((zones, zones))
+    exact = model_of(plan)
+    quantities = [Quantity.named(name, plan.tree) for name in (" x ".join(pair) for pair in plan.tree.level_names)]
+    shares = shares_of(plan, exact)
+    expected = [exact.mean(quantity, shares) for quantity in quantities]
+    monkeypatch.setattr(variance_model, "MOST_SHAPES", 4)
+    found = [model_of(plan).mean(quantity, shares) for quantity in quantities]
+    assert found != expected
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+def test_a_mechanism_of_one_level_has_no_shares():
+    with pytest.raises(OdError, match="OD-SHARES-MECHANISM"):
+        model_of(planned((UNEVEN, UNEVEN), mechanism="vanilla_gauss", shares=None))
+
+
+def test_a_sum_of_too_many_flows_is_refused(monkeypatch):
+    plan = planned((UNEVEN, UNEVEN))
+    monkeypatch.setattr(variance_model, "MOST_SUMMED", 35)
+    with pytest.raises(OdError, match=r"OD-QUANTITY-TOO-LARGE.*36 flows"):
+        model_of(plan).of_cells(Quantity.named(f"{plan.tree.origin.levels[-1]} outflow", plan.tree))
+
+
+def test_names_of_quantities():
+    plan = planned((UNEVEN, UNEVEN), segments={"mode": ["car", "bus"]})
+    levels: tuple[str, ...] = plan.tree.origin.levels
+    first, second = levels[:2]
+    both = Quantity.named(f"  {first}  x {second} by mode", plan.tree, plan.breakdowns)
+    assert (both.origin_level, both.destination_level, both.part) == (1, 2, "all")
+    assert both.breakdown is plan.breakdowns[0]
+    assert Quantity.named(f"{second} inflow", plan.tree).part == "inflow"
+    with pytest.raises(OdError, match=rf"OD-QUANTITY-UNKNOWN.*did you mean '{first} x {second}'"):
+        Quantity.named(f"{first} X {second}", plan.tree)
+    with pytest.raises(OdError, match=r"OD-QUANTITY-UNKNOWN.*levels: "):
+        Quantity.named("everything", plan.tree)
+    two = planned((ONLY, OTHER))
+    with pytest.raises(OdError, match=r"OD-QUANTITY-UNKNOWN"):
+        Quantity.named(f"{first} within", two.tree)
+
+
+@pytest.mark.parametrize("segments", [None, {"mode": ["car", "bus"]}])
+@pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
+def test_twice_the_shares_halve_every_variance(neighbours, segments):
+    plan = planned((UNEVEN, UNEVEN), segments=segments, neighbours=neighbours, acceptance=NO_FAULTS)
+    model = model_of(plan)
+    shares = shares_of(plan, model)
+    for quantity in every_quantity(plan):
+        single, double = (model.of_cells(quantity)(factor * shares) for factor in (1, 2))
+        assert double == pytest.approx(single / 2, rel=1e-9), quantity.name
