@@ -145,6 +145,11 @@ class Facts:
         return "discrete Gaussian" if any("variance" in step for step in self.plan["steps"]) else "discrete Laplace"
 
     @property
+    def has_threshold(self) -> bool:
+        """True if only pairs with trips are measured, and pairs with a noisy count below a threshold are dropped."""
+        return any("threshold" in step for step in self.plan.get("steps", []))
+
+    @property
     def reach(self) -> int | None:
         """Number that the noise of one measured number of the most detailed level exceeds at most 1 time in 10.
 

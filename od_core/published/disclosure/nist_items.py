@@ -121,7 +121,7 @@ def _middle(facts: Facts) -> list[Item]:
             "met with a limit",
             "The noise has mean 0. Published numbers are whole and not below 0, so small numbers are biased upwards and"
             " the relative error is largest for small groups. The unbiased measurements are published with them."
-            if facts.plan and facts.contents == "flows"
+            if facts.plan and facts.contents == "flows" and not facts.has_threshold
             else "The noise has mean 0, but published numbers are whole and not below 0, so small numbers are biased,"
             " and the relative error is largest for small groups.",
             ("/contents",),
@@ -234,7 +234,7 @@ def _hazards_of_parameters(facts: Facts) -> list[Item]:
             "The losses of several releases from the same records add up to a limit.",
             "met with a limit",
             f"Each release is charged to data set {facts.certificate['data_set']} before it is drawn, in a ledger that"
-            f" refuses what exceeds the cap. {facts.sentence('not_protected')}",
+            f" refuses what exceeds the cap. Not protected: {facts.sentence('not_protected')}",
             ("/data_set", "/guarantee/not_protected", *(() if facts.is_derived else ("/ledger",))),
             ("explanation/privacy.md#the-ledger",),
         ),
@@ -350,7 +350,7 @@ def _hazards_of_algorithms(facts: Facts) -> list[Item]:
             "met",
             "Areas and categories are public lists. Only pairs with trips are measured, and a pair below a threshold is"
             " dropped: delta is the probability that a pair which only one unit uses is published."
-            if any("threshold" in step for step in facts.plan.get("steps", []))
+            if facts.has_threshold
             else "Areas and categories are public lists. Each of them is measured, or dropped by a rule on noisy values"
             " alone.",
             ("/guarantee/public",),
@@ -393,8 +393,8 @@ def _hazards_of_algorithms(facts: Facts) -> list[Item]:
             "4.4",
             "The stored records are safe: a breach of them would void the guarantee.",
             "for the organisation",
-            "In the central model, a breach reveals the records that are stored. Delete records that are no longer needed,"
-            f" and encrypt disks: {TO_COMPLETE.lower()}.",
+            "In the central model, a breach reveals the records that are stored. Delete records that are no longer"
+            f" needed, and encrypt disks: {TO_COMPLETE.lower()}.",
             ("/known_limitations",),
             ("reference/limits.md#known-vulnerabilities",),
         ),
