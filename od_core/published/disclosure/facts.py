@@ -24,6 +24,9 @@ from od_core.published.kinds import bundle_kind_of, derived_kind_of
 TO_COMPLETE = "To be completed by the organisation"
 """Text of a field that only the organisation which publishes a release can fill in."""
 
+DETAILED = ("leaves", "boxes")
+"""Names of the noise scales of published boxes, in the plans of trips with stops that know them beforehand."""
+
 _REACH = NormalDist().inv_cdf(0.95)
 """Half of the width, in standard deviations, of the range that has 90 % of a normal distribution."""
 
@@ -153,15 +156,18 @@ class Facts:
     def reach(self) -> int | None:
         """Number that the noise of one measured number of the most detailed level exceeds at most 1 time in 10.
 
-        None for a derived release, because nothing was measured for it.
+        None for a derived release, because nothing was measured for it, and for boxes whose noise is known only after
+        they are drawn.
         """
         if self.is_derived:
             return None
         step = [one for one in self.plan["steps"] if "breakdown" not in one][-1]
         if "variance" in step:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
-        scales = [Fraction(value) for name, value in step.items() if name == "scale" or name.startswith("scale_of_")]
-        return laplace_reach(max(scales))
+        scale = step.get(
+            "scale", next((step[f"scale_of_{name}"] for name in DETAILED if f"scale_of_{name}" in step), None)
+        )
+        return None if scale is None else laplace_reach(Fraction(scale))
 
     @property
     def person(self) -> Guarantee | None:

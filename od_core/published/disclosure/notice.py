@@ -59,11 +59,14 @@ def _published(facts: Facts, contents: str) -> Markup:
 
 def _protection(facts: Facts) -> Markup:
     points = []
-    if facts.reach is not None:
-        points.append(
-            "Every count was changed by chance before anyone outside could see it. For the most detailed counts, the"
-            f" change is at most {number(facts.reach)} up or down in 9 of 10 cases."
+    if not facts.is_derived:
+        detailed = (
+            ""
+            if facts.reach is None
+            else " For the most detailed counts, the change is at most"
+            f" {number(facts.reach)} up or down in 9 of 10 cases."
         )
+        points.append(f"Every count was changed by chance before anyone outside could see it.{detailed}")
         points.append(_counted(facts))
         points.append("How large these changes are was fixed before any record was read, and is published.")
     else:

@@ -204,9 +204,9 @@ def _implementation(facts: Facts) -> dict[str, Any]:
 
 
 def _utility(facts: Facts) -> str:
-    if facts.reach is None:
-        return "The uncertainty of each number is published with it, if that of its releases is."
     stated = "Every number has a 90 % interval." if facts.certificate.get("interval") else "Numbers have no intervals."
+    if facts.reach is None:
+        return stated
     return (
         f"The noise of one measured number of the most detailed level is at most {facts.reach}, 9 times in 10. {stated}"
     )

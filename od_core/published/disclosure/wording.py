@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from od_core.privacy.neighbours import change_of
-from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
 from od_core.publication.html.report_certificate import bound_text
 from od_core.published.disclosure.facts import Facts
@@ -22,18 +20,6 @@ def unit_text(facts: Facts) -> str:
         return f"one trip record{weight}"
     period = " in one elementary period" if facts.unit == "user_period" else ""
     return f"all trips of one user{period}, of which at most {facts.bound} are counted"
-
-
-def change_text(facts: Facts) -> str:
-    """Return the protected change as a clause of a sentence; that of a derived release, without its sources."""
-    unit = PrivacyUnit(
-        facts.certificate["unit"],
-        facts.certificate["neighbours"],
-        None if facts.unit == "trip" else "user",
-        None if facts.unit == "trip" else facts.bound,
-        facts.plan.get("max_weight"),
-    )
-    return change_of(unit)
 
 
 def person_text(facts: Facts) -> str:
