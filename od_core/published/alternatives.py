@@ -7,6 +7,7 @@ noise in the most detailed table, which gives another promise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -132,7 +133,8 @@ def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
         for delta in (100 * budget.delta, budget.delta / 100):
             if delta < 1:
                 yield "delta", text_above(delta), unit, replace_budget(budget, delta=delta), ""
-    for epsilon in (plan.spent.epsilon / 2, 2 * plan.spent.epsilon):
+    promised = plan.spent.epsilon if budget.epsilon is None else budget.epsilon
+    for epsilon in (promised / 2, 2 * promised):
         yield "epsilon", text_above(epsilon), unit, replace_budget(budget, epsilon=epsilon), ""
 
 
@@ -238,7 +240,7 @@ def _deviation(plan: Plan) -> float:
     For Laplace noise, it is sqrt(2) times the scale, which is slightly more than that of its discrete form.
     """
     size = _scale(plan)
-    return float(size if isinstance(plan, ReleasePlan) and not plan.has_threshold else 2 * size**2) ** 0.5
+    return math.sqrt(size if isinstance(plan, ReleasePlan) and not plan.has_threshold else 2 * size**2)
 
 
 def _error(plan: Plan) -> float | None:

@@ -16,6 +16,7 @@ from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above, text_above
+from od_core.publication.html.report_certificate import bound_text
 from od_core.published.alternatives import Alternative, alternatives, present
 from od_core.published.disclosure.facts import Facts
 from od_core.published.disclosure.wording import promise_text
@@ -77,7 +78,7 @@ class Explanation:
         if odds is None:
             return "Epsilon is so large that the release promises nothing about beliefs."
         rare = (
-            f" It holds but for outcomes of the noise that have probability {text_above(odds[1], 3)} in all, whichever"
+            f" It holds but for outcomes of the noise that have probability {bound_text(float(odds[1]))} in all, whichever"
             " case is true."
             if odds[1]
             else " It holds for every outcome."

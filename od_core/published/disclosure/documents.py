@@ -10,6 +10,7 @@ from od_core.errors import OdError
 from od_core.files.checked_file import write_if_other
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CHECKSUMS
+from od_core.publication.read_back import refuse_incomplete
 from od_core.published.disclosure.facts import Facts
 from od_core.published.disclosure.impact_assessment import impact_assessment
 from od_core.published.disclosure.nist_checklist import checklist_json, checklist_page
@@ -69,15 +70,16 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
     """
     with bundle_folder(Path(bundle)) as folder:
         facts = Facts.of(folder)
-    items = checklist(facts)
-    return facts.key, {
-        REGISTRY: registry_yaml(facts),
-        CHECKLIST: checklist_json(facts, items),
-        CHECKLIST_PAGE: checklist_page(facts, items),
-        NOTICE: notice(facts),
-        ASSESSMENT: impact_assessment(facts),
-        PROVENANCE: provenance_json(facts),
-    }
+        with refuse_incomplete(folder.name):
+            items = checklist(facts)
+            return facts.key, {
+                REGISTRY: registry_yaml(facts),
+                CHECKLIST: checklist_json(facts, items),
+                CHECKLIST_PAGE: checklist_page(facts, items),
+                NOTICE: notice(facts),
+                ASSESSMENT: impact_assessment(facts),
+                PROVENANCE: provenance_json(facts),
+            }
 
 
 def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) -> Disclosure:
