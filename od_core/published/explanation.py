@@ -78,8 +78,8 @@ class Explanation:
         if odds is None:
             return "Epsilon is so large that the release promises nothing about beliefs."
         rare = (
-            f" It holds but for outcomes of the noise that have probability {bound_text(float(odds[1]))} in all, whichever"
-            " case is true."
+            f" It holds but for outcomes of the noise that have probability {bound_text(float(odds[1]))} in all,"
+            " whichever case is true."
             if odds[1]
             else " It holds for every outcome."
         )

@@ -49,7 +49,8 @@ def test_another_bound_costs_its_square_in_rho_or_itself_in_noise() -> None:
         assert other.epsilon == pytest.approx(promised(RHO * ratio**2), rel=1e-9)
     trip = found["unit", "one trip, unbounded"]
     assert trip.times == pytest.approx(1 / 4, rel=1e-6)
-    assert trip.epsilon == pytest.approx(promised(RHO / 16), rel=1e-9)
+    assert trip.epsilon is not None
+    assert 0.9 * promised(RHO / 16) < trip.epsilon < promised(RHO / 16)  # its exact privacy loss is defined
     period = found["unit", "a user in a period, at most 4 trips, unbounded"]
     assert (period.times, period.epsilon) == pytest.approx((1, promised(RHO)), rel=1e-6)
 
@@ -57,10 +58,7 @@ def test_another_bound_costs_its_square_in_rho_or_itself_in_noise() -> None:
 def test_bounded_neighbours_cost_twice_the_rho_of_unbounded_ones() -> None:
     there, back = by_choice(users())["neighbours", "bounded"], by_choice(users(3, "bounded"))["neighbours", "unbounded"]
     assert (there.times, back.times) == pytest.approx((math.sqrt(2), math.sqrt(1 / 2)), rel=1e-6)
-    # bounded neighbours change the total once, and each level below it twice: the root has half of the sensitivity
-    root = users().steps[0].charge.as_rho
-    assert there.epsilon == pytest.approx(promised(2 * RHO), rel=0.1)
-    assert root > 0
+    assert (there.epsilon, back.epsilon) == pytest.approx((promised(2 * RHO), promised(RHO / 2)), rel=1e-9)
 
 
 def test_another_delta_has_another_epsilon_at_the_same_noise() -> None:
