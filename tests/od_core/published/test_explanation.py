@@ -122,7 +122,13 @@ def test_a_threshold_is_stated_with_each_choice() -> None:
 # -- whole releases --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_is_of_the_ledger_of_the_release(all_published: dict[str, Made], tmp_path: Path) -> None:
+def test_what_is_left_is_of_the_ledger_of_the_release(
+    all_published: dict[str, Made], published_by_category: Made, tmp_path: Path
+) -> None:
+    """And of no other ledger, even one in which another release has the same key."""
+    namesake = Ledger(published_by_category.root / "ledger.sqlite")
+    assert published_by_category.example.key == all_published["flows"].example.key
+    assert explain_release(all_published["flows"].place.bundle, namesake).balance is None
     for made in all_published.values():
         ledger = Ledger(made.root / "ledger.sqlite")
         found = explain_release(made.place.bundle, ledger)
