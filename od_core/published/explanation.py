@@ -67,8 +67,8 @@ class Explanation:
         cap, left, number = self.balance.cap, self.balance.left, self.balance.releases
         return (
             f"{said} The cap of data set {self.balance.domain} in period {self.balance.period} is rho {float(cap):.6g}."
-            f" {number} release{'s' * (number != 1)} spent {float(self.balance.spent):.6g} of it, and {float(left):.6g}"
-            " is left."
+            f" {number} release{'s' * (number != 1)} spent {text_above(self.balance.spent)} of it, and"
+            f" {float(left):.6g} is left."
         )
 
     @property

@@ -94,20 +94,27 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
         within: True for a folder of the release below ``folder``, such as ``us_flights/2001-06/r1``.
 
     Raises:
-        OdError: as in :func:`disclosure_documents`; or the folder lies in a bundle, whose checksums do not list it.
+        OdError: as in :func:`disclosure_documents`; or the folder is a file, or lies in a bundle, whose checksums do not
+            list the documents.
     """
     key, documents = disclosure_documents(bundle)
     place = folder / key.folder if within else folder
-    _refuse_in_a_bundle(place)
+    _refuse_unsuitable(place)
     changed = [name for name, text in documents.items() if write_if_other(place / name, text.encode())]
     return Disclosure(key, place, tuple(changed))
 
 
-def _refuse_in_a_bundle(folder: Path) -> None:
+def _refuse_unsuitable(folder: Path) -> None:
     whole = folder.resolve()
     if any((place / CHECKSUMS).is_file() for place in (whole, *whole.parents)):
         raise OdError(
             "OD-DISCLOSURE-FOLDER",
             f"{folder} is the folder of a bundle, or lies in one",
             next_step="name another folder for the documents",
+        )
+    if any(place.is_file() for place in (whole, *whole.parents)):
+        raise OdError(
+            "OD-DISCLOSURE-FOLDER",
+            f"{folder} is a file, or lies below one",
+            next_step="name a folder for the documents",
         )

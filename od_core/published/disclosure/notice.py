@@ -32,11 +32,16 @@ def notice(facts: Facts) -> str:
     ]
     return page(
         "Are you in these statistics?",
-        f"For people whose trips may be counted in {facts.key.release}, {facts.key.period}.",
+        f"For people whose trips may be counted in {facts.key.release}, {_period(facts)}.",
         [],
         sections,
         head=Markup(_STYLE),
     )
+
+
+def _period(facts: Facts) -> str:
+    """Return the period in words: a span of periods is written with ``to``."""
+    return facts.key.period.replace("--", " to ")
 
 
 def _published(facts: Facts, contents: str) -> Markup:
@@ -44,7 +49,7 @@ def _published(facts: Facts, contents: str) -> Markup:
         f"They are {facts.derivation} statistics that were published before ({sources_text(facts)}). Nobody looked at"
         " the records again to make them."
         if facts.is_derived
-        else f"They were made from the records of data set {facts.certificate['data_set']} for {facts.key.period}."
+        else f"They were made from the records of data set {facts.certificate['data_set']} for {_period(facts)}."
     )
     exact = (
         " One number is published as it was counted: how many trips there are in all."
@@ -88,12 +93,15 @@ def _counted(facts: Facts) -> str:
 
 def _risk(facts: Facts) -> Markup:
     guess = of_100(facts.guarantee.best_guess())
-    verb = "took part" if not facts.is_bounded else "made a certain trip or another one"
-    if facts.unit != "trip":
-        verb = "are in the records" if not facts.is_bounded else "made these trips or others"
+    if facts.unit == "trip":
+        known = "all other trips, yours and those of everyone else"
+        asked = f"made a certain trip{' or another one' if facts.is_bounded else ''}"
+    else:
+        known = "everything about everyone else"
+        asked = "made these trips or others" if facts.is_bounded else "are in the records"
     parts = [
         paragraph(
-            f"Suppose that somebody knows everything about everyone else, and wants to find out whether you {verb}."
+            f"Suppose that somebody knows {known}, and wants to find out whether you {asked}."
             " Without the statistics, they can only toss a coin: they are right in 50 of 100 cases. With everything"
             f" that is published, the best method there can be is right in at most {guess} of 100 cases."
         )

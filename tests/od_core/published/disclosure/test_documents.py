@@ -295,9 +295,10 @@ def test_the_same_bundle_gives_the_same_bytes_and_writes_nothing_twice(tmp_path:
     assert {file.name: file.read_bytes() for file in again.folder.iterdir()} == before
 
 
-def test_documents_are_not_written_into_a_bundle(tmp_path: Path) -> None:
+def test_documents_are_not_written_into_a_bundle_or_over_a_file(tmp_path: Path) -> None:
     bundle = written(certified("trips").facts, tmp_path / "r1")
-    for place in (bundle, bundle / "below"):
+    (tmp_path / "file").touch()
+    for place in (bundle, bundle / "below", tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OdError, match="OD-DISCLOSURE-FOLDER"):
             write_disclosure(bundle, place)
     assert {file.name for file in bundle.iterdir()} == {"certificate.json", "datapackage.json", "SHA256SUMS"}

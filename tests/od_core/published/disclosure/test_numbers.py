@@ -20,6 +20,7 @@ from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.posterior import Guarantee
 from od_core.published.disclosure import documents as made
 from od_core.published.disclosure.documents import disclosure_documents
+from od_core.published.disclosure.facts import guarantee_of
 from od_core.published.disclosure.impact_assessment import PRIORS
 from tests.od_core.published.disclosure.certified import FILES, KINDS, certified, written
 
@@ -193,3 +194,14 @@ def test_the_promise_is_stated_where_it_belongs(tmp_path: Path) -> None:
         loss = yaml.safe_load(texts[made.REGISTRY])["deployment"]["privacy_loss"]
         assert loss["privacy_parameters"]["epsilon"] == release.facts["spent"]["epsilon"]
         assert Fraction(loss["privacy_parameters"].get("delta", 0)) >= release.plan.spent.delta
+
+
+def test_lost_draws_count_and_leave_no_exact_privacy_loss() -> None:
+    facts = json.loads(json.dumps(certified("trips").facts))
+    assert guarantee_of(facts).variances is not None
+    twice = 2 * Fraction(facts["spent"]["rho_exact"])
+    facts["spent"] |= {"lost_draws": 5, "rho_exact": str(twice), "epsilon_exact": None, "epsilon": 1.5}
+    assert guarantee_of(facts) == Guarantee(Fraction(3, 2), Fraction(1, 10**8), twice)
+    direct = json.loads(json.dumps(certified("threshold").facts))
+    direct["spent"] |= {"lost_draws": 1, "delta": 2e-6, "epsilon": 2.0}
+    assert guarantee_of(direct) == Guarantee(Fraction(2), Fraction(2e-6))
