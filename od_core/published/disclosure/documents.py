@@ -94,8 +94,8 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
         within: True for a folder of the release below ``folder``, such as ``us_flights/2001-06/r1``.
 
     Raises:
-        OdError: as in :func:`disclosure_documents`; or the folder is a file, or lies in a bundle, whose checksums do not
-            list the documents.
+        OdError: as in :func:`disclosure_documents`; or the folder is a file, or lies in a bundle, whose checksums do
+            not list the documents.
     """
     key, documents = disclosure_documents(bundle)
     place = folder / key.folder if within else folder

@@ -25,7 +25,6 @@ def checklist(facts: Facts) -> list[Item]:
 
 
 def _top(facts: Facts) -> list[Item]:
-    evidence = ("/spent",) if facts.is_derived else ("/spent", "/plan/delta")
     return [
         Item(
             "privacy-parameters",
@@ -34,7 +33,7 @@ def _top(facts: Facts) -> list[Item]:
             "All privacy parameters of the guarantee are reported.",
             "met",
             f"{facts.variant}: {promise_text(facts)}. {_all_parameters(facts)}",
-            evidence,
+            ("/spent",),
             ("explanation/privacy.md#what-it-costs", "explanation/noise.md#exact-accounting"),
         ),
         Item(
