@@ -104,7 +104,7 @@ def _middle(facts: Facts) -> list[Item]:
             "The accuracy of the results is stated.",
             "met" if interval else "met with a limit",
             (
-                "Every number has an interval that holds the true one 9 times in 10."
+                "Every number has an interval, which holds the true one about 9 times in 10."
                 if interval
                 else "Numbers have no intervals."
             )
@@ -159,7 +159,7 @@ def _bottom(facts: Facts) -> list[Item]:
             "4",
             "The queries are known in advance.",
             "met",
-            "Data release model: all queries and charges are in the plan, which is fixed before a record is read."
+            "Data release model: the plan, fixed before a record is read, has all charges and the rule of all queries."
             " Nobody queries the records.",
             ("/sources",) if facts.is_derived else ("/plan", "/plan_digest"),
             ("explanation/how-it-works.md#the-path-of-a-record",),
