@@ -37,6 +37,8 @@ from .privacy.neighbours import Acceptance, Neighbours
 from .privacy.plan import Plan, PlannedRelease, Step
 from .privacy.unit import PrivacyUnit
 from .published.contract import data_contract
+from .published.disclosure.documents import disclosure_documents
+from .published.explanation import Explanation, explain_release
 from .published.opening import open_release
 from .published.verification import Finding, Published, verify_release
 from .records.segments import Breakdown
@@ -61,6 +63,7 @@ __all__ = [
     "Charge",
     "DeclarationError",
     "ExecutionError",
+    "Explanation",
     "Finding",
     "FlowSum",
     "FlowTree",
@@ -103,9 +106,11 @@ __all__ = [
     "VanillaGauss",
     "assist_release",
     "data_contract",
+    "disclosure_documents",
     "evaluate",
     "evaluate_group_sizes",
     "evaluate_stops",
+    "explain_release",
     "intopt",
     "open_release",
     "plan_group_sizes",

@@ -15,8 +15,10 @@ from od_assets.cli.assist import assist
 from od_assets.cli.compare import compare
 from od_assets.cli.compare_mechanisms import compare_mechanisms
 from od_assets.cli.contract import contract
+from od_assets.cli.disclose import disclose
 from od_assets.cli.doctor import doctor
 from od_assets.cli.draws import draws
+from od_assets.cli.explain import explain
 from od_assets.cli.forecast import forecast
 from od_assets.cli.init import init
 from od_assets.cli.ledger import ledger_app
@@ -40,6 +42,8 @@ app.command("sum")(sum_command)
 app.command()(assist)
 app.command()(draws)
 app.command()(site)
+app.command()(disclose)
+app.command()(explain)
 app.add_typer(ledger_app, name="ledger")
 
 

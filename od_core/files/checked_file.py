@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.durable import file_digest
+from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,19 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
         path.unlink(missing_ok=True)
         raise
     return written
+
+
+def write_if_other(path: Path, content: bytes) -> bool:
+    """Write a public file and its folder, unless it has this content already. Return whether it was written."""
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    make_folder(path.parent)
+    write_durably(
+        path,
+        lambda place: write_checked(place, lambda file: file.write(content), mode=PUBLIC_FILE_MODE),
+        mode=PUBLIC_FILE_MODE,
+    )
+    return True
 
 
 class _Sink(io.RawIOBase):

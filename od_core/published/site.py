@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from od_core.errors import OdError
-from od_core.files.checked_file import write_checked
+from od_core.files.checked_file import write_checked, write_if_other
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import PACKAGE
@@ -84,7 +84,7 @@ def write_site(releases: Path, folder: Path, site: SiteDescription) -> Site:
     if site.base is not None:
         pages |= {"feed.atom": atom_feed(site, site.base, found), "sitemap.xml": sitemap(site.base, by_series)}
     changed = [name for release in found for name in _copied(release, folder)]
-    changed += [name for name, text in sorted(pages.items()) if _written(folder / name, text.encode())]
+    changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
     return Site(folder, len(by_series), len(found), tuple(changed))
 
 
@@ -122,7 +122,7 @@ def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
             raise _damaged(release.key, f"{name} {fault}")
         for name in sorted(stated_digests(release.place)):
             yield from _copy(release.place / name, target / name, f"{release.folder}/{name}")
-        _written(target / CHECKSUMS, sums)
+        write_if_other(target / CHECKSUMS, sums)
         yield f"{release.folder}/{CHECKSUMS}"
     zipped, there = zip_beside(release.place), folder / f"{release.folder}.zip"
     if not there.is_file() or file_digest(there) != file_digest(zipped):
@@ -141,19 +141,6 @@ def _copy(source: Path, target: Path, name: str) -> Iterator[str]:
 
     write_durably(target, write, mode=PUBLIC_FILE_MODE)
     yield name
-
-
-def _written(path: Path, content: bytes) -> bool:
-    """Write a file, unless it has this content already. Return whether it was written."""
-    if path.is_file() and path.read_bytes() == content:
-        return False
-    make_folder(path.parent)
-    write_durably(
-        path,
-        lambda place: write_checked(place, lambda file: file.write(content), mode=PUBLIC_FILE_MODE),
-        mode=PUBLIC_FILE_MODE,
-    )
-    return True
 
 
 def _damaged(key: ReleaseKey, fault: str) -> OdError:

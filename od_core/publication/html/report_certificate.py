@@ -81,7 +81,9 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
         ),
         ("cap", _rho(context.cap), _part(context.cap, context.cap), ""),
     ]
-    promise = f"epsilon {_short(spent['epsilon'])}" + (f" at delta {_short(spent['delta'])}" if spent["delta"] else "")
+    promise = f"epsilon {bound_text(spent['epsilon'])}" + (
+        f" at delta {bound_text(spent['delta'])}" if spent["delta"] else ""
+    )
     lost = spent["lost_draws"]
     return joined(
         paragraph(
@@ -103,8 +105,8 @@ def citation(certificate: dict[str, Any]) -> Markup:
     """Return a text that cites the release, with two explanations."""
     key = ReleaseKey.parse(certificate["release"])
     spent = certificate["spent"]
-    promise = f"epsilon = {_short(spent['epsilon'])}" + (
-        f", delta = {_short(spent['delta'])}" if spent["delta"] else ""
+    promise = f"epsilon = {bound_text(spent['epsilon'])}" + (
+        f", delta = {bound_text(spent['delta'])}" if spent["delta"] else ""
     )
     named = (
         f"{key.release}, period {key.period}, revision {key.revision}. Released with differential privacy ({promise};"
@@ -142,7 +144,10 @@ def common_sections(certificate: dict[str, Any], context: ReleaseContext[Any]) -
 def promise_figures(certificate: dict[str, Any]) -> list[tuple[str, object]]:
     """Return the names and values of epsilon, and of delta if it is not 0, for the top of the page."""
     spent = certificate["spent"]
-    return [("epsilon", _short(spent["epsilon"])), *([("delta", _short(spent["delta"]))] if spent["delta"] else [])]
+    return [
+        ("epsilon", bound_text(spent["epsilon"])),
+        *([("delta", bound_text(spent["delta"]))] if spent["delta"] else []),
+    ]
 
 
 def under_title(certificate: dict[str, Any]) -> str:
@@ -170,7 +175,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _short(value: float) -> str:
+def bound_text(value: float) -> str:
     """Return an upper bound rounded up, as text. A float just above a short decimal number becomes that number."""
     return text_above(Fraction(value) * Fraction(10**12 - 1, 10**12))
 

@@ -1,0 +1,114 @@
+"""The command ``od-release explain``: what a release protected and spent, and what other decisions would have cost."""
+
+from __future__ import annotations
+
+import json
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from od_assets.cli.options import Json
+
+if TYPE_CHECKING:
+    from od_core.published.explanation import Explanation
+
+
+def explain(
+    release: Annotated[
+        str, typer.Argument(help="Release, such as us_flights/2001-06/r1, or its bundle (a folder or .zip).")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Explain a published release: what it protected and spent, what an attacker learns, and which decisions mattered.
+
+    For an attacker who knows all other records, or any number of them, a table states how far a belief about one unit
+    can move. For other units, neighbours, bounds, deltas and epsilons, another table states the epsilon with the same
+    noise, and the noise with the same promise. Only public facts are used: the bundle and, if it is here, the ledger.
+    """
+    from od_assets.cli.release_changes import bundle_named
+    from od_assets.resources.folders import Folders
+    from od_core.published.explanation import explain_release
+
+    bundle = bundle_named(release)
+    ledger = Folders().ledger if Folders().ledger_chain.exists() else None
+    found = explain_release(bundle, ledger)
+    if as_json:
+        typer.echo(json.dumps(found.to_facts(), indent=2))
+    else:
+        _print(found)
+
+
+def _print(found: Explanation) -> None:
+    from od_assets.cli.tables import print_rows
+    from od_assets.terminal import console
+
+    console.rule(str(found.facts.key))
+    console.print(found.protected)
+    console.print(f"{found.spent}\n")
+    console.print(f"{found.statement}\n")
+    print_rows("What an attacker believes about one unit", [_belief(row) for row in found.beliefs()])
+    console.print(
+        "Best guess: how often a guess between the two cases is right, over all outcomes; without the release, it is"
+        " the likelier case.\n"
+    )
+    print_rows("A person with several units", [_person(row) for row in found.persons()])
+    console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
+    if found.chosen is None:
+        names = ", ".join(source["release"] for source in found.facts.sources)
+        console.print(
+            f"The decisions are those of its releases: od-release explain {names.split(', ')[0]} (of {names})."
+        )
+        return
+    print_rows("What other decisions would have cost", [_choice(one) for one in (found.chosen, *found.others)])
+    console.print(
+        "Epsilon: with the same noise in the most detailed table. Noise: its standard deviation in that table, with the"
+        " same promise; in the rows of delta and epsilon, with the promise of the row. Error: the root mean square that"
+        " is expected of the most detailed published flows, if no estimate is cut at 0."
+    )
+    notes: dict[str, list[str]] = {}
+    for one in (found.chosen, *found.others):
+        if one.note:
+            notes.setdefault(one.note, []).append(one.choice)
+    for note, choices in notes.items():
+        console.print(f"- {' / '.join(choices)}: {note}.")
+
+
+def _belief(row: dict[str, float]) -> dict[str, str]:
+    return {
+        "before": _percent(row["prior"], ROUND_HALF_EVEN),
+        "after, at least": _percent(row["posterior_at_least"], ROUND_FLOOR),
+        "after, at most": _percent(row["posterior_at_most"], ROUND_CEILING),
+        "best guess before": _percent(row["best_guess_before"], ROUND_HALF_EVEN),
+        "best guess after, at most": _percent(row["best_guess_after"], ROUND_CEILING),
+    }
+
+
+def _person(row: dict[str, float | None]) -> dict[str, Any]:
+    guess = row["best_guess_after"]
+    return {
+        "units": row["units"],
+        "epsilon": row["epsilon"],
+        "delta": row["delta"],
+        "best guess at even odds, at most": None if guess is None else _percent(guess, ROUND_CEILING),
+    }
+
+
+def _choice(one: Any) -> dict[str, Any]:
+    return {
+        "decision": one.decision,
+        "choice": one.choice,
+        "epsilon": one.epsilon,
+        "noise": _rounded(one.noise),
+        "times": _rounded(one.times),
+        "error": _rounded(one.error),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
+
+
+def _percent(value: float, rounding: str) -> str:
+    """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
+    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(value)).normalize():f} %"

@@ -1,0 +1,207 @@
+"""Read the facts that all disclosure documents state from a bundle's certificate and data package, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+from od_core.errors import OdError
+from od_core.files.durable import file_digest
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.posterior import Guarantee
+from od_core.privacy.stability import laplace_reach
+from od_core.publication.bundle import PACKAGE
+from od_core.publication.bundle_integrity import CERTIFICATE, CHECKSUMS, stated_digests
+from od_core.publication.certificate import TRIPS_OF_A_PERSON, certificate_digest
+from od_core.publication.read_back import certificate_of, refuse_incomplete
+from od_core.published.kinds import bundle_kind_of, derived_kind_of
+
+TO_COMPLETE = "To be completed by the organisation"
+"""Text of a field that only the organisation which publishes a release can fill in."""
+
+DETAILED = ("leaves", "boxes")
+"""Names of the noise scales of published boxes, in the plans of trips with stops that know them beforehand."""
+
+_REACH = NormalDist().inv_cdf(0.95)
+"""Half of the width, in standard deviations, of the range that has 90 % of a normal distribution."""
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """The public facts on one published release.
+
+    Attributes:
+        key: series, period and revision.
+        certificate: its certificate.
+        files: name, description, SHA-256 and more of each file, as the data package states them.
+        guarantee: promise for one privacy unit.
+    """
+
+    key: ReleaseKey
+    certificate: dict[str, Any]
+    files: tuple[dict[str, Any], ...]
+    guarantee: Guarantee
+
+    @classmethod
+    def of(cls, folder: Path) -> Facts:
+        """Return the facts on the release in a bundle's folder.
+
+        Raises:
+            OdError: the certificate or the data package is missing, cannot be read, does not match its checksum, or
+                lacks a fact; or the certificate is of an unknown kind.
+        """
+        certificate = certificate_of(folder)
+        key = ReleaseKey.parse(certificate["release"])
+        stated = stated_digests(folder)
+        for name in (CERTIFICATE, PACKAGE):
+            if not (folder / name).is_file() or file_digest(folder / name) != stated.get(name):
+                raise OdError(
+                    "OD-BUNDLE-DAMAGED",
+                    f"the bundle of {key} is damaged: {name} is missing or does not match {CHECKSUMS}",
+                    next_step=f"restore it; od-release verify {key} examines it",
+                )
+        bundle_kind_of(certificate)  # refuses an unknown kind
+        try:
+            with refuse_incomplete(folder.name):
+                package = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
+                return cls(key, certificate, tuple(package["resources"]), guarantee_of(certificate))
+        except (ValueError, TypeError, ZeroDivisionError):
+            raise OdError(
+                "OD-BUNDLE-CHANGED",
+                f"the certificate of {key} states numbers that are none",
+                next_step=f"restore it; od-release verify {key} examines it",
+            ) from None
+
+    @property
+    def is_derived(self) -> bool:
+        """True if the release follows from other releases, and nothing was measured for it."""
+        return derived_kind_of(self.certificate) is not None
+
+    @property
+    def contents(self) -> str:
+        """What the release has, such as ``flows``."""
+        return bundle_kind_of(self.certificate).contents
+
+    @property
+    def derivation(self) -> str:
+        """How a derived release follows from others, such as ``sums of``; empty for another one."""
+        derived = derived_kind_of(self.certificate)
+        return "" if derived is None else derived.what
+
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """The releases that a derived release follows from, as its certificate states them; else an empty list."""
+        sources: list[dict[str, Any]] = self.certificate.get("sources", [])
+        return sources
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The plan; empty for a derived release."""
+        plan: dict[str, Any] = self.certificate.get("plan", {})
+        return plan
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the certificate's fields."""
+        return certificate_digest(self.certificate)
+
+    @property
+    def unit(self) -> str:
+        """Kind of the privacy unit: ``trip``, ``user`` or ``user_period``."""
+        return str(self.certificate["unit"])
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if neighbours are bounded: one unit is replaced by another."""
+        return bool(self.certificate["neighbours"] == "bounded")
+
+    @property
+    def bound(self) -> int:
+        """The contribution bound: the most trips of one unit that a release counts."""
+        return int(self.certificate["contribution_bound"])
+
+    @property
+    def invariants(self) -> list[str]:
+        """Numbers about the records, and lists, that are published exactly."""
+        return list(self.certificate["invariants"])
+
+    @property
+    def has_exact_numbers(self) -> bool:
+        """True if a number that was counted in the records is published exactly."""
+        return bool(self.certificate["exact"])
+
+    @property
+    def variant(self) -> str:
+        """The variant of differential privacy in which the release is accounted."""
+        if self.guarantee.rho is not None:
+            return "Zero-concentrated DP"
+        return "Approximate DP" if self.guarantee.delta else "Pure DP"
+
+    @property
+    def noise_law(self) -> str:
+        """The distribution of the noise in words."""
+        return "discrete Gaussian" if any("variance" in step for step in self.plan["steps"]) else "discrete Laplace"
+
+    @property
+    def has_threshold(self) -> bool:
+        """True if only pairs with trips are measured, and pairs with a noisy count below a threshold are dropped."""
+        return any("threshold" in step for step in self.plan.get("steps", []))
+
+    @property
+    def reach(self) -> int | None:
+        """Number that the noise of one measured number of the most detailed level exceeds at most 1 time in 10.
+
+        None for a derived release, because nothing was measured for it, and for boxes whose noise is known only after
+        they are drawn.
+        """
+        if self.is_derived:
+            return None
+        step = [one for one in self.plan["steps"] if "breakdown" not in one][-1]
+        if "variance" in step:
+            return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
+        scale = step.get(
+            "scale", next((step[f"scale_of_{name}"] for name in DETAILED if f"scale_of_{name}" in step), None)
+        )
+        return None if scale is None else laplace_reach(Fraction(scale))
+
+    @property
+    def person(self) -> Guarantee | None:
+        """The guarantee for a person with ``TRIPS_OF_A_PERSON`` trips under unit ``trip``; None if it is no promise."""
+        return self.guarantee.of_units(TRIPS_OF_A_PERSON)
+
+    def sentence(self, name: str) -> str:
+        """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
+        text = str(self.certificate["guarantee"].get(name, ""))
+        return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
+
+
+def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
+    """Return the promise of a certificate for one privacy unit.
+
+    That of derived flows is for all their releases together under unit ``user``, and otherwise for the release with the
+    weakest promise, because the records of one unit are of one period.
+    """
+    spent = certificate["spent"]
+    if "sources" in certificate:
+        stated = spent["all_periods" if certificate["unit"] == "user" else "one_period"]
+        return Guarantee(Fraction(stated["epsilon"]), Fraction(stated["delta"]))
+    steps = certificate["plan"]["steps"]
+    if not all("variance" in step for step in steps):
+        delta = spent["delta"] if spent["lost_draws"] else certificate["plan"]["delta"]
+        return Guarantee(Fraction(spent["epsilon"]), Fraction(delta))
+    variances = None
+    if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by one
+        variances = tuple(Fraction(step["variance"]) for step in steps for _ in range(step["sensitivity_squared"]))
+    return Guarantee(
+        Fraction(spent["epsilon"]), Fraction(certificate["plan"]["delta"]), Fraction(spent["rho_exact"]), variances
+    )
+
+
+def of_100(probability: Fraction) -> int:
+    """Return a probability as a number of cases in 100, rounded up."""
+    return math.ceil(100 * probability)

@@ -1,0 +1,144 @@
+"""Write the notice for the people in the data: one page in plain words, without mathematics.
+
+Every number on it follows from the plan of the release.
+"""
+
+from __future__ import annotations
+
+from od_core.publication.certificate import TRIPS_OF_A_PERSON
+from od_core.publication.html.report_page import number, page, paragraph
+from od_core.publication.markup import Markup, element, joined
+from od_core.published.disclosure.facts import TO_COMPLETE, Facts, of_100
+from od_core.published.disclosure.wording import sources_text
+
+_THINGS = {"flows": "trips between areas", "group sizes": "groups by their size", "boxes": "trips by where they went"}
+
+_STYLE = """<style>
+h2{margin-top:1.4rem;padding-top:.5rem}nav{display:none}
+@media print{body{font-size:9.5pt;line-height:1.4}h1{font-size:16pt}
+h2{font-size:12pt;margin-top:.7rem;padding-top:.3rem}p,li{margin:.25rem 0}ul{margin:.25rem 0}}
+</style>"""
+
+
+def notice(facts: Facts) -> str:
+    """Return the notice as an HTML page."""
+    contents = _THINGS.get(facts.contents, facts.contents)
+    sections = [
+        ("What is published", _published(facts, contents)),
+        ("What is done to protect you", _protection(facts)),
+        ("What somebody could learn about you", _risk(facts)),
+        ("What is not protected", _not_protected(facts)),
+        ("Who is responsible, and your rights", _organisation()),
+    ]
+    return page(
+        "Are you in these statistics?",
+        f"For people whose trips may be counted in {facts.key.release}, {_period(facts)}.",
+        [],
+        sections,
+        head=Markup(_STYLE),
+    )
+
+
+def _period(facts: Facts) -> str:
+    """Return the period in words: a span of periods is written with ``to``."""
+    return facts.key.period.replace("--", " to ")
+
+
+def _published(facts: Facts, contents: str) -> Markup:
+    made = (
+        f"They are {facts.derivation} statistics that were published before ({sources_text(facts)}). Nobody looked at"
+        " the records again to make them."
+        if facts.is_derived
+        else f"They were made from the records of data set {facts.certificate['data_set']} for {_period(facts)}."
+    )
+    exact = (
+        " One number is published as it was counted: how many trips there are in all."
+        if facts.has_exact_numbers
+        else ""
+    )
+    return paragraph(
+        f"Tables of {contents} are published for everyone. {made} No single trip, no name and no identifier is"
+        f" published.{exact}"
+    )
+
+
+def _protection(facts: Facts) -> Markup:
+    points = []
+    if not facts.is_derived:
+        detailed = (
+            ""
+            if facts.reach is None
+            else " For the most detailed counts, the change is at most"
+            f" {number(facts.reach)} up or down in 9 of 10 cases."
+        )
+        points.append(f"Every count was changed by chance before anyone outside could see it.{detailed}")
+        points.append(_counted(facts))
+        points.append("How large these changes are was fixed before any record was read, and is published.")
+    else:
+        points.append("The earlier statistics contain changes by chance. These follow from them, and reveal no more.")
+    points.append("All statistics from these records together have a limit, which the software enforces.")
+    return element("ul", *(element("li", point) for point in points))
+
+
+def _counted(facts: Facts) -> str:
+    if facts.unit == "trip":
+        if "max_weight" in facts.plan:
+            return f"A record counts as at most {number(facts.bound)} trips."
+        return "The protection is for each single trip."
+    period = " in each period" if facts.unit == "user_period" else ""
+    return (
+        f"At most {number(facts.bound)} of your trips are counted{period}. The protection is for all of them together."
+    )
+
+
+def _risk(facts: Facts) -> Markup:
+    guess = of_100(facts.guarantee.best_guess())
+    if facts.unit == "trip":
+        known = "all other trips, yours and those of everyone else"
+        asked = f"made a certain trip{' or another one' if facts.is_bounded else ''}"
+    else:
+        known = "everything about everyone else"
+        asked = "made these trips or others" if facts.is_bounded else "are in the records"
+    parts = [
+        paragraph(
+            f"Suppose that somebody knows {known}, and wants to find out whether you {asked}."
+            " Without the statistics, they can only toss a coin: they are right in 50 of 100 cases. With everything"
+            f" that is published, the best method there can be is right in at most {guess} of 100 cases."
+        )
+    ]
+    if facts.unit == "trip" and not facts.is_derived:
+        person = facts.person
+        many = 100 if person is None else of_100(person.best_guess())
+        parts.append(
+            paragraph(
+                "If you made many trips, more can be learned about all of them together: with"
+                f" {TRIPS_OF_A_PERSON} trips in the period, such a guess may be right in up to {many} of 100 cases."
+            )
+        )
+    return joined(*parts)
+
+
+def _not_protected(facts: Facts) -> Markup:
+    points = ["What holds for many people, such as that a road is busy, can be learned even if you are not counted."]
+    if facts.has_exact_numbers:
+        points.append("The number of all trips is exact.")
+    if facts.unit == "trip":
+        points.append("Your trips are protected one by one, so a person who makes very many is protected less.")
+    else:
+        points.append("If you use several cards or accounts, each of them is protected by itself.")
+    if facts.unit != "user" or facts.is_derived:
+        points.append("Each period is protected by itself; what can be learned from many periods adds up.")
+    else:
+        points.append("What can be learned from several periods adds up, within the limit.")
+    points.append("Tables that others publish about the same people are not part of this promise.")
+    points.append("The people who run the software see the records, and must be trusted to keep them safe.")
+    return element("ul", *(element("li", point) for point in points))
+
+
+def _organisation() -> Markup:
+    asked = ("Organisation and contact", "Why the records are used, and on which legal ground", "Your rights")
+    return element(
+        "dl",
+        *(joined(element("dt", name), element("dd", f"{TO_COMPLETE}.")) for name in asked),
+        class_="facts",
+    )

@@ -1,0 +1,45 @@
+"""Say in words what several disclosure documents say of a release: its unit, its noise, its sources and its version."""
+
+from __future__ import annotations
+
+from od_core.publication.certificate import TRIPS_OF_A_PERSON
+from od_core.publication.html.report_certificate import bound_text
+from od_core.published.disclosure.facts import Facts
+
+
+def promise_text(facts: Facts) -> str:
+    """Return the promise, such as ``epsilon 1 at delta 1e-8``, rounded up."""
+    at_delta = f" at delta {bound_text(float(facts.guarantee.delta))}" if facts.guarantee.delta else ""
+    return f"epsilon {bound_text(float(facts.guarantee.epsilon))}{at_delta}"
+
+
+def unit_text(facts: Facts) -> str:
+    """Return the privacy unit in words, such as ``one trip record``."""
+    if facts.unit == "trip":
+        weight = f", which counts at most {facts.bound} trips" if "max_weight" in facts.plan else ""
+        return f"one trip record{weight}"
+    period = " in one elementary period" if facts.unit == "user_period" else ""
+    return f"all trips of one user{period}, of which at most {facts.bound} are counted"
+
+
+def person_text(facts: Facts) -> str:
+    """Return what the release promises to a person with many trips, for unit ``trip``."""
+    person = facts.person
+    if person is None:
+        return f"for a person with {TRIPS_OF_A_PERSON} trips in the period, it promises nothing"
+    delta = f" with delta {bound_text(float(person.delta))}" if person.delta else ""
+    return (
+        f"for a person with {TRIPS_OF_A_PERSON} trips in the period, the promise is epsilon"
+        f" {bound_text(float(person.epsilon))}{delta}"
+    )
+
+
+def sources_text(facts: Facts) -> str:
+    """Return the names of the releases that a derived release follows from."""
+    return ", ".join(source["release"] for source in facts.sources)
+
+
+def software_text(facts: Facts) -> str:
+    """Return the name and the version of the software, if the certificate states it."""
+    version = facts.certificate["software"].get("od-release")
+    return "od-release" if version is None else f"od-release {version}"

@@ -1,0 +1,125 @@
+"""Certificates of releases of every kind in small folders like bundles, and what their plans say."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from od_core import Budget, MapGrid, PrivacyUnit, release_flows, release_stops
+from od_core.flows.publishing.assisted_kind import ASSISTED
+from od_core.flows.publishing.derived_certificate import derived_certificate
+from od_core.flows.publishing.derived_sources import Source, by_name
+from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.publishing.sum_kind import SUMS
+from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.certificate import certificate
+from od_core.stops.publishing import STOPS
+from tests.od_core.group_sizes.test_release import released
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.publication.examples import CHECKS, RECORD, checked_again
+from tests.od_core.publication.published_kinds import POINTS, flows_by_category
+
+FILES = [{"path": "flows.parquet", "hash": f"sha256:{'ab' * 32}"}, {"path": "areas.csv", "hash": f"sha256:{'0c' * 32}"}]
+TRIP = PrivacyUnit("trip")
+
+
+def single_trips() -> pd.DataFrame:
+    """One row a trip, of users with four trips each."""
+    rows = ledger_rows.FLOWS.loc[ledger_rows.FLOWS.index.repeat(ledger_rows.FLOWS["trips"])]
+    rows = rows.drop(columns="trips").reset_index(drop=True)
+    return rows.assign(who=[f"u{number // 4}" for number in range(len(rows))])
+
+
+def flows(unit: PrivacyUnit = TRIP, trips: pd.DataFrame | None = None, **changes: Any) -> Any:
+    given = {"budget": Budget(epsilon=1, delta="1e-8"), "noise": "table"} | changes
+    return release_flows(ledger_rows.FLOWS if trips is None else trips, ledger_rows.GEOGRAPHY, unit=unit, **given)
+
+
+def boxes(mechanism: str) -> Any:
+    grid = MapGrid(-10, 30, 40, 60, 8, ("origin", "destination"))
+    return release_stops(POINTS, grid, unit=TRIP, budget=Budget(2), mechanism=mechanism, noise="table")
+
+
+def weighted() -> Any:
+    trips = single_trips().drop(columns="who").assign(weight=2)
+    return flows(PrivacyUnit("trip", "unbounded", max_weight=2), trips)
+
+
+MADE: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "trips": (FLOWS, lambda: flows(fault_threshold=0)),
+    "weak": (FLOWS, lambda: flows(budget=Budget(rho=4, delta="1e-4"))),
+    "unbounded": (FLOWS, lambda: flows(PrivacyUnit("trip", "unbounded"), budget=Budget(rho="0.1", delta="1e-6"))),
+    "segments": (FLOWS, lambda: flows_by_category(noise="table")),
+    "users": (FLOWS, lambda: flows(PrivacyUnit("user", "unbounded", "who", 3), single_trips())),
+    "user periods": (FLOWS, lambda: flows(PrivacyUnit("user_period", "bounded", "who", 2), single_trips())),
+    "weights": (FLOWS, weighted),
+    "threshold": (FLOWS, lambda: flows(mechanism="stability_histogram", budget=Budget(epsilon=1, delta="1e-6"))),
+    "group sizes": (GROUP_SIZES, lambda: released(unit=TRIP)),
+    "tree of boxes": (STOPS, lambda: boxes("privtree")),
+    "grid of boxes": (STOPS, lambda: boxes("eug")),
+    "boxes by dimension": (STOPS, lambda: boxes("daf_entropy")),
+}
+DERIVED = {"sum": SUMS, "assisted": ASSISTED, "sum of users": SUMS}
+KINDS = [*MADE, *DERIVED]
+
+
+@dataclass(frozen=True, eq=False)
+class Certified:
+    """A release, or what follows from some, with its certificate.
+
+    Attributes:
+        facts: the certificate.
+        plan: the plan; None if it is derived.
+    """
+
+    facts: dict[str, Any]
+    plan: Any
+
+    @property
+    def key(self) -> ReleaseKey:
+        return ReleaseKey.parse(self.facts["release"])
+
+
+@functools.cache
+def certified(name: str) -> Certified:
+    """The release of this name, drawn once."""
+    if name in DERIVED:
+        return Certified(_derived(name), None)
+    kind, make = MADE[name]
+    release = make()
+    return Certified(_facts(kind, release, ReleaseKey(name.replace(" ", "_"), "2001-06")), release.plan)
+
+
+def _facts(kind: Any, release: Any, key: ReleaseKey) -> dict[str, Any]:
+    stated = certificate(kind, release, key, "survey", CHECKS, record=RECORD)
+    facts: dict[str, Any] = json.loads(json.dumps(stated, sort_keys=True))
+    return facts
+
+
+def _derived(name: str) -> dict[str, Any]:
+    kind, make = MADE["users" if name == "sum of users" else "trips"]
+    sources = []
+    for period in ("2001-05", "2001-06"):
+        release, key = make(), ReleaseKey("commuters", period)
+        sources.append(Source(key, release, _facts(kind, release, key)))
+    named = by_name(sources)
+    key = ReleaseKey(f"commuters{DERIVED[name].suffix}", "2001-06" if name == "assisted" else "2001-05--2001-06")
+    stated = derived_certificate(DERIVED[name], key, DERIVED[name].derived(named), sources)
+    facts: dict[str, Any] = json.loads(json.dumps(stated, sort_keys=True))
+    return facts
+
+
+def written(facts: dict[str, Any], folder: Path) -> Path:
+    """Write a certificate and a data package with their checksums, as a bundle has them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in (("certificate.json", facts), ("datapackage.json", {"resources": FILES})):
+        (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    checked_again(folder)
+    return folder

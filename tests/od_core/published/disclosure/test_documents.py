@@ -1,0 +1,335 @@
+"""The disclosure documents of releases of every kind: their schemas, their evidence, the same bytes, and refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from od_core import OdError
+from od_core.publication.certificate import certificate_digest
+from od_core.published.disclosure import documents as made
+from od_core.published.disclosure.documents import disclosure_documents, write_disclosure
+from od_core.published.disclosure.facts import TO_COMPLETE
+from od_core.published.disclosure.registry_entry import ORGANISATION
+from tests.od_core.publication.examples import checked_again
+from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, written
+
+ROOT = Path(__file__).parents[4]
+SCHEMAS = ROOT / "od_core" / "published" / "disclosure"
+PYRAMID = {
+    "top": {"privacy-parameters", "unit-of-privacy"},
+    "middle": {"algorithms-and-correctness", "utility", "bias"},
+    "bottom": {"access-control", "trust-model", "query-model", "side-channels", "data-collection-exposure"},
+}
+"""The blocks of the publication's pyramid; the query model is one of its deployment's questions."""
+
+
+def schema(name: str) -> jsonschema.Draft202012Validator:
+    read = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(read)
+    return jsonschema.Draft202012Validator(read)
+
+
+def documents(name: str, root: Path) -> dict[str, str]:
+    return disclosure_documents(written(certified(name).facts, root / "r1"))[1]
+
+
+def scalars(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every value of a document with its place in it."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if children is None:
+        yield ".".join(path), value
+        return
+    for name, child in children:
+        yield from scalars(child, (*path, str(name)))
+
+
+def replaced(value: Any, path: list[str], new: object) -> Any:
+    """A copy of a document with another value at a place."""
+    if not path:
+        return new
+    if isinstance(value, list):
+        return [replaced(one, path[1:], new) if str(k) == path[0] else one for k, one in enumerate(value)]
+    return {name: replaced(one, path[1:], new) if name == path[0] else one for name, one in value.items()}
+
+
+# -- the registry ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_entry_lacks_what_the_organisation_knows_and_nothing_else(name: str, tmp_path: Path) -> None:
+    entry = yaml.safe_load(documents(name, tmp_path)[made.REGISTRY])
+    faults = [".".join(map(str, error.absolute_path)) for error in schema("registry_entry").iter_errors(entry)]
+    assert faults == ["deployment.basic.data_curators.0.data_curator_type"]
+    assert {path for path, value in scalars(entry) if value == TO_COMPLETE} == set(ORGANISATION)
+    for path in ORGANISATION:
+        value = "Government" if path.endswith("_type") else "completed"
+        entry = replaced(entry, path.split("."), value)
+    schema("registry_entry").validate(entry)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "parameters"),
+    [
+        ("trips", "Zero-concentrated DP", {"epsilon", "delta", "rho"}),
+        ("threshold", "Approximate DP", {"epsilon", "delta"}),
+        ("group sizes", "Pure DP", {"epsilon"}),
+        ("sum", "Approximate DP", {"epsilon", "delta"}),
+    ],
+)
+def test_an_entry_names_the_variant_with_its_parameters(
+    name: str, variant: str, parameters: set[str], tmp_path: Path
+) -> None:
+    deployment = yaml.safe_load(documents(name, tmp_path)[made.REGISTRY])["deployment"]
+    assert deployment["dp_variant"]["variant_name"] == variant
+    assert deployment["privacy_loss"]["privacy_parameters"].keys() == parameters
+
+
+def test_a_number_of_units_is_stated_only_where_it_is_public(tmp_path: Path) -> None:
+    """A weight counts several trips, and a user may have several."""
+    stated = {
+        name: yaml.safe_load(documents(name, tmp_path / name)[made.REGISTRY])["deployment"]["privacy_loss"]
+        for name in ("trips", "unbounded", "users", "weights", "group sizes")
+    }
+    has = {name for name, loss in stated.items() if "number_of_privacy_units" in loss}
+    assert has == {"trips", "unbounded"}
+    assert stated["trips"]["number_of_privacy_units"] == certified("trips").facts["exact"]["trips"]
+
+
+# -- NIST SP 800-226 -------------------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as MkDocs makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[\s-]+", "-", heading) for heading in plain}
+
+
+def pointed(value: Any, pointer: str) -> Any:
+    """What a JSON pointer leads to."""
+    for part in pointer.split("/")[1:]:
+        value = value[part]
+    return value
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_checklist_has_every_block_and_its_evidence_is_there(name: str, tmp_path: Path) -> None:
+    checklist = json.loads(documents(name, tmp_path)[made.CHECKLIST])
+    schema("nist_checklist").validate(checklist)
+    items = checklist["items"]
+    assert len({item["id"] for item in items}) == len(items)
+    for layer, ids in PYRAMID.items():
+        assert {item["id"] for item in items if item["layer"] == layer} == ids
+    for item in items:
+        for place in item["evidence"]:
+            pointed(certified(name).facts, place.removeprefix("certificate.json#"))
+        for place in item["documentation"]:
+            file, _, anchor = place.partition("#")
+            assert (ROOT / file).is_file(), place
+            assert not anchor or anchor in anchors(ROOT / file), place
+        marked = TO_COMPLETE.lower() in item["text"].lower()
+        assert marked == (item["answer"] == "for the organisation"), item["id"]
+    assert checklist["certificate"] == certificate_digest(certified(name).facts)
+
+
+def answers(name: str, root: Path) -> dict[str, str]:
+    items = json.loads(documents(name, root / name)[made.CHECKLIST])["items"]
+    return {item["id"]: item["answer"] for item in items}
+
+
+def test_answers_follow_from_the_release(tmp_path: Path) -> None:
+    """A weak release does not pass: an epsilon above 10 at delta 1e-4."""
+    found = {name: answers(name, tmp_path) for name in KINDS}
+    assert found["trips"]["large-epsilon"] == "met"
+    assert found["tree of boxes"]["large-epsilon"] == "met with a limit"
+    assert found["weak"]["large-epsilon"] == found["weak"]["large-delta"] == "not met"
+    assert found["group sizes"]["large-delta"] == "not applicable"
+    assert found["users"]["large-delta"] == "for the organisation"  # the number of users is not public
+    assert found["trips"]["large-delta"] == "met"  # 348 trips, delta 1e-8
+    exact = {name for name in KINDS if found[name]["size-is-public"] != "met"}
+    assert exact == {name for name in KINDS if certified(name).facts["exact"]}
+    events = {name for name in KINDS if found[name]["event-level-unit"] != "met"}
+    assert events == {name for name in KINDS if certified(name).facts["unit"] == "trip"}
+    unsure = {name for name in KINDS if found[name]["utility"] != "met"}
+    assert unsure == {name for name in KINDS if certified(name).facts.get("interval") is None}
+
+
+# -- provenance ------------------------------------------------------------------------------------------------------
+
+ENDS = {
+    **dict.fromkeys(("prov:entity", "prov:generatedEntity", "prov:usedEntity", "prov:collection"), "entity"),
+    **dict.fromkeys(("prov:agent", "prov:delegate", "prov:responsible"), "agent"),
+    "prov:plan": "entity",
+    "prov:activity": "activity",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_end_of_a_relation_is_declared_and_what_is_confidential_has_no_content(name: str, tmp_path: Path) -> None:
+    document = json.loads(documents(name, tmp_path)[made.PROVENANCE])
+    schema("provenance").validate(document)
+    for kind, relations in document.items():
+        for relation in relations.values() if kind not in ("prefix", "entity", "activity", "agent") else ():
+            assert [end for end, named in relation.items() if named not in document[ENDS[end]]] == []
+    generated = [one["prov:entity"] for one in document["wasGeneratedBy"].values()]
+    assert len(generated) == len(set(generated))
+    confidential = [entity for entity in document["entity"].values() if entity.get("od:confidential")]
+    assert all(entity.keys() == {"prov:label", "od:confidential"} for entity in confidential)
+    assert len(confidential) == (0 if name in DERIVED else 2)
+    files = {one["prov:label"]: one["od:sha256"] for one in document["entity"].values() if "od:sha256" in one}
+    assert {file["path"]: file["hash"].removeprefix("sha256:") for file in FILES}.items() <= files.items()
+
+
+def sources(document: dict[str, Any], name: str) -> set[str]:
+    """Everything that an entity was derived from, by the relations of the document."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        at = waiting.pop()
+        above = {
+            one["prov:usedEntity"] for one in document["wasDerivedFrom"].values() if one["prov:generatedEntity"] == at
+        }
+        waiting += above - found
+        found |= above
+    return found
+
+
+def test_a_bundle_leads_to_its_records_through_noisy_measurements(tmp_path: Path) -> None:
+    certificate = certified("segments").facts
+    document = json.loads(documents("segments", tmp_path)[made.PROVENANCE])
+    key = certificate["release"]
+    above = sources(document, f"od:bundle/{key}")
+    measured = {name for name in above if name.startswith("od:measurement/")}
+    assert len(measured) == len(certificate["plan"]["steps"])
+    assert {f"od:estimates/{key}", f"od:counts/{key}", "od:records/survey/2001-06"} <= above
+    charges = [document["entity"][f"od:measurement/{key}/{k}"]["od:rho"] for k in range(1, len(measured) + 1)]
+    assert charges == certificate["spent"]["rho_by_level_exact"]
+    document["wasDerivedFrom"] = {
+        name: one for name, one in document["wasDerivedFrom"].items() if one["prov:generatedEntity"] not in measured
+    }
+    assert "od:records/survey/2001-06" not in sources(document, f"od:bundle/{key}")  # there is no other way
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_what_is_derived_leads_to_its_releases_alone(name: str, tmp_path: Path) -> None:
+    certificate = certified(name).facts
+    document = json.loads(documents(name, tmp_path)[made.PROVENANCE])
+    above = sources(document, f"od:bundle/{certificate['release']}")
+    named = {f"od:bundle/{source['release']}" for source in certificate["sources"]}
+    assert above == {f"od:estimates/{certificate['release']}", *named}
+
+
+# -- pages -----------------------------------------------------------------------------------------------------------
+
+HOSTILE = "<script>alert(1)</script> | *x* [a](javascript:b) `c`"
+
+
+class Tags(HTMLParser):
+    """The names of all elements of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.add(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+
+def hostile(name: str) -> dict[str, Any]:
+    """A certificate in which every text that names something is markup."""
+    facts = json.loads(json.dumps(certified(name).facts))
+    facts["data_set"] = facts["noise"] = HOSTILE
+    facts["guarantee"] = dict.fromkeys(facts["guarantee"], HOSTILE)
+    facts["invariants"] = facts["known_limitations"] = [HOSTILE]
+    facts["software"]["od-release"] = facts["measured_at"] = HOSTILE
+    if "mechanism" in facts:
+        facts["mechanism"]["name"] = HOSTILE
+    return dict(facts)
+
+
+@pytest.mark.parametrize("name", ["trips", "users", "sum"])
+def test_names_with_markup_are_text(name: str, tmp_path: Path) -> None:
+    _, found = disclosure_documents(written(hostile(name), tmp_path / "r1"))
+    for page in (made.NOTICE, made.CHECKLIST_PAGE):
+        assert not Tags(found[page]).found & {"script", "img", "iframe"}
+    assessment = found[made.ASSESSMENT]
+    assert "<script" not in assessment
+    assert not re.search(r"(?<!\\)\]\(", assessment)
+    rows = [line for line in assessment.splitlines() if line.startswith("|")]
+    cells = {len(re.findall(r"(?<!\\)\|", line)) - 1 for line in rows}
+    assert cells == {2, 3}
+    assert yaml.safe_load(found[made.REGISTRY])["deployment"]["basic"]["description"].count(HOSTILE) == 1
+    schema("provenance").validate(json.loads(found[made.PROVENANCE]))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_notice_has_no_mathematics_and_no_words_of_it(name: str, tmp_path: Path) -> None:
+    text = re.sub(r"<style>.*?</style>|<[^>]+>", " ", documents(name, tmp_path)[made.NOTICE], flags=re.DOTALL).lower()
+    words = ("epsilon", "delta", "rho", "noise", "differential", "probability", "variance", "gaussian", "neighbour")
+    assert [word for word in words if re.search(rf"\b{word}", text)] == []
+    assert TO_COMPLETE.lower() in text
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_bundle_gives_the_same_bytes_and_writes_nothing_twice(tmp_path: Path) -> None:
+    bundle = written(certified("trips").facts, tmp_path / "r1")
+    first = write_disclosure(bundle, tmp_path / "out", within=True)
+    assert first.folder == tmp_path / "out" / "trips" / "2001-06" / "r1"
+    assert set(first.changed) == {file.name for file in first.folder.iterdir()} == set(made.DESCRIPTIONS)
+    before = {file.name: file.read_bytes() for file in first.folder.iterdir()}
+    assert write_disclosure(bundle, tmp_path / "out", within=True).changed == ()
+    again = write_disclosure(written(certified("trips").facts, tmp_path / "elsewhere"), tmp_path / "other")
+    assert {file.name: file.read_bytes() for file in again.folder.iterdir()} == before
+
+
+def test_documents_are_not_written_into_a_bundle_or_over_a_file(tmp_path: Path) -> None:
+    bundle = written(certified("trips").facts, tmp_path / "r1")
+    (tmp_path / "file").touch()
+    for place in (bundle, bundle / "below", tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OdError, match="OD-DISCLOSURE-FOLDER"):
+            write_disclosure(bundle, place)
+    assert {file.name for file in bundle.iterdir()} == {"certificate.json", "datapackage.json", "SHA256SUMS"}
+
+
+def test_a_damaged_certificate_is_refused(tmp_path: Path) -> None:
+    """A changed byte, and, where the checksums were made again, a fact that is missing or is no number."""
+    bundle = written(certified("trips").facts, tmp_path / "r1")
+    file = bundle / "certificate.json"
+    whole = file.read_text(encoding="utf-8")
+    file.write_text(whole.replace('"bounded"', '"unbounded"'), encoding="utf-8")
+    with pytest.raises(OdError, match="OD-BUNDLE-DAMAGED"):
+        disclosure_documents(bundle)
+    facts = json.loads(whole)
+    for change, code in (
+        ({"epsilon": "much"}, "OD-BUNDLE-CHANGED"),
+        ({"epsilon": -1}, "OD-BUDGET-NUMBER"),
+        ({"rho_exact": "1/0"}, "OD-BUNDLE-CHANGED"),
+    ):
+        file.write_text(json.dumps(facts | {"spent": facts["spent"] | change}), encoding="utf-8")
+        checked_again(bundle)
+        with pytest.raises(OdError, match=code):
+            disclosure_documents(bundle)
+    for missing in ("spent", "plan", "unit", "guarantee", "data_set", "known_limitations"):
+        file.write_text(json.dumps({name: fact for name, fact in facts.items() if name != missing}), encoding="utf-8")
+        checked_again(bundle)
+        with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
+            disclosure_documents(bundle)
+    file.write_text(json.dumps(facts | {"format": "another"}), encoding="utf-8")
+    checked_again(bundle)
+    with pytest.raises(OdError, match="OD-CERTIFICATE-FORMAT"):
+        disclosure_documents(bundle)
+    with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
+        disclosure_documents(tmp_path / "nothing")

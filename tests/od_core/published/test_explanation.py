@@ -1,0 +1,179 @@
+"""A release explained: other choices cost what algebra says, the ledger is used if it is the release's own."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from od_core import Budget, OdError, PrivacyUnit, plan_group_sizes, plan_release, plan_stops
+from od_core.ledger.ledger import Ledger
+from od_core.privacy.accounting import epsilon_tight, float_above
+from od_core.privacy.plan import Plan
+from od_core.published.alternatives import Alternative, alternatives, present
+from od_core.published.explanation import PRIORS, explain_release
+from tests.od_core.ledger.ledger_rows import GEOGRAPHY
+from tests.od_core.publication.published_kinds import Made
+from tests.od_core.published.disclosure.certified import certified, written
+
+DELTA = Fraction(1, 10**6)
+RHO = Fraction(1, 20)
+
+
+def users(most: int = 3, neighbours: str = "unbounded", rho: Fraction = RHO) -> Plan:
+    """Every level is measured, so the noise of all is that of one rho; epsilon is by the conversion ``tight``."""
+    unit = PrivacyUnit("user", neighbours, "who", most)  # type: ignore[arg-type]
+    return plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=rho, delta=DELTA, conversion="tight"))
+
+
+def by_choice(plan: Plan) -> Mapping[tuple[str, str], Alternative]:
+    return {(one.decision, one.choice): one for one in alternatives(plan)}
+
+
+def promised(rho: Fraction) -> float:
+    return float_above(epsilon_tight(rho, DELTA))
+
+
+def test_another_bound_costs_its_square_in_rho_or_itself_in_noise() -> None:
+    plan = users(4)
+    found = by_choice(plan)
+    for most in (2, 8):
+        other, ratio = found["m", f"at most {most} trips"], Fraction(most, 4)
+        assert other.times == pytest.approx(float(ratio), rel=1e-6)
+        assert other.epsilon == pytest.approx(promised(RHO * ratio**2), rel=1e-9)
+    trip = found["unit", "one trip, unbounded"]
+    assert trip.times == pytest.approx(1 / 4, rel=1e-6)
+    assert trip.epsilon is not None
+    assert 0.9 * promised(RHO / 16) < trip.epsilon < promised(RHO / 16)  # its exact privacy loss is defined
+    period = found["unit", "a user in a period, at most 4 trips, unbounded"]
+    assert (period.times, period.epsilon) == pytest.approx((1, promised(RHO)), rel=1e-6)
+
+
+def test_bounded_neighbours_cost_twice_the_rho_of_unbounded_ones() -> None:
+    there, back = by_choice(users())["neighbours", "bounded"], by_choice(users(3, "bounded"))["neighbours", "unbounded"]
+    assert (there.times, back.times) == pytest.approx((math.sqrt(2), math.sqrt(1 / 2)), rel=1e-6)
+    assert (there.epsilon, back.epsilon) == pytest.approx((promised(2 * RHO), promised(RHO / 2)), rel=1e-9)
+
+
+def test_another_delta_has_another_epsilon_at_the_same_noise() -> None:
+    found = by_choice(users())
+    for delta, text in ((DELTA * 100, "0.0001"), (DELTA / 100, "1e-8")):
+        other = found["delta", text]
+        assert other.epsilon == pytest.approx(float(epsilon_tight(RHO, delta)), rel=1e-9)
+        assert other.times is not None
+        assert (other.times < 1) == (delta > DELTA)
+
+
+@pytest.mark.parametrize("name", ["trips", "unbounded", "segments", "users", "user periods", "weights", "threshold"])
+def test_an_alternative_is_the_plan_that_it_says(name: str) -> None:
+    """Made again with the epsilon that it states, the other plan has the noise of the release, and no less."""
+    plan = certified(name).plan
+    now = present(plan)
+    assert now.epsilon == float_above(plan.spent.epsilon)
+    neighbours = "unbounded" if plan.unit.neighbours == "bounded" else "bounded"
+    other = by_choice(plan)["neighbours", neighbours]
+    assert None not in (other.epsilon, other.noise, now.noise)
+    again = plan_release(
+        plan.tree.origin,
+        unit=replace(plan.unit, neighbours=neighbours),
+        budget=Budget(other.epsilon, plan.budget.delta, conversion=plan.budget.conversion, shares=plan.budget.shares),
+        mechanism=plan.mechanism,
+        acceptance=plan.acceptance,
+        segments=plan.segments,
+    )
+    assert present(again).noise == pytest.approx(now.noise, rel=1e-3)
+    assert other.times == pytest.approx(other.noise / now.noise)  # type: ignore[operator]
+
+
+def test_kinds_that_protect_single_records_say_that_users_are_not_defined() -> None:
+    groups = plan_group_sizes(
+        certified("group sizes").plan.frame.geography,
+        certified("group sizes").plan.frame.groups,
+        unit=PrivacyUnit("trip", "bounded"),
+        budget=Budget(2),
+        mechanism="sizes",
+        top_code=9,
+    )
+    for plan in (groups, plan_stops((4, 4), unit=PrivacyUnit("trip"), budget=Budget(2), mechanism="eug")):
+        found = by_choice(plan)
+        undefined = {decision for (decision, _), one in found.items() if one.noise is None}
+        assert undefined == {"unit"}
+        assert all("not defined" in one.note for (decision, _), one in found.items() if decision == "unit")
+        other = found["neighbours", "unbounded"]
+        assert (other.epsilon, other.times) == pytest.approx((1.0, 0.5))
+        assert [found["epsilon", text].times for text in ("1", "4")] == pytest.approx([2, 0.5])
+
+
+def test_a_threshold_is_stated_with_each_choice() -> None:
+    found = by_choice(certified("threshold").plan)
+    assert "below 28 are dropped" in present(certified("threshold").plan).note
+    assert all("are dropped" in one.note for one in found.values())
+    lower, higher = found["delta", "0.0001"], found["delta", "1e-8"]
+    assert (lower.times, higher.times) == (1, 1)  # delta moves the threshold, and not the noise
+    assert lower.note != higher.note
+
+
+# -- whole releases --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_is_of_the_ledger_of_the_release(
+    all_published: dict[str, Made], published_by_category: Made, tmp_path: Path
+) -> None:
+    """And of no other ledger, even one in which another release has the same key."""
+    namesake = Ledger(published_by_category.root / "ledger.sqlite")
+    assert published_by_category.example.key == all_published["flows"].example.key
+    assert explain_release(all_published["flows"].place.bundle, namesake).balance is None
+    for made in all_published.values():
+        ledger = Ledger(made.root / "ledger.sqlite")
+        found = explain_release(made.place.bundle, ledger)
+        assert found.balance is not None
+        cap, spent = Fraction(9), Fraction(made.facts["spent"]["rho_exact"])
+        assert (found.balance.cap, found.balance.spent, found.balance.left) == (cap, spent, cap - spent)
+        assert f"{float(cap - spent):.6g} is left" in found.spent
+        for other in (None, Ledger(tmp_path / "other.sqlite")):
+            assert "not at hand" in explain_release(made.place.bundle, other).spent
+
+
+def test_an_explanation_is_ready_for_json_and_holds_for_every_kind(all_published: dict[str, Made]) -> None:
+    for made in all_published.values():
+        found = json.loads(json.dumps(explain_release(made.place.bundle).to_facts(), allow_nan=False))
+        assert found["release"] == str(made.example.key)
+        assert found["spent"]["cap"] is None
+        for row in found["attacker"]["beliefs"]:
+            assert row["posterior_at_least"] < row["prior"] < row["posterior_at_most"]
+            assert row["best_guess_before"] <= row["best_guess_after"]
+        assert [row["prior"] for row in found["attacker"]["beliefs"]] == [float(prior) for prior in PRIORS]
+        assert [row["units"] for row in found["attacker"]["persons"]] == [1, 2, 5, 10, 40]
+        assert (
+            found["attacker"]["persons"][0]["epsilon"] == found["decisions"]["as_released"]["epsilon_at_the_same_noise"]
+        )
+        decisions = {one["decision"] for one in found["decisions"]["alternatives"]}
+        assert decisions == {"unit", "neighbours", "epsilon", *(["delta"] if made.facts["spent"]["delta"] else [])}
+
+
+@pytest.mark.parametrize("name", ["sum", "assisted", "sum of users"])
+def test_derived_flows_refer_to_their_releases(name: str, tmp_path: Path) -> None:
+    facts = certified(name).facts
+    found = explain_release(written(facts, tmp_path / "r1"))
+    assert (found.chosen, list(found.others)) == (None, [])
+    assert "Nothing was charged" in found.spent
+    stated = found.to_facts()
+    assert stated["decisions"]["of_releases"] == [source["release"] for source in facts["sources"]]
+    held = facts["spent"]["all_periods" if name == "sum of users" else "one_period"]
+    assert stated["protected"]["epsilon"] == held["epsilon"]
+
+
+def test_a_damaged_bundle_is_refused(all_published: dict[str, Made], tmp_path: Path) -> None:
+    bundle = tmp_path / "r1"
+    shutil.copytree(all_published["flows"].place.bundle, bundle)
+    (bundle / "certificate.json").write_text(
+        (bundle / "certificate.json").read_text(encoding="utf-8").replace("bounded", "unbounded"), encoding="utf-8"
+    )
+    with pytest.raises(OdError, match="OD-BUNDLE-DAMAGED"):
+        explain_release(bundle)
