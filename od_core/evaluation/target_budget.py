@@ -39,9 +39,6 @@ Reals = NDArray[np.float64]
 CHANCE = 0.935
 """Probability with which a release meets all its targets."""
 
-GRAIN = 1_000_000
-"""The shares of a solution are multiples of 1 / GRAIN."""
-
 BINDING = 0.97
 """A target binds if it needs at least this share of the rho of the solution."""
 
@@ -159,7 +156,7 @@ class _Problem:
             def needed(shares: Reals, weights: Sequence[Reals] = weights) -> Reals:
                 return np.array([self.variances[j](shares) @ own for j, own in zip(chosen, weights, strict=True)])
 
-            found = optimal_shares(needed, shares, 1, GRAIN)
+            found = optimal_shares(needed, shares, 1)
             shares = np.array(found.shares, dtype=np.float64)
         return _Solution(found, needed(shares), chance)
 

@@ -16,6 +16,9 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.privacy.budget import Budget, MinimisedError
 from od_core.privacy.neighbours import Neighbours
 
+GRAIN = 10_000
+"""The shares are multiples of 1 / GRAIN, so that every machine finds the same ones."""
+
 
 def with_exact_shares(
     budget: Budget, tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, segments: Segments | None
@@ -57,4 +60,4 @@ def minimised_error(model: VarianceModel, rule: MinimisedError) -> OptimalShares
         return np.array([sum(weight * model.mean(quantity, shares) ** 0.5 for quantity, weight in chosen)])
 
     count = len(model.free_levels)
-    return optimal_shares(error, np.full(count, 1 / count), 0.5)
+    return optimal_shares(error, np.full(count, 1 / count), 0.5, GRAIN)

@@ -23,8 +23,8 @@ from od_core.errors import OdError
 
 Reals = NDArray[np.float64]
 
-GRAIN = 10_000
-"""Shares under the rule ``minimise`` are multiples of 1 / GRAIN, so that every machine finds the same ones."""
+GRAIN = 1_000_000
+"""Shares are multiples of 1 / GRAIN, unless a coarser one is asked for."""
 
 LEAST = 0.001
 """Smallest share."""
@@ -57,7 +57,9 @@ class OptimalShares:
     weights: tuple[float, ...]
 
 
-def optimal_shares(losses: Callable[[Reals], Reals], start: Reals, power: float, grain: int = GRAIN) -> OptimalShares:
+def optimal_shares(
+    losses: Callable[[Reals], Reals], start: Reals, power: float, coarse: int | None = None
+) -> OptimalShares:
     """Return the shares for which the largest loss is smallest.
 
     Args:
@@ -65,15 +67,18 @@ def optimal_shares(losses: Callable[[Reals], Reals], start: Reals, power: float,
             falls with every share.
         start: shares with which the search begins; they sum to 1.
         power: power k of the losses; a loss at c times the shares is c^-k times the loss.
-        grain: the shares are multiples of 1 / grain.
+        coarse: for a single loss, a denominator of at most some thousands. The shares are then the best multiples of
+            1 / ``coarse``, which do not depend on the last digits of a computation. By default, they are multiples of
+            1 / GRAIN near the optimum.
 
     Raises:
         OdError: The optimum cannot be proven to be within ``LARGEST_GAP``.
     """
     best = _solved(losses, start)
     weights, bound = _proof(losses(best), _slopes(losses, best), power)
+    grain = coarse or GRAIN
     parts = _rounded(best, grain)
-    if len(weights) == 1:
+    if coarse is not None:
         parts = _polished(parts, grain, losses)
     largest = float(losses(parts / grain).max())
     gap = max(1 - bound / largest, 0.0)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows.allocation import optimal_shares as module
-from od_core.flows.allocation.minimised_error import minimised_error
-from od_core.flows.allocation.optimal_shares import GRAIN, LEAST, optimal_shares
+from od_core.flows.allocation.minimised_error import GRAIN, minimised_error
+from od_core.flows.allocation.optimal_shares import LEAST, optimal_shares
 from od_core.flows.allocation.variance_model import VarianceModel
 from od_core.privacy.budget import MinimisedError
 from tests.od_core.strategies import geography_of
@@ -29,7 +29,7 @@ def equal(count: int) -> np.ndarray:
 def test_variances_of_single_levels_have_a_closed_form(weights):
     """The minimum of the sum of a / x is at x proportional to the root of a."""
     a = np.array(weights)
-    found = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(len(a)), 1)
+    found = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(len(a)), 1, GRAIN)
     expected = np.sqrt(a) / np.sqrt(a).sum()
     assert sum(found.shares) == 1
     assert np.array(found.shares, dtype=float) == pytest.approx(expected, abs=1.5 / GRAIN)
@@ -40,7 +40,7 @@ def test_variances_of_single_levels_have_a_closed_form(weights):
 @given(weights=st.lists(st.floats(1, 50), min_size=2, max_size=7))
 def test_the_largest_of_single_levels_is_smallest_where_all_are_equal(weights):
     a = np.array(weights)
-    found = optimal_shares(lambda x: a / x, equal(len(a)), 1, 10**6)
+    found = optimal_shares(lambda x: a / x, equal(len(a)), 1)
     assert found.largest == pytest.approx(a.sum(), rel=1e-3)
     assert found.weights == pytest.approx(a / a.sum(), abs=0.01)
     assert a.sum() >= found.largest * (1 - found.gap) * (1 - 1e-6)
@@ -56,13 +56,13 @@ def test_another_solver_finds_no_smaller_largest_loss(levels, coefficients):
     x = cp.Variable(levels)
     problem = cp.Problem(cp.Minimize(cp.max(a @ cp.inv_pos(x))), [cp.sum(x) == 1, x >= LEAST])
     problem.solve(solver=cp.CLARABEL)
-    found = optimal_shares(lambda shares: a @ (1 / shares), equal(levels), 1, 10**6)
+    found = optimal_shares(lambda shares: a @ (1 / shares), equal(levels), 1)
     assert found.largest == pytest.approx(problem.value, rel=2e-4)
     assert found.largest * (1 - found.gap) <= problem.value * (1 + 1e-6)
 
 
 def test_a_level_that_adds_nothing_has_the_smallest_share():
-    found = optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), equal(2), 1)
+    found = optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), equal(2), 1, GRAIN)
     assert found.shares == (1 - Fraction(str(LEAST)), Fraction(str(LEAST)))
     assert found.gap < 1e-4
 
@@ -82,9 +82,9 @@ def test_the_result_does_not_depend_on_the_last_digits_of_the_solver(monkeypatch
         found = exact(losses, start) * (1 + 2e-4 * np.array([1, -1, 0.5, -1]))
         return found / found.sum()
 
-    expected = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1).shares
+    expected = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, GRAIN).shares
     monkeypatch.setattr(module, "_solved", nearby)
-    assert optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1).shares == expected
+    assert optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, GRAIN).shares == expected
 
 
 def planned(mechanism="inftda_refined", **shares):
