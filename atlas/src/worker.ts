@@ -60,6 +60,12 @@ async function answer(question: Question): Promise<Questions[Name]["answer"]> {
       return flows.matrix(question.ask.level, question.ask.origins, question.ask.destinations);
     case "between":
       return flows.between(question.ask.origins, question.ask.destinations);
+    case "categories":
+      return flows.categories(question.ask.origins, question.ask.destinations);
+    case "distances":
+      return flows.byDistance(question.ask.origins, question.ask.destinations);
+    case "sizes":
+      return flows.ofAreas(question.ask.direction, question.ask.level, question.ask.areas);
   }
 }
 
