@@ -191,18 +191,6 @@ export class Flows {
     return { begun, ended };
   }
 
-  /** Trips that begin (from) or end (to) in each of some areas, with their intervals. */
-  ofAreas(direction: Direction, level: number, areas: number[]): Trips[] {
-    const { origin, destination } = this.tree;
-    const { begun, ended } = this.sizes(level);
-    const [own, other, trips] = direction === "from" ? [origin, destination, begun] : [destination, origin, ended];
-    const all = other.parts(new Uint8Array(other.zones).fill(1));
-    return areas.map((area) => {
-      const part = own.parts(own.zonesIn(level, [area]));
-      return this.withInterval(trips[area], direction === "from" ? this.estimate(part, all) : this.estimate(all, part));
-    });
-  }
-
   /** Whether another release has the same areas. */
   hasAreasOf(other: Flows): boolean {
     const areas = ({ origin, destination }: FlowTree): string =>

@@ -24,6 +24,8 @@ export interface Opened {
   origin: Side;
   destination: Side;
   sameAreas: boolean;
+  /** Names of the breakdowns, and the finest level whose areas have categories; null if there are none. */
+  segments: { names: string[]; level: number } | null;
   hasIntervals: boolean;
 }
 
@@ -38,8 +40,7 @@ export interface Questions {
   between: { ask: { origins: Areas; destinations: Areas }; answer: Trips };
   categories: { ask: { origins: Areas; destinations: Areas }; answer: Categories[] | null };
   distances: { ask: { origins: Areas; destinations: Areas }; answer: (Band & Trips)[] | null };
-  /** Trips that begin (from) or end (to) in each of some areas. */
-  sizes: { ask: { direction: Direction; level: number; areas: number[] }; answer: Trips[] };
+  several: { ask: { ends: { origins: Areas; destinations: Areas }[] }; answer: Trips[] };
 }
 
 export type Name = keyof Questions;

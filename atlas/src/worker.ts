@@ -19,12 +19,13 @@ async function open(base64: string): Promise<Opened> {
   flows = new Flows(data);
   const { origin, destination } = flows.tree;
   const sizes = origin.levels.map((_, level) => flows.sizes(level));
-  const { title, release, notes, comparable } = data.header;
+  const { title, release, notes, comparable, segments } = data.header;
   return {
     header: { title, release, notes, comparable },
     origin: side(origin, (level) => sizes[level].begun),
     destination: side(destination, (level) => sizes[level].ended),
     sameAreas: flows.sameAreas,
+    segments: segments && { names: segments.breakdowns.map((one) => one.name), level: segments.depth },
     hasIntervals: data.header.fits.length > 0,
   };
 }
@@ -64,8 +65,8 @@ async function answer(question: Question): Promise<Questions[Name]["answer"]> {
       return flows.categories(question.ask.origins, question.ask.destinations);
     case "distances":
       return flows.byDistance(question.ask.origins, question.ask.destinations);
-    case "sizes":
-      return flows.ofAreas(question.ask.direction, question.ask.level, question.ask.areas);
+    case "several":
+      return question.ask.ends.map(({ origins, destinations }) => flows.between(origins, destinations));
   }
 }
 
