@@ -8,7 +8,7 @@ import { interval } from "./panel";
 import { folded } from "./search";
 
 /** Number of areas that are listed at first, and that a click adds. */
-const STEP = 50;
+const STEP = 100;
 
 /** What the list has. */
 export interface Listed {
@@ -62,10 +62,8 @@ export class AreaList {
     const trips = await Promise.all(ends.map((each) => this.client.ask("several", { ends: each })));
     if (asked !== this.latest) return;
     const intervals = trips.flat().some((one) => one.interval);
-    const cells = (of: Trips): HTMLElement[] => [
-      make("td", { class: "number" }, number(of.trips)),
-      ...(intervals ? [make("td", { class: "number" }, interval(of))] : []),
-    ];
+    const cell = (of: Trips): HTMLElement =>
+      make("td", { class: "number" }, number(of.trips), " ", ...(of.interval ? [make("small", {}, interval(of))] : []));
     const rows = areas.map((area, k) => {
       const box = make("input", {
         type: "checkbox",
@@ -79,11 +77,11 @@ export class AreaList {
         "tr",
         {},
         make("th", { scope: "row" }, make("label", {}, box, " ", ...named)),
-        ...trips.flatMap((each) => cells(each[k])),
+        ...trips.map((each) => cell(each[k])),
       );
     });
-    const measures = columns.flatMap(({ measure }) => (intervals ? [measure, "90 % interval"] : [measure]));
-    const heads = [isolated(side.levels[level]), ...measures];
+    const heads = [isolated(side.levels[level]), ...columns.map(({ measure }) => measure)];
+    const note = intervals ? " Beside each number is its 90 % interval." : "";
     const focused = document.activeElement instanceof HTMLInputElement ? document.activeElement.value : "";
     const table = byId("areas");
     const held = table.contains(document.activeElement);
@@ -97,7 +95,7 @@ export class AreaList {
     );
     if (held) table.querySelector<HTMLInputElement>(`input[value="${focused}"]`)?.focus();
     this.more.hidden = areas.length === found.length;
-    byId("listed").textContent = `${number(areas.length)} of ${number(found.length)} areas are listed, those with the most trips first.`;
+    byId("listed").textContent = `${number(areas.length)} of ${number(found.length)} areas are listed, those with the most trips first.${note}`;
   }
 
   /** The areas with the text of the filter in their name or code, those with the most trips first. */

@@ -226,7 +226,7 @@ class Atlas {
     }
     byId("profile").replaceChildren(
       ...profileTables(profile, which),
-      ...notes.map((note) => make("p", { class: "note" }, note)),
+      ...(notes.length ? [make("p", { class: "note" }, notes.join(" "))] : []),
     );
     byId("profile").setAttribute("aria-busy", "false");
   }

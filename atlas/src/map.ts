@@ -94,6 +94,7 @@ export class FlowMap {
     canvas.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.resize()).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    matchMedia("print").addEventListener("change", () => this.paint());
   }
 
   show(scene: Scene): void {
