@@ -66,7 +66,7 @@ def flights_by_day(budget: Budget) -> Release:
     airports = pd.read_csv(ROOT / "data/us_flights/airports.csv", dtype={"airport": str})
     levels = ["region", "division", "state", "airport"]
     geography = Geography.from_frame(airports, levels, coordinates=("latitude", "longitude"))
-    options = {"noise": "table", "fault_threshold": 0, "segments": {days.name: days.categories}}
+    options: dict[str, Any] = {"noise": "table", "fault_threshold": 0, "segments": {days.name: days.categories}}
     return release_flows(trips, geography, unit=PrivacyUnit("trip"), budget=budget, **options)
 
 
