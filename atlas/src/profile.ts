@@ -34,7 +34,9 @@ export function profileTables(profile: Profile, which: string): HTMLElement[] {
   });
 }
 
+/** The name of a band, as in the report. */
 function nameOf({ from, to }: Band): string {
   if (from === null) return "unknown";
-  return to === null ? `${number(from)} km and more` : `${number(from)} to ${number(to)} km`;
+  if (to === null) return `${number(from)} km or more`;
+  return from === 0 ? `below ${number(to)} km` : `${number(from)} to ${number(to)} km`;
 }

@@ -117,7 +117,7 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
     bands = [row for row in rows if row["measure"] == "trips from the selection by distance"]
     assert sum(int(row["value"]) for row in bands) == begun[0]
     assert all(int(row["lower"]) <= int(row["value"]) <= int(row["upper"]) for row in bands)
-    assert bands[0]["name"].startswith("0 to ")
+    assert bands[0]["name"].startswith("below ")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
