@@ -85,9 +85,8 @@ def test_the_least_square_divides_the_distances(places, edge):
         square += step * step
     least = least_square(edge)
     assert (square >= least) == (distance >= edge)
-    below = np.array([[0.0, 0.0, 0.0], [np.sqrt(np.nextafter(least, 0)), 0.0, 0.0]])
-    at = kilometres(below, below, np.array([0]), np.array([1]))
-    assert at == pytest.approx(edge, abs=0.001)
+    half_angle = (edge - 0.0005) / (2 * RADIUS)
+    assert least == pytest.approx((2 * math.sin(half_angle)) ** 2, rel=1e-9)
 
 
 @given(places=st.lists(st.tuples(st.floats(-60, 60), LONGITUDES), min_size=1, max_size=8, unique=True))
