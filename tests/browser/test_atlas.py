@@ -121,16 +121,17 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_printed_dark_on_light(opened, bundle, scheme):
-    """Whatever the reader prefers on screens, and without what only screens can use."""
-    page, _ = opened((bundle / "atlas.html").as_uri() + "#level=state&areas=IL&view=list", PAPER)
+@pytest.mark.parametrize("view", ["map", "matrix", "list"])
+def test_the_page_is_printed_dark_on_light(opened, bundle, view, scheme):
+    """Whatever the reader prefers on screens; it fits the paper, without what only screens can use."""
+    page, _ = opened((bundle / "atlas.html").as_uri() + f"#level=airport&areas=ORD&view={view}", PAPER)
     page.emulate_media(media="print", color_scheme=scheme)
     page.wait_for_selector("#profile[aria-busy=false] table")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not any(page.is_visible(unused) for unused in ("#controls", "#filter", "#more", ".chips button"))
-    assert page.is_visible("#areas table")
+    assert page.is_visible(f"#{view}")
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
-    show(page, f"atlas-print-{scheme}", whole=True)
+    show(page, f"atlas-print-{view}-{scheme}", whole=True)
 
 
 def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
