@@ -277,7 +277,7 @@ class Atlas {
       texts: [origin.labels[level][flow.origin], destination.labels[level][flow.destination]],
       choose: () => this.change({ areas: [flow.origin], direction: "from" }),
     }));
-    fill("All areas", [make("p", {}, "Choose areas on the map, by name, or in the table to see their trips."), table]);
+    fill("All areas", [make("p", {}, "Choose areas on the map, in the list, by name, or in the table to see their trips."), table]);
     this.draw(sceneOfAll(this.opened, this.state, flows.slice(0, LARGEST)), false);
     this.describe(`All areas by the trips that ${this.state.direction === "from" ? "begin" : "end"} there.`);
   }
