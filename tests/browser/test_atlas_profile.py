@@ -122,10 +122,13 @@ def test_a_page_may_have_the_categories_of_its_coarser_areas_alone(opened, tmp_p
     monkeypatch.setattr(atlas, "MOST_NODES", max(zones**2, 5 * towns**2))  # less than all zones in five categories
     address = written(release, facts(release), tmp_path)
     compare_categories(opened, address, release, 50, finest=2)
-    page, _ = opened(address + "#level=zone&areas=zone3")
-    page.wait_for_selector(".tiles")
+    parents = release.tree.origin.parents[3]
+    zone = int(np.flatnonzero(np.bincount(parents)[parents] > 1)[0])  # a part of its town
+    page, _ = opened(f"{address}#level=zone&areas={release.tree.origin.zones[zone]}")
+    page.wait_for_selector("#profile[aria-busy=false]")
     assert "are shown for areas down to town" in page.inner_text("footer")
-    (got,) = asked_of(opened, address, "categories", [dict.fromkeys(("origins", "destinations"), area(3, [3]))])
+    assert "Trips by mode and day are known for areas down to town." in page.inner_text("#profile")
+    (got,) = asked_of(opened, address, "categories", [dict.fromkeys(("origins", "destinations"), area(3, [zone]))])
     assert got is None
 
 
