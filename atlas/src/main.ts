@@ -311,7 +311,7 @@ class Atlas {
     const hasShapes = (this.showsOther ? this.other : this.side).shapes !== null;
     const plain = hasShapes ? "Darker areas have more trips." : "Larger circles have more trips.";
     const sizes = !this.comparing ? plain : "Blue: more trips than before. Red: fewer. Pale: may not have changed.";
-    byId("map").setAttribute("aria-label", `Map. ${shown} Move with the arrow keys, zoom with + and -.`);
+    byId("map").setAttribute("aria-label", `Map. ${shown} Move with the arrow keys, zoom with + and -. The list has the same areas as a table.`);
     byId("hint").textContent = `${shown} ${sizes}`;
   }
 
