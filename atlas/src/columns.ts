@@ -17,6 +17,8 @@ export interface GeographyData {
   parents: Column[];
   /** Latitude and longitude of each zone in degrees, NaN for a zone without; absent if no zone has any. */
   coordinates: Column | null;
+  /** The same of the mean place of each area of the levels between the whole space and the zones. */
+  centres: Column[] | null;
   /** Boundaries of the areas of all levels below the whole space, on a grid; absent if there are none. */
   shapes: { step: number; perArea: Column; perRing: Column; points: Column } | null;
 }
@@ -32,6 +34,51 @@ export interface LevelData {
   below: { estimate: Column; variance: Column } | null;
 }
 
+/** Released flows by origin, then destination. */
+export interface PairsData {
+  perOrigin: Column;
+  destination: Column;
+  trips: Column;
+}
+
+/** What the bands of distance of pairs of zones follow from. */
+export interface DistanceData {
+  /** Ends of the bands in kilometres, ascending. */
+  edges: number[];
+  /** The smallest square of a chord between two places that are at least so far apart. */
+  squares: number[];
+  allKnown: boolean;
+  /** Unit vectors of the zones, NaN where unknown; null if destinations are the same zones. */
+  origins: Column;
+  destinations: Column | null;
+}
+
+/** A level measured by category; its nodes are those of the totals. */
+export interface SegmentLevelData {
+  /** Variance of the noise; null if the level was not measured. */
+  noise: number | null;
+  /** For each category, the noisy values or, with a variance, estimates from the nodes and the levels below them. */
+  values: Column[];
+  variance: Column | null;
+}
+
+export interface BreakdownData {
+  name: string;
+  categories: string[];
+  /** For each category, the released trips of each pair of areas. */
+  trips: Column[];
+  /** For each release, its levels. */
+  fits: SegmentLevelData[][];
+}
+
+export interface SegmentData {
+  /** Number of the finest level of areas whose flows are known by category. */
+  depth: number;
+  /** Pairs of areas of that level; null if they are those of the released flows. */
+  pairs: PairsData | null;
+  breakdowns: BreakdownData[];
+}
+
 export interface Header {
   title: string;
   release: string;
@@ -44,7 +91,11 @@ export interface Header {
   /** Null if origins and destinations have the same areas. */
   destination: GeographyData | null;
   fits: { byNoise: boolean; nothingDropped: boolean; levels: LevelData[] }[];
-  leaves: { perOrigin: Column; destination: Column; trips: Column };
+  leaves: PairsData;
+  /** Null if places are unknown, or the page has no zones. */
+  distances: DistanceData | null;
+  /** Null if there are no breakdowns. */
+  segments: SegmentData | null;
 }
 
 /** The header and the columns. */

@@ -22,6 +22,11 @@ export function byId<E extends HTMLElement = HTMLElement>(id: string): E {
   return document.getElementById(id) as E;
 }
 
+/** A text without line breaks whose direction of writing does not affect the text around it, for plain texts. */
+export function isolated(text: string): string {
+  return /^[\x20-\x7e]*$/.test(text) ? text : `\u2068${text}\u2069`;
+}
+
 export function number(value: number): string {
   return value.toLocaleString("en");
 }

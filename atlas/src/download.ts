@@ -33,6 +33,11 @@ export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of
   return [...whole, ...flows.map((flow) => ({ measure, ...empty, ...numbers(flow), ...of(flow) }))];
 }
 
+/** A row of the trips of one category, or of one band of distance. */
+export function partRow(measure: string, name: string, of: Trips): Row {
+  return { measure, level: "", area: "", name, value: of.trips, interval: of.interval };
+}
+
 function numbers({ trips, interval, change }: Trips): Pick<Row, "value" | "interval" | "change"> {
   return { value: trips, interval, change };
 }

@@ -4,8 +4,10 @@
  * operation is done in the same order as there, so that the page and `trips_between` give the same numbers.
  */
 
+import { BandSums } from "./band_sums";
 import type { Data, Header, LevelData } from "./columns";
 import { upperBound, type Estimate } from "./confidence";
+import type { Distances } from "./distances";
 import { Part, type Geography } from "./geography";
 
 /** The two geographies and the order in which the levels of the tree refine them. */
@@ -23,7 +25,8 @@ export class FlowTree {
   }
 }
 
-interface Level {
+/** Nodes of a level. */
+export interface Nodes {
   /** Levels of the two geographies. */
   pair: [origin: number, destination: number];
   origin: Int32Array;
@@ -33,12 +36,22 @@ interface Level {
   /** Number of each node among the divided nodes of the level, or -1. */
   place: Int32Array;
   divided: Int32Array;
-  noisy: Float64Array;
+}
+
+/** Variances of a level, which follow from its noise and from the shape of the tree. */
+export interface Spread {
+  /** Of the noise; infinite if the level was not measured. */
   noise: number;
+  /** Of the estimates from a node and the levels below it, and their sums over siblings. */
   own: Float64Array;
   siblings: Float64Array;
-  estimate: Float64Array;
+  /** Of the estimates from all levels. */
   variance: Float64Array;
+}
+
+interface Level extends Nodes, Spread {
+  noisy: Float64Array;
+  estimate: Float64Array;
 }
 
 /** Contributions of each node to what is known of the trips of dropped nodes. */
@@ -62,19 +75,25 @@ const NOTHING: NodeSum = { factor: 0, residual: 0, estimate: 0, most: 0, unseen:
 
 export class FittedTree {
   readonly nothingDropped: boolean;
-  private readonly levels: Level[] = [];
+  readonly levels: readonly Level[];
   private readonly unseen: Unseen[];
+  /** Number of the band of each node of the last level. */
+  private bands: Uint8Array | null = null;
 
   constructor(
     data: Data,
     private readonly tree: FlowTree,
     given: Header["fits"][number],
   ) {
-    for (const [k, level] of given.levels.entries()) this.levels.push(this.measured(data, level, k));
-    fit(
-      this.levels,
-      given.levels.map(({ below }) => below && [data.reals(below.estimate), data.reals(below.variance)]),
-    );
+    const nodes: Nodes[] = [];
+    for (const level of given.levels) nodes.push(this.measured(data, level, nodes.at(-1)));
+    const noise = given.levels.map((level) => level.noise ?? Infinity);
+    const noisy = given.levels.map((level) => data.reals(level.noisy));
+    const known = given.levels.map(({ below }) => below && data.reals(below.variance));
+    const best = given.levels.map(({ below }, k) => (below ? data.reals(below.estimate) : noisy[k]));
+    const spreads = spreadsOf(nodes, noise, known);
+    const estimates = estimatesOf(nodes, spreads, best, known);
+    this.levels = nodes.map((each, k) => ({ ...each, ...spreads[k], noisy: noisy[k], estimate: estimates[k] }));
     this.nothingDropped = given.nothingDropped;
     this.byNoise = given.byNoise;
     this.unseen = this.nothingDropped ? [] : this.levels.map(unseenTrips);
@@ -140,32 +159,77 @@ export class FittedTree {
     return sum;
   }
 
-  /** A level with its nodes, which are the children of the divided nodes of the level above. */
-  private measured(data: Data, given: LevelData, k: number): Level {
-    const noisy = data.reals(given.noisy);
-    const nodes = k === 0 ? root() : this.children(this.levels[k - 1]);
+  /** Estimates, by band of distance, of the trips from some zones to others, as `Intervals.begun` computes them.
+   *
+   * They are sums of nodes of the last level. The trips of dropped nodes may belong to any band.
+   */
+  sumByBand(origins: Uint8Array[], destinations: Uint8Array[], distances: Distances): Estimate[] {
+    const [last, root] = [this.levels.length - 1, this.levels[0]];
+    const finest = this.levels[last];
+    this.bands ??= Uint8Array.from(finest.origin, (origin, node) => distances.band(origin, finest.destination[node]));
+    const count = distances.bands.length;
+    const sums = this.levels.map(() => new BandSums(count));
+    this.addBands(0, 0, origins, destinations, sums);
+    const { factor, residual, estimate, dropped } = sums[0];
+    return Array.from(estimate, (sum, band) => {
+      const variance = residual[band] + factor[band] * factor[band] * root.variance[0];
+      return { estimate: sum, variance, most: dropped[0], unseen: dropped[1], doubt: dropped[2] };
+    });
+  }
+
+  /** Write the sums below a node of the level at position `k`, which has selected zone pairs, into `sums[k]`. */
+  private addBands(
+    k: number,
+    node: number,
+    origins: Uint8Array[],
+    destinations: Uint8Array[],
+    sums: BandSums[],
+  ): void {
+    const sum = sums[k];
+    sum.clear();
+    const parent = this.levels[k].place[node];
+    if (parent >= 0) {
+      const level = this.levels[k + 1];
+      const [from, to] = [origins[level.pair[0]], destinations[level.pair[1]]];
+      const isLast = k + 2 === this.levels.length;
+      const usesNoisy = this.usesNoisy(level);
+      for (let child = level.offsets[parent]; child < level.offsets[parent + 1]; child++) {
+        if (from[level.origin[child]] === Part.None || to[level.destination[child]] === Part.None) continue;
+        const own = level.own[child];
+        if (isLast) {
+          const band = this.bands![child];
+          if (!usesNoisy) sum.factor[band] += own;
+          sum.residual[band] += usesNoisy ? level.noise : own;
+          sum.estimate[band] += usesNoisy ? level.noisy[child] : level.estimate[child];
+        } else {
+          this.addBands(k + 1, child, origins, destinations, sums);
+          sum.add(sums[k + 1], own);
+        }
+      }
+      sum.divide(level.siblings[parent]);
+    }
+    if (!this.nothingDropped) {
+      const { most, unseen, doubt } = this.unseen[k];
+      sum.dropped[0] += most[node];
+      sum.dropped[1] += unseen[node];
+      sum.dropped[2] += doubt[node];
+    }
+  }
+
+  /** The nodes of a level, which are the children of the divided nodes of the level above. */
+  private measured(data: Data, given: LevelData, above: Nodes | undefined): Nodes {
+    const nodes = above ? this.children(above) : root();
+    const size = given.noisy.length;
     const flags = given.divided && data.numbers(given.divided);
-    const all = noisy.map((_, node) => node);
-    const divided = Int32Array.from(flags ? all.filter((node) => flags[node] === 1) : all);
-    const place = new Int32Array(noisy.length).fill(-1);
+    const all = Int32Array.from({ length: size }, (_, node) => node);
+    const divided = flags ? all.filter((node) => flags[node] === 1) : all;
+    const place = new Int32Array(size).fill(-1);
     divided.forEach((node, number) => (place[node] = number));
-    const none = new Float64Array(0);
-    return {
-      pair: this.tree.levelPair(given.number),
-      ...nodes,
-      place,
-      divided,
-      noisy,
-      noise: given.noise ?? Infinity,
-      own: none,
-      siblings: none,
-      estimate: none,
-      variance: none,
-    };
+    return { pair: this.tree.levelPair(given.number), ...nodes, place, divided };
   }
 
   /** The children of the divided nodes of a level. Levels that were not measured have one child a node. */
-  private children(above: Level): Pick<Level, "origin" | "destination" | "offsets"> {
+  private children(above: Nodes): Pick<Nodes, "origin" | "destination" | "offsets"> {
     const [from, to] = above.pair;
     const next = this.tree.levelPair(from + to + 1);
     const splitsOrigin = next[0] !== from;
@@ -187,58 +251,70 @@ export class FittedTree {
   }
 }
 
-function root(): Pick<Level, "origin" | "destination" | "offsets"> {
+function root(): Pick<Nodes, "origin" | "destination" | "offsets"> {
   return { origin: new Int32Array(1), destination: new Int32Array(1), offsets: new Int32Array(1) };
 }
 
-/** Compute the best estimate of every node and its variance; see `least_squares.py`. */
-function fit(levels: Level[], known: (readonly [Float64Array, Float64Array] | null)[]): void {
-  const z: Float64Array[] = [];
-  const sums: Float64Array[] = [];
+/** Compute the variances of the best estimates of every node; see `least_squares.py`.
+ *
+ * `known` has those of the last level from its nodes and levels below it that the page does not have, and otherwise null.
+ */
+export function spreadsOf(levels: Nodes[], noise: number[], known: (Float64Array | null)[]): Spread[] {
+  const spreads: Spread[] = [];
   for (let k = levels.length - 1; k >= 0; k--) {
-    const level = levels[k];
-    const below = known[k];
-    if (below) {
-      [z[k], level.own] = below;
-    } else {
-      z[k] = level.noisy.slice();
-      level.own = new Float64Array(z[k].length).fill(level.noise);
-      if (k + 1 < levels.length) combine(level, z[k], sums[k + 1], levels[k + 1].siblings);
-    }
-    sums[k] = runSums(z[k], level.offsets);
-    level.siblings = runSums(level.own, level.offsets);
-  }
-  levels.forEach((level, k) => {
-    if (k === 0) {
-      [level.estimate, level.variance] = [z[0], level.own.slice()];
-    } else {
-      const above = levels[k - 1];
-      level.estimate = new Float64Array(z[k].length);
-      level.variance = new Float64Array(z[k].length);
-      above.divided.forEach((node, p) => {
-        const lacking = above.estimate[node] - sums[k][p];
-        for (let child = level.offsets[p]; child < level.offsets[p + 1]; child++) {
-          const own = level.own[child];
-          const part = own / level.siblings[p];
-          level.estimate[child] = z[k][child] + part * lacking;
-          level.variance[child] = own - own * part + part * part * above.variance[node];
-        }
+    const { divided, place, offsets } = levels[k];
+    const own = known[k] ?? new Float64Array(place.length).fill(noise[k]);
+    if (k + 1 < levels.length) {
+      divided.forEach((node, p) => {
+        const below = spreads[k + 1].siblings[p];
+        own[node] = noise[k] === Infinity ? below : (noise[k] * below) / (noise[k] + below);
       });
     }
-    level.variance.forEach((variance, node) => (level.variance[node] = Math.max(variance, 0)));
+    spreads[k] = { noise: noise[k], own, siblings: runSums(own, offsets), variance: own.slice() };
+  }
+  levels.forEach(({ offsets }, k) => {
+    const { own, siblings, variance } = spreads[k];
+    levels[k - 1]?.divided.forEach((node, p) => {
+      for (let child = offsets[p]; child < offsets[p + 1]; child++) {
+        const part = own[child] / siblings[p];
+        variance[child] = own[child] - own[child] * part + part * part * spreads[k - 1].variance[node];
+      }
+    });
+    variance.forEach((value, node) => (variance[node] = Math.max(value, 0)));
   });
+  return spreads;
 }
 
-/** Combine the noisy values of a level with the sums over the children, in place. */
-function combine(level: Level, z: Float64Array, sums: Float64Array, spread: Float64Array): void {
-  level.divided.forEach((node, p) => {
-    if (level.noise === Infinity) {
-      [z[node], level.own[node]] = [sums[p], spread[p]];
-    } else {
-      z[node] += (level.noise / (level.noise + spread[p])) * (sums[p] - z[node]);
-      level.own[node] = (level.noise * spread[p]) / (level.noise + spread[p]);
+/** Compute the best estimate of every node, given noisy values or, where `known`, estimates from the levels below. */
+export function estimatesOf(
+  levels: Nodes[],
+  spreads: Spread[],
+  noisy: Float64Array[],
+  known: (Float64Array | null)[],
+): Float64Array[] {
+  const estimates = noisy.map((values) => values.slice());
+  const sums: Float64Array[] = [];
+  for (let k = levels.length - 1; k >= 0; k--) {
+    if (!known[k] && k + 1 < levels.length) {
+      const [z, noise, below] = [estimates[k], spreads[k].noise, spreads[k + 1].siblings];
+      levels[k].divided.forEach((node, p) => {
+        if (noise === Infinity) z[node] = sums[k + 1][p];
+        else z[node] += (noise / (noise + below[p])) * (sums[k + 1][p] - z[node]);
+      });
     }
-  });
+    sums[k] = runSums(estimates[k], levels[k].offsets);
+  }
+  for (let k = 1; k < levels.length; k++) {
+    const { offsets } = levels[k];
+    const { own, siblings } = spreads[k];
+    levels[k - 1].divided.forEach((node, p) => {
+      const lacking = estimates[k - 1][node] - sums[k][p];
+      for (let child = offsets[p]; child < offsets[p + 1]; child++) {
+        estimates[k][child] += (own[child] / siblings[p]) * lacking;
+      }
+    });
+  }
+  return estimates;
 }
 
 function runSums(values: Float64Array, offsets: Int32Array): Float64Array {

@@ -3,8 +3,11 @@
 import type { Change } from "./changes";
 import { Data } from "./columns";
 import { added, bounds, shareBounds, type Estimate } from "./confidence";
+import { Distances, type Band } from "./distances";
 import { FittedTree, FlowTree } from "./fitted_tree";
 import { Geography } from "./geography";
+import { Pairs } from "./pairs";
+import { Segments } from "./segments";
 
 /** Trips, and the ends of their 90 % interval if the release has intervals. */
 export interface Trips {
@@ -33,6 +36,12 @@ export interface Flow extends Trips {
   destination: number;
 }
 
+/** Trips by the categories of a breakdown. */
+export interface Categories {
+  name: string;
+  rows: ({ category: string } & Trips)[];
+}
+
 export type Direction = "from" | "to";
 
 /** Areas of a level, by number. */
@@ -46,9 +55,9 @@ export class Flows {
   /** Whether trips within areas exist: whether origins and destinations have the same areas. */
   readonly sameAreas: boolean;
   private readonly fits: FittedTree[];
-  private readonly firstOfOrigin: Int32Array;
-  private readonly destination: Int32Array;
-  private readonly trips: Float64Array;
+  private readonly leaves: Pairs;
+  private readonly distances: Distances | null;
+  private readonly segments: Segments | null;
 
   constructor(readonly data: Data) {
     const { header } = data;
@@ -57,13 +66,9 @@ export class Flows {
     const destination = header.destination ? new Geography(data, header.destination) : origin;
     this.tree = new FlowTree(origin, destination, header.order);
     this.fits = header.fits.map((given) => new FittedTree(data, this.tree, given));
-    const perOrigin = data.numbers(header.leaves.perOrigin);
-    this.firstOfOrigin = new Int32Array(perOrigin.length + 1);
-    perOrigin.forEach((count: number, zone: number) => {
-      this.firstOfOrigin[zone + 1] = this.firstOfOrigin[zone] + count;
-    });
-    this.destination = data.integers(header.leaves.destination);
-    this.trips = data.reals(header.leaves.trips);
+    this.leaves = new Pairs(data, header.leaves);
+    this.distances = header.distances && new Distances(data, header.distances);
+    this.segments = header.segments && new Segments(data, this.fits, header.segments, this.leaves);
   }
 
   /** Trips from some areas to others; see `ReleasedFlows.trips_between`. */
@@ -145,6 +150,35 @@ export class Flows {
     );
   }
 
+  /** The same by category; null if the page does not have the categories of these areas. */
+  categories(origins: Areas, destinations: Areas): Categories[] | null {
+    const from = this.tree.origin.parts(this.originZones(origins));
+    const to = this.tree.destination.parts(this.destinationZones(destinations));
+    const found = this.segments?.between(from, to);
+    if (!found) return null;
+    return found.map(({ name, categories, trips, estimates }) => ({
+      name,
+      rows: categories.map((category, k) => ({ category, ...this.withInterval(trips[k], estimates && estimates[k]) })),
+    }));
+  }
+
+  /** Trips from some areas to others by bands of their distance; null if the page has no distances. */
+  byDistance(origins: Areas, destinations: Areas): (Band & Trips)[] | null {
+    const { distances } = this;
+    if (!distances) return null;
+    const [from, to] = [this.originZones(origins), this.destinationZones(destinations)];
+    const trips = distances.bands.map(() => 0);
+    this.leaves.each(from, to, (origin, destination, leaf) => {
+      trips[distances.band(origin, destination)] += this.leaves.trips[leaf];
+    });
+    const parts = [this.tree.origin.parts(from), this.tree.destination.parts(to)];
+    const each = this.fits.map((fit) => fit.sumByBand(parts[0], parts[1], distances));
+    return distances.bands.map((band, k) => {
+      const estimate = each.length ? each.map((estimates) => estimates[k]).reduce(added) : null;
+      return { ...band, ...this.withInterval(trips[k], estimate) };
+    });
+  }
+
   /** Trips that begin and that end in each area of a level. */
   sizes(level: number): { begun: Float64Array; ended: Float64Array } {
     const { origin, destination } = this.tree;
@@ -165,11 +199,7 @@ export class Flows {
   }
 
   private each(visit: (origin: number, destination: number, trips: number) => void): void {
-    for (let origin = 0; origin + 1 < this.firstOfOrigin.length; origin++) {
-      for (let leaf = this.firstOfOrigin[origin]; leaf < this.firstOfOrigin[origin + 1]; leaf++) {
-        visit(origin, this.destination[leaf], this.trips[leaf]);
-      }
-    }
+    this.leaves.each(null, null, (origin, destination, leaf) => visit(origin, destination, this.leaves.trips[leaf]));
   }
 
   private areasOf(zones: Uint8Array, level: number): number[] {
@@ -193,12 +223,7 @@ export class Flows {
   /** Released trips from some zones to others. */
   private sum(origins: Uint8Array, destinations: Uint8Array): number {
     let trips = 0;
-    for (let origin = 0; origin < origins.length; origin++) {
-      if (!origins[origin]) continue;
-      for (let leaf = this.firstOfOrigin[origin]; leaf < this.firstOfOrigin[origin + 1]; leaf++) {
-        if (destinations[this.destination[leaf]]) trips += this.trips[leaf];
-      }
-    }
+    this.leaves.each(origins, destinations, (_, __, leaf) => (trips += this.leaves.trips[leaf]));
     return trips;
   }
 

@@ -1,6 +1,6 @@
 /** The areas of one side, as `od_core/geography/geography.py` has them. Level 0 is the whole space. */
 
-import type { Data, GeographyData } from "./columns";
+import type { Column, Data, GeographyData } from "./columns";
 
 /** Whether none, some or all zones of an area are selected. */
 export const enum Part {
@@ -37,7 +37,7 @@ export class Geography {
     for (let level = this.depth - 1; level >= 0; level--) {
       this.firstZone[level] = this.firstChild[level].map((child) => this.firstZone[level + 1][child]);
     }
-    this.places = given.coordinates && this.centres(data.reals(given.coordinates));
+    this.places = given.coordinates && given.centres && this.read(data, [...given.centres, given.coordinates]);
     this.shapes = given.shapes && this.rings(data, given.shapes);
   }
 
@@ -97,28 +97,13 @@ export class Geography {
     return [[[]], ...this.codes.slice(1).map(level)];
   }
 
-  /** Mean place of the zones of each area on the sphere. */
-  private centres(coordinates: Float64Array): Float64Array[] {
-    const radians = Math.PI / 180;
-    return this.firstZone.map((first, level) => {
-      const places = new Float64Array(2 * this.size(level)).fill(NaN);
-      for (let area = 0; area < this.size(level); area++) {
-        let [x, y, z, found] = [0, 0, 0, 0];
-        for (let zone = first[area]; zone < first[area + 1]; zone++) {
-          const [latitude, longitude] = [coordinates[2 * zone], coordinates[2 * zone + 1]];
-          if (Number.isNaN(latitude)) continue;
-          found += 1;
-          x += Math.cos(latitude * radians) * Math.cos(longitude * radians);
-          y += Math.cos(latitude * radians) * Math.sin(longitude * radians);
-          z += Math.sin(latitude * radians);
-          if (level === this.depth) places.set([longitude, latitude], 2 * area);
-        }
-        if (found && level < this.depth) {
-          places.set([Math.atan2(y, x) / radians, Math.atan2(z, Math.hypot(x, y)) / radians], 2 * area);
-        }
-      }
-      return places;
+  /** Longitudes and latitudes of all levels, given latitudes and longitudes; the place of the whole space is unknown. */
+  private read(data: Data, columns: Column[]): Float64Array[] {
+    const levels = columns.map((column) => {
+      const degrees = data.reals(column);
+      return degrees.map((_, k) => degrees[k % 2 ? k - 1 : k + 1]);
     });
+    return [new Float64Array(2).fill(NaN), ...levels];
   }
 }
 

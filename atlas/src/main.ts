@@ -1,12 +1,14 @@
 /** The page: what the reader chooses, and what is shown of it. */
 
 import { Client } from "./client";
-import { byId, make, number } from "./dom";
-import { csv, rowsOf, save } from "./download";
-import type { Flow, Totals } from "./flows";
+import { byId, isolated, make, number } from "./dom";
+import { csv, partRow, rowsOf, save } from "./download";
+import type { Areas, Flow, Totals } from "./flows";
+import { AreaList, type Column } from "./list";
 import { FlowMap, type Circle, type Scene } from "./map";
 import type { Opened, Side } from "./messages";
 import { changeText, chips, flowTable, interval, matrixTable, tiles, type Named } from "./panel";
+import { divided, profileTables, type Profile } from "./profile";
 import { centralPlaces, partner, sceneOfAll, sceneOfSelection } from "./scene";
 import { Search } from "./search";
 import { atLevel, fragment, otherSide, selectedSide, stated, type State } from "./state";
@@ -23,6 +25,7 @@ const NEAR = 8;
 class Atlas {
   private state: State;
   private readonly map: FlowMap | null;
+  private readonly list: AreaList;
   private comparing = false;
   /** Whether the map shows the side that is not selected. */
   private showsOther = false;
@@ -60,6 +63,10 @@ class Atlas {
         this.change({ level: found, areas: [...others, area] });
       },
     );
+    this.list = new AreaList(client, (area, chosen) => {
+      const others = this.state.areas.filter((other) => other !== area);
+      this.change({ areas: chosen ? [...others, area] : others });
+    });
     for (const id of ["controls", "notes"]) byId(id).hidden = false;
     document.querySelector("main")!.hidden = false;
     this.map = this.makeMap();
@@ -79,7 +86,7 @@ class Atlas {
   private makeMap(): FlowMap | null {
     const view = [this.opened.origin, this.opened.destination].flatMap(centralPlaces);
     if (!view.length) {
-      byId("hint").textContent = "The areas have no coordinates, so there is no map. Find areas by name, or see the matrix.";
+      byId("hint").textContent = "The areas have no coordinates, so there is no map. Find areas by name or in the list, or see the matrix.";
       return null;
     }
     return new FlowMap(byId<HTMLCanvasElement>("map"), view, {
@@ -126,7 +133,7 @@ class Atlas {
       if (data === undefined) throw new Error("This file is not an atlas.");
       const compared = await this.client.ask("compare", { data });
       this.comparing = compared !== null;
-      status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. Trips are those of ${compared.after}; the matrix has this page's release alone.` : "";
+      status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. Trips are those of ${compared.after}; the matrix, the list, categories and distances have this page's release alone.` : "";
     } catch (error) {
       this.comparing = false;
       status.textContent = `Nothing is compared. ${(error as Error).message}`;
@@ -165,6 +172,7 @@ class Atlas {
     byId("lasso").hidden = view !== "map" || !this.map;
     byId("hint").hidden = view !== "map" && this.map !== null;
     byId("matrix").hidden = view !== "matrix";
+    byId("list").hidden = view !== "list";
     void this.answer(++this.view);
   }
 
@@ -185,10 +193,55 @@ class Atlas {
         if (latest()) this.showLargest(flows);
       }
       if (this.state.view === "matrix" && latest()) await this.showMatrix(latest);
+      if (this.state.view === "list" && latest()) await this.showList();
     } catch (error) {
       if (latest()) panel.replaceChildren(make("p", {}, `This could not be computed. (${(error as Error).message})`));
     }
-    if (latest()) panel.setAttribute("aria-busy", "false");
+    if (!latest()) return;
+    panel.setAttribute("aria-busy", "false");
+    const profile = await this.profile();
+    if (latest()) this.showProfile(profile);
+  }
+
+  /** Trips from or to the selection, those within it included, by category and by distance; without one, all trips. */
+  private async profile(): Promise<Profile> {
+    const { level, areas, direction } = this.state;
+    const all: Areas = { level: 0, areas: [0] };
+    const own = areas.length ? { level, areas } : all;
+    const ends = direction === "from" ? { origins: own, destinations: all } : { origins: all, destinations: own };
+    const [categories, distances] = [this.client.ask("categories", ends), this.client.ask("distances", ends)];
+    return { categories: await categories, distances: await distances };
+  }
+
+  private showProfile(profile: Profile): void {
+    const { areas, direction } = this.state;
+    const { segments } = this.opened;
+    const which = areas.length ? `Trips ${direction} here` : "All trips";
+    const notes = [];
+    if (areas.length && (profile.categories || profile.distances)) notes.push("Trips within the selected areas are included.");
+    if (profile.distances) notes.push("Distances are those between the places of two zones, and 0 within a zone.");
+    if (segments && !profile.categories) {
+      const names = segments.names.map(isolated).join(" and ");
+      notes.push(`Trips by ${names} are known for areas down to ${isolated(this.side.levels[segments.level])}.`);
+    }
+    byId("profile").replaceChildren(
+      ...profileTables(profile, which),
+      ...(notes.length ? [make("p", { class: "note" }, notes.join(" "))] : []),
+    );
+    byId("profile").setAttribute("aria-busy", "false");
+  }
+
+  private showList(): Promise<void> {
+    const { level, areas, direction } = this.state;
+    const from = direction === "from";
+    const all: Areas = { level: 0, areas: [0] };
+    const ends = (own: Areas, other: Areas) => (from ? { origins: own, destinations: other } : { origins: other, destinations: own });
+    const columns: Column[] = [{ measure: `all trips ${direction} the area`, ends: (area) => ends(area, all) }];
+    if (areas.length && this.opened.sameAreas) {
+      const measure = from ? "from the selected areas" : "to the selected areas";
+      columns.push({ measure, ends: (area) => ends({ level, areas }, area) });
+    }
+    return this.list.show({ side: this.side, level, selected: areas, columns });
   }
 
   private showSelection(totals: Totals | null, flows: Flow[]): void {
@@ -224,7 +277,7 @@ class Atlas {
       texts: [origin.labels[level][flow.origin], destination.labels[level][flow.destination]],
       choose: () => this.change({ areas: [flow.origin], direction: "from" }),
     }));
-    fill("All areas", [make("p", {}, "Choose areas on the map, by name, or in the table to see their trips."), table]);
+    fill("All areas", [make("p", {}, "Choose areas on the map, in the list, by name, or in the table to see their trips."), table]);
     this.draw(sceneOfAll(this.opened, this.state, flows.slice(0, LARGEST)), false);
     this.describe(`All areas by the trips that ${this.state.direction === "from" ? "begin" : "end"} there.`);
   }
@@ -258,7 +311,7 @@ class Atlas {
     const hasShapes = (this.showsOther ? this.other : this.side).shapes !== null;
     const plain = hasShapes ? "Darker areas have more trips." : "Larger circles have more trips.";
     const sizes = !this.comparing ? plain : "Blue: more trips than before. Red: fewer. Pale: may not have changed.";
-    byId("map").setAttribute("aria-label", `Map. ${shown} Move with the arrow keys, zoom with + and -.`);
+    byId("map").setAttribute("aria-label", `Map. ${shown} Move with the arrow keys, zoom with + and -. The list has the same areas as a table.`);
     byId("hint").textContent = `${shown} ${sizes}`;
   }
 
@@ -267,7 +320,8 @@ class Atlas {
     const { trips, interval: known, change, label } = circle;
     const range = known ? ` (${interval({ trips, interval: known })})` : "";
     const changed = change ? `, change ${changeText({ trips, interval: known, change })}` : "";
-    byId("hint").textContent = circle.selected ? label : `${label}: ${number(trips)} trips${range}${changed}`;
+    const numbers = circle.selected ? [] : [`: ${number(trips)} trips${range}${changed}`];
+    byId("hint").replaceChildren(make("bdi", {}, label), ...numbers);
   }
 
   private async download(): Promise<void> {
@@ -285,6 +339,10 @@ class Atlas {
       const texts = (of: "codes" | "labels"): string => sides.map((side, k) => side[of][level][ends[k]]).join(" to ");
       return { level: sides[0].levels[level], area: texts("codes"), name: texts("labels") };
     });
+    const own = whole ? "trips" : `trips ${direction} the selection`;
+    for (const { by, rows: parts } of divided(await this.profile())) {
+      rows.push(...parts.map(({ name, of }) => partRow(`${own} by ${by}`, name, of)));
+    }
     const since = this.comparing ? ` ${byId("compared").textContent}` : "";
     const selection = whole ? "all" : areas.map((area) => this.side.codes[level][area]).join(" ");
     const text = csv(rows, selection, header.release, `${header.notes[0]}${since}`);
@@ -296,8 +354,8 @@ class Atlas {
 function fill(heading: string, content: Node[]): void {
   const panel = byId("panel");
   const focused = panel.contains(document.activeElement);
-  const title = make("h2", { tabindex: -1 }, heading);
-  panel.replaceChildren(title, ...content);
+  const title = make("h2", { tabindex: -1 }, make("bdi", {}, heading));
+  panel.replaceChildren(title, ...content, make("div", { id: "profile", "aria-busy": "true" }));
   if (focused) title.focus();
   byId("said").textContent = heading;
 }

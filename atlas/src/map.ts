@@ -5,6 +5,7 @@ import { select } from "d3-selection";
 import { zoom, zoomIdentity, type ZoomBehavior, type ZoomTransform } from "d3-zoom";
 
 import type { Change } from "./changes";
+import { isolated } from "./dom";
 
 /** An area on the map. */
 export interface Circle {
@@ -93,6 +94,7 @@ export class FlowMap {
     canvas.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.resize()).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    matchMedia("print").addEventListener("change", () => this.paint());
   }
 
   show(scene: Scene): void {
@@ -281,15 +283,16 @@ export class FlowMap {
     const taken: [number, number, number][] = [];
     for (const { circle, point, radius } of order) {
       const [x, y] = [point[0] + radius + 4, point[1]];
-      const width = context.measureText(circle.label).width;
+      const label = isolated(circle.label);
+      const width = context.measureText(label).width;
       const free = taken.every(([left, middle, right]) => Math.abs(middle - y) > 15 || x > right || x + width < left);
       if (!extent(circle) || !free || x + width > this.width || x < 0 || y < 8 || y > this.height - 8) continue;
       taken.push([x, y, x + width]);
       context.lineWidth = 3;
       context.strokeStyle = paper;
-      context.strokeText(circle.label, x, y);
+      context.strokeText(label, x, y);
       context.fillStyle = ink;
-      context.fillText(circle.label, x, y);
+      context.fillText(label, x, y);
       if (taken.length === LABELS) return;
     }
   }

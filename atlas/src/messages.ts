@@ -1,7 +1,8 @@
 /** Questions that the page asks of the worker, which holds the data, and the answers. */
 
 import type { Header } from "./columns";
-import type { Areas, Direction, Flow, Totals, Trips } from "./flows";
+import type { Band } from "./distances";
+import type { Areas, Categories, Direction, Flow, Totals, Trips } from "./flows";
 
 /** The areas of one side, as the page needs them. */
 export interface Side {
@@ -23,6 +24,8 @@ export interface Opened {
   origin: Side;
   destination: Side;
   sameAreas: boolean;
+  /** Names of the breakdowns, and the finest level whose areas have categories; null if there are none. */
+  segments: { names: string[]; level: number } | null;
   hasIntervals: boolean;
 }
 
@@ -35,6 +38,9 @@ export interface Questions {
   largest: { ask: { level: number; most: number }; answer: Flow[] };
   matrix: { ask: { level: number; origins: number[]; destinations: number[] }; answer: Trips[][] };
   between: { ask: { origins: Areas; destinations: Areas }; answer: Trips };
+  categories: { ask: { origins: Areas; destinations: Areas }; answer: Categories[] | null };
+  distances: { ask: { origins: Areas; destinations: Areas }; answer: (Band & Trips)[] | null };
+  several: { ask: { ends: { origins: Areas; destinations: Areas }[] }; answer: Trips[] };
 }
 
 export type Name = keyof Questions;

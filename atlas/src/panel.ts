@@ -1,6 +1,6 @@
 /** Show numbers of the selection beside the map: totals and the largest flows, each with its interval. */
 
-import { make, number, percent } from "./dom";
+import { isolated, make, number, percent } from "./dom";
 import type { Flow, Totals, Trips } from "./flows";
 
 const LISTED = 15;
@@ -27,8 +27,8 @@ export function chips(labels: string[], remove: (place: number) => void): HTMLEl
     make(
       "li",
       {},
-      label,
-      make("button", { type: "button", "aria-label": `Remove ${label}`, click: () => remove(place) }, "×"),
+      make("bdi", {}, label),
+      make("button", { type: "button", "aria-label": `Remove ${isolated(label)}`, click: () => remove(place) }, "×"),
     ),
   );
   const more = labels.length > CHIPS ? [make("li", {}, `and ${number(labels.length - CHIPS)} more`)] : [];
@@ -70,25 +70,35 @@ export function flowTable(title: string, first: string, flows: Flow[], ends: (fl
   if (!flows.length) return make("p", {}, `${title}: none was released with at least one trip.`);
   if (flows[0].change) return changeTable(title, first, flows, ends);
   const listed = flows.slice(0, LISTED);
-  const most = Math.max(1, ...listed.map((flow) => flow.interval?.[1] ?? flow.trips));
-  const intervals = listed.some((flow) => flow.interval);
-  const rows = listed.map((flow) => {
+  const left = flows.length - listed.length;
+  const more = left > 0 ? [`${number(left)} smaller flows are in the download.`] : [];
+  return barTable(title, first, listed.map((flow) => ({ head: named(ends(flow)), of: flow })), more);
+}
+
+/** A table of trips with a bar for the trips and a line for the interval. Notes are written below it. */
+export function barTable(
+  title: string,
+  first: string,
+  rows: { head: HTMLElement; of: Trips }[],
+  notes: string[] = [],
+): HTMLElement {
+  const most = Math.max(1, ...rows.map(({ of }) => of.interval?.[1] ?? of.trips));
+  const intervals = rows.some(({ of }) => of.interval);
+  const body = rows.map(({ head, of }) => {
     const bar = make("div", { class: "bar", "aria-hidden": "true" });
-    bar.append(mark("value", 0, flow.trips / most));
-    if (flow.interval) bar.append(mark("range", flow.interval[0] / most, flow.interval[1] / most));
+    bar.append(mark("value", 0, of.trips / most));
+    if (of.interval) bar.append(mark("range", of.interval[0] / most, of.interval[1] / most));
     return make(
       "tr",
-      { class: mayBeZero(flow) ? "faint" : "" },
-      named(ends(flow)),
-      make("td", { class: "number" }, number(flow.trips)),
-      ...(intervals ? [make("td", { class: "number" }, interval(flow))] : []),
+      { class: mayBeZero(of) ? "faint" : "" },
+      head,
+      make("td", { class: "number" }, number(of.trips)),
+      ...(intervals ? [make("td", { class: "number" }, interval(of))] : []),
       make("td", { class: "bars" }, bar),
     );
   });
   const heads = [first, "trips", ...(intervals ? ["90 % interval"] : [])];
-  const faint = listed.some(mayBeZero) ? [make("p", { class: "note" }, "Pale rows may be 0.")] : [];
-  const left = flows.length - listed.length;
-  const more = left > 0 ? [make("p", { class: "note" }, `${number(left)} smaller flows are in the download.`)] : [];
+  const faint = rows.some(({ of }) => mayBeZero(of)) ? ["Pale rows may be 0."] : [];
   return make(
     "div",
     {},
@@ -97,10 +107,9 @@ export function flowTable(title: string, first: string, flows: Flow[], ends: (fl
       {},
       make("caption", {}, title),
       make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)), make("td"))),
-      make("tbody", {}, ...rows),
+      make("tbody", {}, ...body),
     ),
-    ...faint,
-    ...more,
+    ...[...faint, ...notes].map((note) => make("p", { class: "note" }, note)),
   );
 }
 
@@ -161,7 +170,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
     make(
       "tr",
       {},
-      make("th", { scope: "row" }, origins[o]),
+      make("th", { scope: "row" }, make("bdi", {}, origins[o])),
       ...row.map((cell) => {
         const shown = make("td", { class: mayBeZero(cell) ? "number faint" : "number" }, number(cell.trips));
         if (cell.interval) shown.append(make("small", {}, interval(cell)));
@@ -174,7 +183,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
     "table",
     { class: "matrix" },
     make("caption", {}, cells.flat().some(mayBeZero) ? `${title}. Pale numbers may be 0.` : title),
-    make("thead", {}, make("tr", {}, make("td"), ...destinations.map((name) => make("th", { scope: "col" }, name)))),
+    make("thead", {}, make("tr", {}, make("td"), ...destinations.map((name) => make("th", { scope: "col" }, make("bdi", {}, name))))),
     make("tbody", {}, ...body),
   );
 }

@@ -1,6 +1,6 @@
 /** A text field that finds areas of any level by name or code, with the keyboard or a pointer. */
 
-import { byId, make } from "./dom";
+import { byId, isolated, make } from "./dom";
 import type { Side } from "./messages";
 
 const MOST_FOUND = 12;
@@ -44,18 +44,18 @@ export class Search {
     this.found = ranked.slice(0, MOST_FOUND);
     this.active = this.found.length ? 0 : -1;
     const options = this.found.map((found, k) =>
-      make("li", { role: "option", id: `found-${k}`, pointerdown: () => this.choose(found) }, this.named(found)),
+      make("li", { role: "option", id: `found-${k}`, pointerdown: () => this.choose(found) }, ...this.named(found)),
     );
     const none = make("li", { role: "option", "aria-disabled": "true" }, "No area has this name or code");
     this.list.replaceChildren(...(options.length ? options : [none]));
     this.open(text !== "");
   }
 
-  private named({ level, area }: Found): string {
+  private named({ level, area }: Found): Node[] {
     const { side } = this.searched();
     const [label, code] = [side.labels[level][area], side.codes[level][area]];
     const name = label.includes(code) ? label : `${label} (${code})`;
-    return `${name}, ${side.levels[level]}`;
+    return [make("bdi", {}, name), new Text(`, ${isolated(side.levels[level])}`)];
   }
 
   private key(event: KeyboardEvent): void {
@@ -100,6 +100,6 @@ export class Search {
 }
 
 /** A text without case and accents. */
-function folded(text: string): string {
+export function folded(text: string): string {
   return text.normalize("NFD").replace(/\p{Diacritic}/gu, "").toLowerCase();
 }

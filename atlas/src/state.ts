@@ -3,12 +3,15 @@
 import type { Direction } from "./flows";
 import type { Opened, Side } from "./messages";
 
+export const VIEWS = ["map", "matrix", "list"] as const;
+export type View = (typeof VIEWS)[number];
+
 export interface State {
   level: number;
   /** Numbers of the selected areas of the level: origins, or destinations if trips to them are shown. */
   areas: number[];
   direction: Direction;
-  view: "map" | "matrix";
+  view: View;
 }
 
 export function selectedSide(opened: Opened, direction: Direction): Side {
@@ -36,7 +39,7 @@ export function stated(address: string, opened: Opened): State {
     level: level > 0 ? level : firstWithTwo(codes),
     areas: [],
     direction,
-    view: given.get("view") === "matrix" ? "matrix" : "map",
+    view: VIEWS.find((view) => view === given.get("view")) ?? "map",
   };
   const numbers = new Map(codes[state.level].map((code, area) => [code, area]));
   const named = (given.get("areas") ?? "").split(",").map((code) => numbers.get(decoded(code)));

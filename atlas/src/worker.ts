@@ -19,12 +19,13 @@ async function open(base64: string): Promise<Opened> {
   flows = new Flows(data);
   const { origin, destination } = flows.tree;
   const sizes = origin.levels.map((_, level) => flows.sizes(level));
-  const { title, release, notes, comparable } = data.header;
+  const { title, release, notes, comparable, segments } = data.header;
   return {
     header: { title, release, notes, comparable },
     origin: side(origin, (level) => sizes[level].begun),
     destination: side(destination, (level) => sizes[level].ended),
     sameAreas: flows.sameAreas,
+    segments: segments && { names: segments.breakdowns.map((one) => one.name), level: segments.depth },
     hasIntervals: data.header.fits.length > 0,
   };
 }
@@ -60,6 +61,12 @@ async function answer(question: Question): Promise<Questions[Name]["answer"]> {
       return flows.matrix(question.ask.level, question.ask.origins, question.ask.destinations);
     case "between":
       return flows.between(question.ask.origins, question.ask.destinations);
+    case "categories":
+      return flows.categories(question.ask.origins, question.ask.destinations);
+    case "distances":
+      return flows.byDistance(question.ask.origins, question.ask.destinations);
+    case "several":
+      return question.ask.ends.map(({ origins, destinations }) => flows.between(origins, destinations));
   }
 }
 

@@ -79,7 +79,31 @@ def _arcs(origins, destinations, origin, destination, arcs):  # type: ignore[no-
         for axis in range(3):
             step = origins[origin[k], axis] - destinations[destination[k], axis]
             square += step * step
-        arcs[k] = 2 * np.arcsin(min(1.0, np.sqrt(square) / 2)) if square == square else np.nan
+        arcs[k] = _arc(square)
+
+
+@kernel
+def _arc(square):  # type: ignore[no-untyped-def]  # compiled
+    """Return the angle, in radians, between two places whose chord has the given square; NaN if it is NaN."""
+    return 2 * np.arcsin(min(1.0, np.sqrt(square) / 2)) if square == square else np.nan
+
+
+def least_square(distance: float) -> float:
+    """Return the smallest square of a chord between places that are at least ``distance`` kilometres apart.
+
+    It is exact: :func:`kilometres` returns a smaller distance for every smaller square. So other programs can compare
+    distances without trigonometric functions, whose last digits differ from machine to machine. ``distance`` must not
+    exceed half the circumference of the Earth.
+    """
+    low, high = 0, int(np.float64(4).view(np.int64))  # positive numbers have the order of their bits
+    while low < high:
+        middle = (low + high) // 2
+        square = np.int64(middle).view(np.float64)
+        if np.round(_arc(square) * _RADIUS) / 1000 >= distance:
+            high = middle
+        else:
+            low = middle + 1
+    return float(np.int64(low).view(np.float64))
 
 
 class Extent(NamedTuple):

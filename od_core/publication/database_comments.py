@@ -45,6 +45,7 @@ _OF_ALL_KINDS = {
 _AREAS = {column.name: column.description for column in area_columns.AREAS.columns}
 _FLOW = (columns.ORIGIN, columns.DESTINATION, columns.TRIPS)
 _AT_LEVELS = (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL, *_FLOW)
+_INDICATORS = area_columns.indicator_table(interval=True, distance=True)
 _MEASUREMENTS, _GROUPS = columns.NOISY_MEASUREMENTS, group_columns.GROUP_MEASUREMENTS
 _BY = (segment_columns.BREAKDOWN, segment_columns.CATEGORY)
 _LEVEL_NUMBER = "Number of the level of the flow tree; 0 is the root, from the whole space to itself."
@@ -109,6 +110,11 @@ DATABASE = {
         release=_RELEASE,
         level=_LEVEL_NUMBER,
         root_mean_square_error=_ERROR,
+    ),
+    "indicators": _of(
+        f"{_INDICATORS.row} What the bundle of a release does not have is empty, such as intervals.",
+        _INDICATORS.columns,
+        release=_RELEASE,
     ),
     "segment_flows": _of(
         "The trips between two zones in one category of a breakdown. What is not listed was released as 0.",

@@ -156,7 +156,7 @@ class Kind(BundleKind[R]):
     def tables(self, release: R, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
         """Return the rows of published numbers, by table of the database, without the column ``release``."""
 
-    def derived(self, _release: R) -> Mapping[str, pa.Table]:
+    def derived(self, _release: R, _certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
         """Return the rows of further tables, by table. They are computed from public data."""
         return {}
 
@@ -175,7 +175,7 @@ class Kind(BundleKind[R]):
             facts=database.release_facts(release, key, certificate) | self.row(release),
             geographies=self.geographies(release),
             tables=self.tables(release, certificate),
-            derived=self.derived(release),
+            derived=self.derived(release, certificate),
             checks=certificate["checks"],
         )
 

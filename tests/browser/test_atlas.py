@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from od_core import Geography, Release, open_release
 from tests.browser.atlases import compare_with, in_folder, of_all_pairs, random_release, released, written
 from tests.browser.conftest import show
-from tests.browser.test_pages import DESK, PHONE, too_wide
+from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 from tests.od_core.publication.examples import facts
 from tests.od_core.publication.reports import EVIL
 
@@ -34,13 +34,14 @@ def test_the_page_asks_nobody_and_fits(opened, bundle, width, scheme):
     page, seen = opened(address, width)
     page.emulate_media(color_scheme=scheme)
     page.wait_for_selector("#panel table")
-    for level, view in (("state", "map"), ("airport", "matrix")):
+    for level, view in (("state", "map"), ("airport", "matrix"), ("airport", "list")):
         page.select_option("#level", label=level)
         page.locator(f"input[value={view}]").check()
         page.fill("#search", "o")
         page.keyboard.press("Enter")
         page.wait_for_selector(".tiles")
         page.wait_for_selector(f"#{view}:not([hidden])")
+        page.wait_for_selector("#profile[aria-busy=false] table")
         assert too_wide(page) == ""
         show(page, f"atlas-{view}-{'phone' if width == PHONE else 'desk'}-{scheme}", whole=True)
     assert [url for url in seen.asked if not url.startswith("blob:")] == [address]
@@ -112,6 +113,25 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
     ca = list(release.trips_between("state", ["IL", "NY"], "state", ["CA"]))
     assert [int(flows["CA"][name]) for name in ("value", "lower", "upper")] == ca
     assert flows["CA"]["name"] == "California"
+    begun = list(release.trips_between("state", ["IL", "NY"], "all", ["all"]))
+    bands = [row for row in rows if row["measure"] == "trips from the selection by distance"]
+    assert sum(int(row["value"]) for row in bands) == begun[0]
+    assert all(int(row["lower"]) <= int(row["value"]) <= int(row["upper"]) for row in bands)
+    assert bands[0]["name"].startswith("below ")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["map", "matrix", "list"])
+def test_the_page_is_printed_dark_on_light(opened, bundle, view, scheme):
+    """Whatever the reader prefers on screens; it fits the paper, without what only screens can use."""
+    page, _ = opened((bundle / "atlas.html").as_uri() + f"#level=airport&areas=ORD&view={view}", PAPER)
+    page.emulate_media(media="print", color_scheme=scheme)
+    page.wait_for_selector("#profile[aria-busy=false] table")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not any(page.is_visible(unused) for unused in ("#controls", "#filter", "#more", ".chips button"))
+    assert page.is_visible(f"#{view}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
+    show(page, f"atlas-print-{view}-{scheme}", whole=True)
 
 
 def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
@@ -212,12 +232,15 @@ def test_an_atlas_of_other_areas_is_not_compared(opened, bundle, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("fragment", ["", "#level=state&areas=OH,NY", "#level=airport&areas=ORD&view=matrix"])
+@pytest.mark.parametrize(
+    "fragment", ["", "#level=state&areas=OH,NY", "#level=airport&areas=ORD&view=matrix", "#areas=West&view=list"]
+)
 def test_axe_finds_nothing(opened, bundle, fragment, scheme):
     """Contrast, labels, roles and keyboard, by the rules of axe-core."""
     page, _ = opened((bundle / "atlas.html").as_uri() + fragment)
     page.emulate_media(color_scheme=scheme)
     page.wait_for_selector(".matrix" if "matrix" in fragment else "#panel[aria-busy=false] table")
+    page.wait_for_selector("#profile[aria-busy=false] table")
     found = Axe().run(page).response["violations"]
     assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
 

@@ -38,6 +38,9 @@ class SegmentFit:
         measured: The measurements of all steps.
         breakdown: Name of the breakdown.
 
+    Attributes:
+        categories: For each category, the tree fitted to its own measurements.
+
     Raises:
         OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
     """
@@ -48,7 +51,7 @@ class SegmentFit:
         self._width = plan.tree.destination.size
         self._totals = totals
         bounded = _with_bounds(totals.levels, fits)
-        self._categories = [FittedTree(plan.tree, levels, selected=False) for levels in bounded]
+        self.categories = [FittedTree(plan.tree, levels, selected=False) for levels in bounded]
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
@@ -59,16 +62,16 @@ class SegmentFit:
         """
         levels = origin_level, destination_level
         origins, destinations, total = self._totals.cells(*levels)
-        own = [category.cells(*levels)[2] for category in self._categories]
+        own = [category.cells(*levels)[2] for category in self.categories]
         place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
         return [
             category.estimates_at(levels, origin, destination, place, estimates)
-            for category, estimates in zip(self._categories, _segments(total, own), strict=True)
+            for category, estimates in zip(self.categories, _segments(total, own), strict=True)
         ]
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
         """Return the estimate of the trips from one set of zones to another in each category, as one sum each."""
-        own = [category.sum_between(origins, destinations) for category in self._categories]
+        own = [category.sum_between(origins, destinations) for category in self.categories]
         return _segments(self._totals.sum_between(origins, destinations), own)
 
 

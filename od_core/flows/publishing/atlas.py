@@ -1,8 +1,8 @@
 """Write the atlas of released flows: one HTML file in which readers choose areas and see flows with their intervals.
 
-The page has the released flows and the noisy measurements, from which it computes the interval of any sum of flows as
-:meth:`od_core.flows.released_flows.ReleasedFlows.trips_between` does. The sources of its program are in the folder
-``atlas`` of the repository.
+The page has the released flows and the noisy measurements, also those by category, from which it computes the interval
+of any sum of flows as :meth:`od_core.flows.released_flows.ReleasedFlows.trips_between` does. The sources of its program
+are in the folder ``atlas`` of the repository.
 """
 
 from __future__ import annotations
@@ -19,21 +19,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.derived_flows import DerivedFlows
+from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.least_squares import FittedLevel, upwards
+from od_core.flows.estimation.segment_intervals import SegmentFit
 from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.release import Release
 from od_core.geography.boundaries import dissolved, rings, simplified, square_degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.geography.places import in_degrees, mean_places
+from od_core.geography.places import in_degrees, least_square, mean_places
 from od_core.publication.bundle import ATLAS
 from od_core.publication.markup import escaped
+from od_core.records.segments import Breakdown
 
 FIRST_WITH_ATLAS = 4
 """First format of bundles of flows that have an atlas."""
 
 MOST_NODES = 2_000_000
-"""Largest number of measured nodes of a level, or of released flows, for which the atlas has all of a level's areas."""
+"""Largest number of measured nodes of a level, or of released flows, for which the atlas has all of a level's areas.
+
+It is also the largest number of measured or released values by category, in all categories together.
+"""
 
 _TYPES = (("i1", 1 << 7), ("i2", 1 << 15), ("i4", 1 << 31))
 _ALIGNMENT = 8
@@ -69,12 +76,14 @@ def atlas_data(tables: FlowTables, certificate: dict[str, Any], title: str) -> b
         "release": certificate["release"],
         "period": certificate["period"],
         "comparable": tables.interval and not isinstance(tables.release, DerivedFlows),
-        "notes": _notes(tables, certificate, depth),
+        "notes": _notes(tables, fits, certificate, depth),
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),
         "destination": None if same else _geography(tree.destination, depth, columns),
         "fits": [_fit(fit, 2 * depth, columns) for fit in fits],
         "leaves": _leaves(tables, depth, columns),
+        "distances": _distances(tables, columns) if _has_distances(tables, depth) else None,
+        "segments": _segments(tables, fits, depth, columns),
     }
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     start = len(text).to_bytes(4, "little") + text
@@ -104,13 +113,26 @@ class _Columns:
 
 def _depth(tables: FlowTables, fits: Sequence[FittedTree]) -> int:
     """Return the number of the finest level of areas that the page has."""
-    tree = tables.tree
-    for depth in range(tree.origin.depth, 1, -1):
-        flows = len(tree.sums_at(tables.release.leaves, depth, depth)[2])
-        measured = [len(level.nodes) for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth]
-        if max([flows, *measured]) <= MOST_NODES:
-            return depth
-    return 1
+    levels = range(tables.tree.origin.depth, 1, -1)
+    return next((depth for depth in levels if _largest(tables, fits, depth) <= MOST_NODES), 1)
+
+
+def _segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
+    """Return the number of the finest level of areas that have categories in the page; 0 if none has."""
+    categories = sum(len(breakdown.categories) for breakdown in tables.breakdowns)
+    levels = range(depth if categories else 0, 0, -1)
+    return next((each for each in levels if categories * _largest(tables, fits, each) <= MOST_NODES), 0)
+
+
+def _largest(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
+    """Return the largest number of measured nodes of a level, or of released flows, down to the level ``depth``."""
+    flows = len(tables.tree.sums_at(tables.release.leaves, depth, depth)[2])
+    return max([flows, *(len(level.nodes) for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth)])
+
+
+def _has_distances(tables: FlowTables, depth: int) -> bool:
+    """Return whether the page has distances. A page without zones has none, since distances are those between zones."""
+    return tables.distance and depth == tables.tree.origin.depth
 
 
 def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
@@ -125,6 +147,9 @@ def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str,
         "labels": None if labels == codes else labels,
         "parents": [columns.add(level) for level in geography.parents[1 : depth + 1]],
         "coordinates": None if coordinates is None else columns.add(coordinates.ravel()),
+        "centres": None
+        if coordinates is None
+        else [columns.add(in_degrees(mean_places(geography, level)).ravel()) for level in range(1, depth)],
         "shapes": None if geography.boundaries is None else _shapes(geography, depth, columns),
     }
 
@@ -159,7 +184,7 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
 
     If that level was not measured, the next measured level replaces it, because it has the same nodes.
     """
-    above = sum(level.nodes.level < last for level in fit.levels)
+    above, cut = _kept(fit.levels, last)
     kept = fit.levels[: above + 1]
     levels: list[dict[str, Any]] = [
         {
@@ -171,10 +196,16 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
         }
         for k, level in enumerate(kept)
     ]
-    if len(kept) < len(fit.levels):
+    if cut:
         estimate, variance, _ = upwards(fit.levels)
         levels[-1]["below"] = {"estimate": columns.add(estimate[above]), "variance": columns.add(variance[above])}
     return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels}
+
+
+def _kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
+    """Return the position of the last level down to the level number ``last``, and whether others are below it."""
+    above = sum(level.nodes.level < last for level in levels)
+    return above, above + 1 < len(levels)
 
 
 def _divided(level: FittedLevel, columns: _Columns) -> dict[str, Any] | None:
@@ -196,7 +227,76 @@ def _leaves(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]
     }
 
 
-def _notes(tables: FlowTables, certificate: dict[str, Any], depth: int) -> list[str]:
+def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
+    """Return what the bands of distance of pairs of zones follow from, without rounding.
+
+    It is the places of the zones, as unit vectors, and the ends of the bands, in kilometres and as squares of chords.
+    """
+    zones = ZoneDistances.of(tables.tree)
+    same = tables.tree.origin.digest == tables.tree.destination.digest
+    return {
+        "edges": zones.edges,
+        "squares": [least_square(edge) for edge in zones.edges],
+        "allKnown": zones.all_known,
+        "origins": columns.add(zones.origins.ravel()),
+        "destinations": None if same else columns.add(zones.destinations.ravel()),
+    }
+
+
+def _segments(
+    tables: FlowTables, fits: Sequence[FittedTree], page_depth: int, columns: _Columns
+) -> dict[str, Any] | None:
+    """Return the flows by category and their measurements; None if no level has them."""
+    depth = _segment_depth(tables, fits, page_depth)
+    if depth == 0:
+        return None
+    flows = tables.release
+    releases = flows.releases if isinstance(flows, DerivedFlows) else [flows]
+    return {
+        "depth": depth,
+        "pairs": None if depth == page_depth else _leaves(tables, depth, columns),
+        "breakdowns": [
+            {
+                "name": breakdown.name,
+                "categories": list(breakdown.categories),
+                "trips": _trips_by_category(tables, breakdown, depth, columns),
+                "fits": [
+                    _segment_fit(release.segment_fit(breakdown.name), 2 * depth, columns)
+                    for release in releases
+                    if tables.interval and isinstance(release, Release)
+                ],
+            }
+            for breakdown in tables.breakdowns
+        ],
+    }
+
+
+def _trips_by_category(tables: FlowTables, breakdown: Breakdown, depth: int, columns: _Columns) -> list[dict[str, Any]]:
+    """Return the released trips of each pair of areas in each category, in the order of :func:`_leaves`."""
+    trips = tables.tree.values_at(tables.release.leaves, tables.release.segments[breakdown.name], depth, depth)[2]
+    return [columns.add(column) for column in trips[trips.sum(axis=1) != 0].T]
+
+
+def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, Any]]:
+    """Return the levels of fitted categories, whose nodes are those of the totals; see :func:`_fit`."""
+    trees = [category.levels for category in fit.categories]
+    above, cut = _kept(trees[0], last)
+    levels: list[dict[str, Any]] = [
+        {
+            "noise": None if math.isinf(level.noise) else level.noise,
+            "values": [columns.add(tree[k].noisy) for tree in trees],
+            "variance": None,
+        }
+        for k, level in enumerate(trees[0][: above if cut else above + 1])
+    ]
+    if cut:
+        best = [upwards(tree) for tree in trees]
+        values = [columns.add(estimate[above]) for estimate, _, _ in best]
+        levels.append({"noise": None, "values": values, "variance": columns.add(best[0][1][above])})
+    return levels
+
+
+def _notes(tables: FlowTables, fits: Sequence[FittedTree], certificate: dict[str, Any], depth: int) -> list[str]:
     """Return the sentences that a reader of the numbers must know."""
     tree: FlowTree = tables.tree
     every = "Every number contains noise."
@@ -212,8 +312,19 @@ def _notes(tables: FlowTables, certificate: dict[str, Any], depth: int) -> list[
         cut = [
             f"The table is too large for this page, which shows areas down to {tree.origin.levels[depth - 1]}."
             " The files of the release have all areas."
+            + (" They also have the distances between zones." if tables.distance else "")
         ]
-    return [every + interval, *cut, certificate["guarantee"]["protected"]]
+    return [every + interval, *cut, *_coarser_segments(tables, fits, depth), certificate["guarantee"]["protected"]]
+
+
+def _coarser_segments(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> list[str]:
+    """Return a sentence if some areas of the page have no categories, although the release has."""
+    own = _segment_depth(tables, fits, depth)
+    if not tables.breakdowns or own == depth:
+        return []
+    names = " and ".join(breakdown.name for breakdown in tables.breakdowns)
+    which = f"are shown for areas down to {tables.tree.origin.levels[own - 1]}" if own else "are not shown"
+    return [f"Trips by {names} {which}, because of the size of this page. The files of the release have all."]
 
 
 def _page() -> str:

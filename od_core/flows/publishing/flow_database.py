@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from od_core.flows.indicators import has_indicators
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
-from od_core.flows.publishing.flow_tables import flows_table, measurement_batches
+from od_core.flows.publishing.flow_tables import FIRST_WITH_INDICATORS, FlowTables, flows_table, measurement_batches
 from od_core.flows.release import Release
 
 SCHEMA = """
@@ -24,6 +25,11 @@ CREATE TABLE IF NOT EXISTS expected_error (
 CREATE TABLE IF NOT EXISTS flow_intervals (
     release VARCHAR, origin_level VARCHAR, destination_level VARCHAR, origin VARCHAR, destination VARCHAR,
     trips BIGINT, lower BIGINT, upper BIGINT);
+CREATE TABLE IF NOT EXISTS indicators (
+    release VARCHAR, level VARCHAR, area VARCHAR, outflow BIGINT, outflow_lower BIGINT, outflow_upper BIGINT,
+    inflow BIGINT, inflow_lower BIGINT, inflow_upper BIGINT, within BIGINT, within_lower BIGINT, within_upper BIGINT,
+    balance BIGINT, balance_lower BIGINT, balance_upper BIGINT, self_containment DOUBLE, self_containment_lower DOUBLE,
+    self_containment_upper DOUBLE, mean_distance DOUBLE, mean_distance_lower DOUBLE, mean_distance_upper DOUBLE);
 CREATE OR REPLACE VIEW zone_areas AS
 WITH RECURSIVE climb AS (
     SELECT geography, area AS zone, level, level_name, area, parent FROM areas
@@ -48,6 +54,9 @@ MOST_STORED = 200_000
 """Largest number of public pairs of areas at a pair of levels for which the database contains intervals. For pairs of
 levels with more pairs of areas, only the bundle contains intervals. A month of flows between 229 airports has 88
 thousand rows of intervals in total. A month between 8,092 towns in 110 provinces has 366 thousand."""
+
+_ARROW = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}
+"""Types of Arrow for the columns of public tables."""
 
 _INTERVALS = pa.schema(
     [
@@ -93,6 +102,20 @@ def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Re
         ).to_batches()
     )
     return {"flow_intervals": pa.RecordBatchReader.from_batches(_INTERVALS, batches)}
+
+
+def stored_indicators(release: Release, certificate: dict[str, Any]) -> dict[str, pa.RecordBatchReader]:
+    """Return the table ``indicators`` by name; an empty dictionary if the bundle of the release has no indicators.
+
+    The rows are those of the bundle, and are computed when they are read. Columns that the bundle lacks are left out.
+    """
+    bundle_format = certificate.get("bundle_format", 1)
+    if bundle_format < FIRST_WITH_INDICATORS or not has_indicators(release):
+        return {}
+    tables = FlowTables(release, certificate.get("interval") is not None, bundle_format)
+    schema = pa.schema([(column.name, _ARROW[column.type]) for column in tables.indicator_table.columns])
+    batches = (batch for each in (tables,) for batch in each.indicators.cast(schema).to_batches())
+    return {"indicators": pa.RecordBatchReader.from_batches(schema, batches)}
 
 
 def expected_error_table(release: Release) -> pa.Table:

@@ -14,7 +14,12 @@ from od_core.flows.indicators import has_indicators
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, write_atlas
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
-from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches, pair_names
+from od_core.flows.publishing.flow_tables import (
+    FIRST_WITH_INDICATORS,
+    FlowTables,
+    measurement_batches,
+    pair_names,
+)
 from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
 from od_core.flows.publishing.omx import MOST_CELLS, cells, has_matrices, write_matrices
 from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
@@ -88,7 +93,7 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
         BundleFile("flows.parquet", "Flows at every pair of levels, as Parquet.", tables.write_parquet, tables.table),
         *_matrices(tables),
         *(_more_formats(tables, certificate) if bundle_format > 1 else []),
-        *(_indicators(tables) if bundle_format > 2 else []),
+        *(_indicators(tables) if bundle_format >= FIRST_WITH_INDICATORS else []),
         *(_distance_bands(tables) if tables.distance else []),
         *(_atlas(tables, certificate) if bundle_format >= FIRST_WITH_ATLAS else []),
         BundleFile(

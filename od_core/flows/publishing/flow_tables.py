@@ -44,6 +44,9 @@ _FLOWS_SCHEMA = pa.schema(
     ]
 )
 
+FIRST_WITH_INDICATORS = 3
+"""First format of bundles of flows that have indicators of areas."""
+
 FIRST_WITH_DISTANCES = 4
 """First format of bundles of flows that have distances, and the balance among the indicators."""
 

@@ -19,7 +19,12 @@ from od_core.flows.estimation.segment_levels import combined_totals
 from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import Measurement, estimate, root_of
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.flow_database import SCHEMA, expected_error_table, stored_tables
+from od_core.flows.publishing.flow_database import (
+    SCHEMA,
+    expected_error_table,
+    stored_indicators,
+    stored_tables,
+)
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import flow_pictures, flows_report
@@ -183,9 +188,9 @@ class FlowKind(Kind[Release]):
         """Return the flows, measurements and intervals of a release, by table of the release database."""
         return stored_tables(release, certificate) | stored_segments(release, certificate)
 
-    def derived(self, release: Release) -> Mapping[str, pa.Table]:
-        """Return the tables with the expected error of each level; the second one only if there are breakdowns."""
-        tables = {"expected_error": expected_error_table(release)}
+    def derived(self, release: Release, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+        """Return the indicators of areas, and the expected error of each level, by category only with breakdowns."""
+        tables = {"expected_error": expected_error_table(release), **stored_indicators(release, certificate)}
         if release.plan.segments is not None:
             tables["segment_expected_error"] = segment_error_table(release)
         return tables

@@ -31,7 +31,8 @@ div { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem;
 th, td { border: 1px solid #767676; padding: .2rem .5rem; text-align: left;
   overflow-wrap: normal; white-space: nowrap; }
 @media print { body { max-width: none; } div { overflow: visible; }
-  th, td { overflow-wrap: anywhere; white-space: normal; font-size: .7rem; padding: .1rem .25rem; } }
+  th, td { overflow-wrap: anywhere; white-space: normal; font-size: .7rem; padding: .1rem .25rem; }
+  th, td:nth-child(-n+4) { overflow-wrap: normal; } }
 """
 
 

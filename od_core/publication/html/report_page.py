@@ -75,6 +75,7 @@ code{font:.92em ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;overflo
 @media(max-width:34rem){body{padding:1.1rem .9rem 3rem}h1{font-size:1.5rem;overflow-wrap:anywhere}
 th,td{padding:.3rem .35rem}table{min-width:100%;font-size:.88rem}.bar{min-width:3rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}h2{margin-top:1.6rem;break-after:avoid}
+.figures{grid-template-columns:repeat(auto-fit,minmax(7rem,1fr))}
 .heat{font-size:6.5pt}.heat td,.heat thead th,.heat tbody th{padding:.15rem .2rem;min-width:0}
 .heat thead th{font-size:6.5pt}tbody th,.bar{min-width:0}td small,td.n{white-space:normal}th,td{padding:.3rem .35rem}
 table{font-size:.85rem}tr,figure,.figures,blockquote{break-inside:avoid}.scroll{overflow:visible}.picture{min-width:0}

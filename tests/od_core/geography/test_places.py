@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography
-from od_core.geography.places import extent, in_degrees, kilometres, mean_places
+from od_core.geography.places import extent, in_degrees, kilometres, least_square, mean_places
 
 RADIUS = 6371.0088
 """In kilometres."""
@@ -70,6 +70,23 @@ def test_the_mean_place_of_an_area_is_in_the_middle_of_its_zones():
     assert places == pytest.approx(np.array([[10, 170], [10, -170], [np.nan] * 2, [np.nan] * 2]), nan_ok=True)
     lost = kilometres(*[mean_places(geography, 1)] * 2, np.array([0, 0, 1]), np.array([0, 1, 1]))
     assert np.isnan(lost).tolist() == [False, True, True]
+
+
+@given(
+    places=st.tuples(*[st.tuples(st.floats(-89, 89), LONGITUDES)] * 2),
+    edge=st.sampled_from([0.1, 0.5, 20, 500, 20_000]),
+)
+def test_the_least_square_divides_the_distances(places, edge):
+    """Exactly: a chord is as long, or longer, if and only if the distance is."""
+    vectors = mean_places(zones_at(places), 2)
+    (distance,) = kilometres(vectors, vectors, np.array([0]), np.array([1]))
+    square = 0.0
+    for step in vectors[0] - vectors[1]:
+        square += step * step
+    least = least_square(edge)
+    assert (square >= least) == (distance >= edge)
+    half_angle = (edge - 0.0005) / (2 * RADIUS)
+    assert least == pytest.approx((2 * math.sin(half_angle)) ** 2, rel=1e-9)
 
 
 @given(places=st.lists(st.tuples(st.floats(-60, 60), LONGITUDES), min_size=1, max_size=8, unique=True))

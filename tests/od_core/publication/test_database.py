@@ -217,6 +217,31 @@ def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
     assert found == [(str(second), levels)]
 
 
+@pytest.mark.parametrize("interval", [True, False])
+@pytest.mark.parametrize("bundle_format", [2, 3, 4])
+def test_indicators_are_those_of_the_bundle(tmp_path, bundle_format, interval):
+    """A bundle of format 2 has none, and one of format 3 has no balance."""
+    made = release()
+    certificate = facts(made) | {"bundle_format": bundle_format} | ({} if interval else {"interval": None})
+    FLOWS.store(tmp_path / "release.duckdb", made, KEY, certificate)
+    files = {file.name: file for file in FLOWS.files(made, certificate)}
+    with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as connection:
+        rows = connection.execute("SELECT * EXCLUDE release FROM indicators ORDER BY rowid").df()
+        uncommented = connection.execute(
+            "SELECT column_name FROM duckdb_columns() WHERE table_name = 'indicators' AND comment IS NULL"
+        ).fetchall()
+    assert uncommented == []
+    if "indicators.parquet" not in files:
+        assert (bundle_format, len(rows)) == (2, 0)
+        return
+    with (tmp_path / "indicators.parquet").open("wb") as file:
+        files["indicators.parquet"].write(file)
+    published = pd.read_parquet(tmp_path / "indicators.parquet")
+    assert len(published) > 0
+    pd.testing.assert_frame_equal(rows[[*published.columns]], published, check_dtype=False)
+    assert rows.drop(columns=published.columns).isna().all(axis=None)
+
+
 def test_intervals_of_large_pairs_of_levels_are_left_to_the_bundle(tmp_path, monkeypatch):
     monkeypatch.setattr("od_core.flows.publishing.flow_database.MOST_STORED", 10)
     FLOWS.store(tmp_path / "release.duckdb", release(), KEY, facts(release()))

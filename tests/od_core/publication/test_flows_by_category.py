@@ -386,4 +386,4 @@ def test_releases_without_breakdowns_say_nothing_of_them():
     assert FLOWS.tables_schema(made) == SCHEMA
     assert "segment" not in SCHEMA
     assert FLOWS.tables(made, stated).keys() == {"flows", "measurements", "flow_intervals"}
-    assert FLOWS.derived(made).keys() == {"expected_error"}
+    assert FLOWS.derived(made, stated).keys() == {"expected_error", "indicators"}

@@ -107,7 +107,7 @@ def sums_agree_with_linear_algebra(random: Random) -> None:
             areas, numbers = cells_of(case, levels)
             assert sorted(places) == [tuple(pair) for pair in numbers.tolist()]
             nodes = [(case.areas(0, levels[0])[o], case.areas(1, levels[1])[d]) for o, d in places]
-            own = [category.cells(*levels)[2] for category in fit._categories]
+            own = [category.cells(*levels)[2] for category in fit.categories]
             bounds = [np.array(ends) for ends in found.of_cells(*levels, numbers[:, 0], numbers[:, 1])]
             for s, (category, estimates) in enumerate(
                 zip(listed, segment_intervals._segments(total, own), strict=True)
