@@ -34,7 +34,7 @@ errors changed by at most 0.4 %. This limits the time to seconds and the memory 
 
 Reals = NDArray[np.float64]
 
-_NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
+NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
 """32 equally likely values that approximate a standard normal variable."""
 
 
@@ -189,7 +189,7 @@ class _Step:
 
 
 @dataclass(frozen=True, eq=False)
-class _Shapes:
+class AreaShapes:
     """The areas of a geography, grouped by the shape of their subtrees.
 
     Attributes:
@@ -243,7 +243,7 @@ def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
         fan_out: Number of siblings b, for each shape of the parent.
         lacking: Variance of the deficit, which is taken as normal; shape of ``fan_out``.
     """
-    x = np.rint(np.multiply.outer(_NORMAL_VALUES, np.sqrt(lacking)))
+    x = np.rint(np.multiply.outer(NORMAL_VALUES, np.sqrt(lacking)))
     a = np.ceil(x / fan_out)
     excess = a * fan_out - x
     last = excess % np.maximum(2 * a, 1)  # by how much the last sibling is lowered, which does not reach -a
@@ -260,8 +260,8 @@ def _shape_pairs(tree: FlowTree) -> tuple[list[_Step], list[tuple[Reals, Reals]]
         The steps to each level below the root; and for each level, root first, the number of origin areas of each shape
         and the number of destination areas of each shape.
     """
-    origin = _shapes(tree.origin)
-    destination = origin if tree.destination is tree.origin else _shapes(tree.destination)
+    origin = area_shapes(tree.origin)
+    destination = origin if tree.destination is tree.origin else area_shapes(tree.destination)
     nodes = [
         (origin.areas[at_origin], destination.areas[at_destination])
         for at_origin, at_destination in map(tree.level_pair, range(tree.depth + 1))
@@ -275,7 +275,7 @@ def _shape_pairs(tree: FlowTree) -> tuple[list[_Step], list[tuple[Reals, Reals]]
     return steps, nodes
 
 
-def _shapes(geography: Geography) -> _Shapes:
+def area_shapes(geography: Geography) -> AreaShapes:
     """Group the areas of a geography by shape, from the zones upwards, and return the groups.
 
     Two areas have the same shape if, for each shape of the level below, they have the same number of children.
@@ -292,7 +292,7 @@ def _shapes(geography: Geography) -> _Shapes:
         pairs.insert(0, both.reshape(-1, width).astype(np.float64))
         areas.insert(0, sizes.astype(np.float64))
         shape = above
-    return _Shapes(areas, pairs)
+    return AreaShapes(areas, pairs)
 
 
 def _shapes_above(geography: Geography, level: int, shape: NDArray[np.int64]) -> NDArray[np.int64]:

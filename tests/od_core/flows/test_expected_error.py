@@ -150,7 +150,7 @@ def test_the_shift_of_siblings_far_apart_is_as_uneven_as_said(siblings, monkeypa
     truth = 1000 * np.arange(1, siblings + 1)
     for lacking in range(-60, 61):
         shifted = project_children(truth, np.array([truth.sum() + lacking]), np.array([0, siblings])) - truth
-        monkeypatch.setattr(expected_error, "_NORMAL_VALUES", np.array([float(lacking)]))
+        monkeypatch.setattr(expected_error, "NORMAL_VALUES", np.array([float(lacking)]))
         [error] = expected_error._shift_error(np.array([float(siblings)]), np.ones(1))
         assert error == pytest.approx(np.mean((shifted - lacking / siblings) ** 2), abs=1e-9)
 
@@ -355,9 +355,9 @@ def test_more_shapes_than_are_told_apart(monkeypatch, refined):
     tree = FlowTree(geography, geography)
     variances = {level: Fraction(100) for level in range(1, 7)}
     exact = expected_errors(tree, variances, refined=refined)
-    assert max(map(len, expected_error._shapes(geography).areas)) > 30
+    assert max(map(len, expected_error.area_shapes(geography).areas)) > 30
     monkeypatch.setattr(expected_error, "MAX_SHAPES", 12)
-    merged = expected_error._shapes(geography)
+    merged = expected_error.area_shapes(geography)
     assert max(map(len, merged.areas)) == 12
     assert [areas.sum() for areas in merged.areas] == [geography.size(level) for level in range(4)]
     assert expected_errors(tree, variances, refined=refined) == pytest.approx(exact, rel=0.03)
@@ -368,7 +368,7 @@ def test_areas_are_of_one_shape_whatever_the_order_of_their_children():
     zones = [
         (r, f"{r}{t}", f"{r}{t}{z}") for r, sizes in fan_outs.items() for t, b in enumerate(sizes) for z in range(b)
     ]
-    shapes = expected_error._shapes(geography_of(zones))
+    shapes = expected_error.area_shapes(geography_of(zones))
     assert [sorted(areas) for areas in shapes.areas] == [[1], [1, 1, 2], [1, 2, 4], [11]]
 
 
