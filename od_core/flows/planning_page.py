@@ -8,6 +8,7 @@ are in the folder ``atlas/src/planning`` of the repository.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,7 +26,7 @@ from od_core.flows.queries import Segments, level_shares, planned_steps, shifted
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.parallel import in_order
-from od_core.privacy.accounting import epsilon_tight, rho_for_epsilon, text_above
+from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsilon, text_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.plan import Plan
@@ -84,7 +85,12 @@ def planning_facts(plan: Plan, name: str, period: str, cap: Fraction | None = No
         "name": name,
         "period": period,
         "cap": None if cap is None else float(cap),
-        "delta": {"value": float(plan.budget.delta), "text": text_above(plan.budget.delta, 3)},
+        "delta": {
+            "value": float_above(plan.budget.delta),
+            "text": text_above(plan.budget.delta, 3),
+            "exact": _exact_text(plan.budget.delta),
+        },
+        "logInverseDelta": math.log(1 / plan.budget.delta),
         "mechanism": {"measures": plan.mechanism.measures, "refines": plan.mechanism.refines},
         "order": plan.tree.order,
         "levels": [list(plan.tree.origin.levels), list(plan.tree.destination.levels)],
@@ -131,8 +137,9 @@ class _Choices:
             rho = rho_for_epsilon(budget.epsilon, budget.delta, self.simple)
         return {
             "epsilon": text_above(self._epsilon(budget)),
+            "promised": float_above(self._epsilon(budget)),
             "declared": "epsilon" if budget.rho is None else "rho",
-            "exact": str(budget.rho if budget.epsilon is None else budget.epsilon),
+            "exact": _exact_text(budget.rho if budget.epsilon is None else budget.epsilon),
             "rho": _rho(Fraction(rho or 0)),
         }
 
@@ -283,6 +290,12 @@ def _shape_facts(geography: Geography) -> dict[str, Any]:
 
 def _rho(rho: Fraction) -> list[float | str]:
     return [float(rho), text_above(rho)]
+
+
+def _exact_text(value: Fraction | None) -> str:
+    """Return an exact number as a decimal if a short one is equal, and otherwise as a fraction."""
+    decimal = repr(float(value or 0)).removesuffix(".0")
+    return decimal if Fraction(decimal) == value else str(value)
 
 
 def _refused(reason: str) -> OdError:
