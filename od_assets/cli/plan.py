@@ -33,7 +33,7 @@ def plan(
     settings, period = component.settings(), planned_period(component, period)
     planned = settings.plan(settings.read_geography(), period)
     if page is not None:
-        write_planning_page(settings, planned, period, page)
+        write_planning_page(settings, planned, page)
     guarantee = settings.kind.guarantee(planned, planned.spent)
     if as_json:
         levels = planned.to_frame().to_dict("records")

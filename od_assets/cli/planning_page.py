@@ -12,13 +12,13 @@ from od_core.flows.planning_page import planning_page
 from od_core.privacy.plan import Plan
 
 
-def write_planning_page(settings: SeriesSettings[Any, Any], plan: Plan, period: str, path: Path) -> None:
-    """Write the planning page of a period. An existing file is replaced.
+def write_planning_page(settings: SeriesSettings[Any, Any], plan: Plan, path: Path) -> None:
+    """Write the planning page of a plan. An existing file is replaced.
 
     Raises:
         OdError: :func:`od_core.flows.planning_page.planning_page` refuses the plan, or the file cannot be written.
     """
-    page = planning_page(plan, settings.name, period, settings.domain.cap.allowed_rho())
+    page = planning_page(plan, settings.name, settings.domain.cap.allowed_rho())
     try:
         write_text(path, page)
     except OSError as error:

@@ -53,25 +53,24 @@ _STAND_IN = 987_654_321
 """Stands for the number of trips of a user in the sentences of Python. The page replaces it by the chosen number."""
 
 
-def planning_page(plan: Plan, name: str, period: str, cap: Fraction | None = None) -> str:
+def planning_page(plan: Plan, name: str, cap: Fraction | None = None) -> str:
     """Return the planning page as HTML, which follows from public facts alone.
 
     Args:
         plan: the declared plan, with which the page begins.
         name: name of the series.
-        period: period of the plan.
         cap: rho that the data set may spend; None to say nothing of it.
 
     Raises:
         OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
     """
-    facts = json.dumps(planning_facts(plan, name, period, cap), ensure_ascii=False, separators=(",", ":"))
+    facts = json.dumps(planning_facts(plan, name, cap), ensure_ascii=False, separators=(",", ":"))
     template = (files("od_core.publication.html") / PLANNING_PAGE).read_text(encoding="utf-8")
     before, after = template.replace("{{title}}", escaped(f"Planning page of {name}")).split("{{data}}")
     return before + facts.replace("<", "\\u003c") + after
 
 
-def planning_facts(plan: Plan, name: str, period: str, cap: Fraction | None = None) -> dict[str, Any]:
+def planning_facts(plan: Plan, name: str, cap: Fraction | None = None) -> dict[str, Any]:
     """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
 
     Arguments and errors are those of :func:`planning_page`.
@@ -83,7 +82,6 @@ def planning_facts(plan: Plan, name: str, period: str, cap: Fraction | None = No
     choices = _Choices(plan)
     return {
         "name": name,
-        "period": period,
         "cap": None if cap is None else float(cap),
         "delta": {
             "value": float_above(plan.budget.delta),
@@ -91,7 +89,11 @@ def planning_facts(plan: Plan, name: str, period: str, cap: Fraction | None = No
             "exact": _exact_text(plan.budget.delta),
         },
         "logInverseDelta": math.log(1 / plan.budget.delta),
-        "mechanism": {"measures": plan.mechanism.measures, "refines": plan.mechanism.refines},
+        "mechanism": {
+            "measures": plan.mechanism.measures,
+            "refines": plan.mechanism.refines,
+            "isPlain": not plan.mechanism.shrinks and plan.mechanism.leaf_dial is None,
+        },
         "order": plan.tree.order,
         "levels": [list(plan.tree.origin.levels), list(plan.tree.destination.levels)],
         "normal": NORMAL_VALUES.tolist(),

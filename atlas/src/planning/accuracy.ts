@@ -24,12 +24,12 @@ export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
   const width = planned.totals.widths[finest];
   const flows = [...new Set([...FLOWS, state.flow])].sort((one, other) => one - other);
   const merged = [planned.tree.set.origin, planned.tree.set.destination].some((shapes) => shapes?.merged);
-  const dropped = planned.keepsAll || facts.mechanism.measures === "all_leaves";
+  const keepsAll = planned.keepsAll || facts.mechanism.measures === "all_leaves";
   const notes = [
     "± trips: nine times in ten, or more often, the unbiased estimate of a flow is at most this far from the number of" +
       " counted trips. It holds for the pair of areas with the widest interval of the level, and is rounded up. It" +
       " depends on the setting alone, not on the size of the flow.",
-    ...(dropped ? [] : ["Pairs of areas that seem to have no trips are dropped early here. This is said of the others."]),
+    ...(keepsAll ? [] : ["Pairs of areas that seem to have no trips are dropped early here. This is said of the others."]),
     ...(facts.mechanism.measures === "all_leaves"
       ? []
       : [
@@ -38,6 +38,9 @@ export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
         ]),
     "Expected error: the root mean square of the error of the published numbers over all pairs of areas of the level," +
       " if no estimate is cut at 0. It is a forecast from the noise alone.",
+    ...(facts.mechanism.isPlain
+      ? []
+      : ["The options of the mechanism change the published numbers further. The expected error is that without them."]),
     ...(merged ? ["Areas of similar shapes are treated as one here, so the numbers are an approximation."] : []),
   ];
   return [

@@ -8,6 +8,8 @@ import { declaredState, type State } from "./state";
 import { table } from "./table";
 import { exact, plusMinus, shareOf, trips } from "./words";
 
+const DECLARED = "As declared";
+
 interface Alternative {
   name: string;
   planned: Planned;
@@ -18,7 +20,11 @@ interface Alternative {
 export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   const all = plan(facts, declaredState(facts));
   const levels = facts.levels[0].map((_, place) => place + 1);
-  const rows = listed(facts, state, now).map(({ name, planned, flow }, place) =>
+  const shown = listed(facts, state, now);
+  const others = shown.some(({ name }) => name === DECLARED)
+    ? `The row "${DECLARED}" is the declared setting, and every other row changes one thing.`
+    : "It is the declared setting. Every other row changes one thing.";
+  const rows = shown.map(({ name, planned, flow }, place) =>
     make(
       "tr",
       { class: place ? "" : "now", "data-alternative": name },
@@ -35,7 +41,7 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   const heads = ["", ...levels.map((level) => levelName(all, 2 * level))];
   heads[0] = "± trips, 9 times in 10";
   return [
-    make("p", {}, `Each row changes one thing about this setting. The example is a flow of ${trips(state.flow)}.`),
+    make("p", {}, `The first row is this setting. ${others} The example is a flow of ${trips(state.flow)}.`),
     table("± trips by alternative", heads, rows),
     make(
       "p",
@@ -44,14 +50,14 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
         ` of ${number(state.times * state.flow)} in a period ${number(state.times)} times as long, the same number of` +
         ` trips is a smaller share of it.${userNote(now, state)}`,
     ),
-    make(
-      "p",
-      { class: "note" },
-      "Fewer levels: the budget is divided among fewer measurements, so each has less noise. But a number of a level that" +
-        " is left out is then a sum of noisy numbers, or not published at all.",
-    ),
+    make("p", { class: "note" }, fewerLevels(facts)),
     ...mixedNote(facts, now),
   ];
+}
+
+function fewerLevels(facts: Facts): string {
+  const divided = facts.mechanism.measures === "every_level" ? "the budget is divided among fewer measurements, and " : "";
+  return `Fewer levels: ${divided}a number of a level that is left out is a sum of noisy numbers, or is not published.`;
 }
 
 function userNote(now: Planned, state: State): string {
@@ -78,7 +84,7 @@ function listed(facts: Facts, state: State, now: Planned): Alternative[] {
   const found: Alternative[] = [{ name: "This setting", planned: now, flow }];
   const declared = declaredState(facts);
   if (!same(declared, now.setting, now.unit.trips === null)) {
-    found.push({ name: "As declared", planned: plan(facts, declared), flow });
+    found.push({ name: DECLARED, planned: plan(facts, declared), flow });
   }
   const { kept } = now.tree.set;
   for (const level of [...kept].reverse()) {

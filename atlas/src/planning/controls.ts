@@ -11,6 +11,21 @@ const KINDS: Record<UnitFacts["kind"], string> = {
   user_period: "all trips of a person in one elementary period",
 };
 
+const RELATIONS: Record<UnitFacts["relation"], string> = {
+  bounded: "replaced by another",
+  unbounded: "added or removed",
+};
+
+/** The protected change in a few words. */
+export function unitText({ kind, relation, trips }: UnitFacts, chosen: number): string {
+  const counted = trips === null ? `, of which at most ${chosen} are counted,` : "";
+  return `${kindText(kind, trips)}${counted} ${kind === "trip" ? "is" : "are"} ${RELATIONS[relation]}`;
+}
+
+function kindText(kind: UnitFacts["kind"], trips: number | null): string {
+  return kind === "trip" && trips! > 1 ? `one record of at most ${trips} trips` : KINDS[kind];
+}
+
 export class Controls {
   /** The sliders of the weights, by level of the tree with all levels; made anew if there are other levels. */
   private sliders = new Map<number, { input: HTMLInputElement; text: HTMLElement }>();
@@ -42,10 +57,10 @@ export class Controls {
     const { units } = this.facts;
     const [kind, relation] = [byId<HTMLSelectElement>("kind"), byId<HTMLSelectElement>("relation")];
     for (const name of new Set(units.map((unit) => unit.kind))) {
-      const weighted = units.find((unit) => unit.kind === name)!.trips;
-      const text = name === "trip" && weighted! > 1 ? `one record, of at most ${weighted} trips` : KINDS[name];
-      kind.append(make("option", { value: name }, text));
+      const { trips } = units.find((unit) => unit.kind === name)!;
+      kind.append(make("option", { value: name }, kindText(name, trips)));
     }
+    for (const [name, text] of Object.entries(RELATIONS)) relation.append(make("option", { value: name }, text));
     kind.onchange = relation.onchange = () => {
       const unit = units.findIndex((each) => each.kind === kind.value && each.relation === relation.value);
       this.change({ unit });
@@ -59,6 +74,10 @@ export class Controls {
       const box = make("input", { type: "checkbox", name: "level", value: place + 1 });
       box.onchange = () => this.chooseLevels();
       byId("levels").append(make("label", {}, box, ` ${name}`));
+    }
+    const every = 2 ** origins.length - 1;
+    if (this.facts.sets.length < every) {
+      byId("levels").append(make("p", { class: "note" }, "Only the first and the last levels can be left out here."));
     }
   }
 

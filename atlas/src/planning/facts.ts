@@ -59,11 +59,11 @@ export interface Breakdown {
 
 export interface Facts {
   name: string;
-  period: string;
   cap: number | null;
   delta: { value: number; text: string; exact: string };
   logInverseDelta: number;
-  mechanism: { measures: "every_level" | "all_leaves"; refines: boolean };
+  /** `isPlain` is false if options change estimates in ways that depend on the records. */
+  mechanism: { measures: "every_level" | "all_leaves"; refines: boolean; isPlain: boolean };
   order: "destination" | "origin";
   levels: [origin: string[], destination: string[]];
   /** Equally likely values that approximate a standard normal variable. */

@@ -3,7 +3,7 @@
 import { byId, make, number } from "../dom";
 import { accuracy, levelName, smallFlows } from "./accuracy";
 import { alternatives } from "./alternatives";
-import { Controls } from "./controls";
+import { Controls, unitText } from "./controls";
 import { declaration } from "./declaration";
 import { readFacts } from "./facts";
 import { plan, type Planned } from "./plan";
@@ -26,7 +26,7 @@ const controls = new Controls(facts, () => state, change, () => change(declaredS
 function show(): void {
   const planned = plan(facts, state);
   controls.show(planned);
-  fill("short", "This setting in short", [short(planned)]);
+  fill("short", "This setting in short", [make("p", {}, settingText(planned)), short(planned)]);
   fill("promise", "What a person is promised", promise(facts, state, planned));
   fill("accuracy", "How exact the flows are", accuracy(facts, state, planned));
   fill("seen", `Is a flow of ${trips(state.small)} seen?`, smallFlows(state, planned));
@@ -44,7 +44,7 @@ function fill(id: string, title: string, content: Node[]): void {
 }
 
 function short(planned: Planned): HTMLElement {
-  const budget = facts.budgets[state.budget];
+  const { budget } = planned;
   const finest = planned.tree.depth;
   const { widths, variances } = planned.totals;
   const chance = seen(state.small, widths[finest], variances[finest]);
@@ -75,6 +75,17 @@ function short(planned: Planned): HTMLElement {
   );
 }
 
+/** The setting in words, which is also read where the controls are not shown, as on paper. */
+function settingText(planned: Planned): string {
+  const { set } = planned.tree;
+  const names = set.kept.map((level) => facts.levels.map((side) => side[level - 1]));
+  const levels = names.map(([origin, destination]) => (origin === destination ? origin : `${origin} and ${destination}`));
+  const unit = unitText(planned.unit, state.trips);
+  const segments = facts.segments ? `; ${state.segments ? "with" : "without"} segments` : "";
+  const shares = state.weights ? "chosen" : planned.rule.fits ? "declared" : "the mechanism's";
+  return `Epsilon ${planned.budget.epsilon}; ${unit}; levels ${levels.join(", ")}${segments}; ${shares} shares of the budget.`;
+}
+
 /** What the charge is of the cap, which holds for the declared unit alone. */
 function charge(planned: Planned): string {
   if (facts.cap === null || state.unit !== facts.declared.unit) return "of one release";
@@ -86,7 +97,7 @@ function charge(planned: Planned): string {
 function said(planned: Planned): string {
   const finest = planned.tree.depth;
   return (
-    `Epsilon ${facts.budgets[state.budget].epsilon}. A flow of ${trips(state.flow)} (${levelName(planned, finest)}) is` +
+    `Epsilon ${planned.budget.epsilon}. A flow of ${trips(state.flow)} (${levelName(planned, finest)}) is` +
     ` known to ${plusMinus(planned.totals.widths[finest])} trips.`
   );
 }

@@ -2,7 +2,7 @@
 
 import { halfWidth } from "../confidence";
 import { number } from "../dom";
-import type { Facts, LevelSet, Rho, Rule, UnitFacts } from "./facts";
+import type { BudgetFacts, Facts, LevelSet, Rho, Rule, UnitFacts } from "./facts";
 import { Tree, type Variances } from "./tree";
 
 /** Variance of a root that was not measured, as a multiple of the largest variance of the noise. */
@@ -36,8 +36,7 @@ export interface Planned {
   unit: UnitFacts;
   rule: Rule;
   rho: Rho;
-  /** The promised epsilon of the budget. */
-  epsilon: number;
+  budget: BudgetFacts;
   /** Share of the budget of each level that has one. */
   shares: Map<number, number>;
   publishesTotal: boolean;
@@ -144,8 +143,7 @@ export function plan(facts: Facts, setting: Setting): Planned {
     ),
   ];
   const found = { totals, breakdowns, measured, verdicts };
-  const epsilon = facts.budgets[setting.budget].promised;
-  return { setting, tree, unit, rule, rho, epsilon, shares, publishesTotal, keepsAll, ...found };
+  return { setting, tree, unit, rule, rho, budget: facts.budgets[setting.budget], shares, publishesTotal, keepsAll, ...found };
 }
 
 function accuracy(errors: number[], variances: number[]): Accuracy {

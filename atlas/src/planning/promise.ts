@@ -16,12 +16,14 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
   const chance = oneIn(facts.delta.value);
   const record = unit.trips !== null && unit.trips > 1 ? "record" : "trip";
   const isTrip = unit.kind === "trip";
+  const period = unit.kind === "user_period" ? " in one elementary period" : "";
+  const others = unit.kind === "user" ? "with trips of this person, also of other periods," : "of the same trips";
   const whole = planned.publishesTotal ? " The number of all trips is published exactly, and is not protected." : "";
   const sentences = [
     `The promise compares the records as they are with the records as they would be if ${change}.${whole}`,
     isTrip
-      ? `It is made for one ${record}. For a person with several ${record}s, all of which change, it is weaker: with k ${record}s, rho is k x k times as large.`
-      : `It is made for all trips of a person, whatever their number: at most ${number(state.trips)} of them are counted.`,
+      ? `It is made for one ${record}. For a person with several ${record}s, all of which change, it is weaker: with k ${record}s, the charge rho is k x k times as large.`
+      : `It is made for all trips of a person${period}, whatever their number: at most ${number(state.trips)} of them are counted.`,
   ];
   const persons = isTrip ? [...new Set([...PERSONS, state.person])].sort((one, other) => one - other) : [null];
   const rows = persons.map((trips) => row(facts, planned, trips, record, trips === state.person));
@@ -49,8 +51,8 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
     make(
       "p",
       { class: "note" },
-      "The promise is for one release. Other releases of the same trips add to it. It does not say that nothing can be" +
-        " learnt about a person: what the tables show of everybody may be true of this person, too.",
+      `The promise is for one release. Other releases ${others} add to it. It does not say that nothing can be learnt` +
+        " about a person: what the tables show of everybody may be true of this person, too.",
     ),
   ];
 }
@@ -59,7 +61,7 @@ function row(facts: Facts, planned: Planned, trips: number | null, record: strin
   const rho = trips === null ? planned.rho[0] : rhoOfGroup(planned.rho[0], trips);
   const epsilon = epsilonTight(rho, facts.logInverseDelta);
   // The budget's own epsilon may be smaller, because its conversion is more exact.
-  const stated = trips === null || trips === 1 ? Math.min(epsilon, planned.epsilon) : epsilon;
+  const stated = trips === null || trips === 1 ? Math.min(epsilon, planned.budget.promised) : epsilon;
   const guess = rightGuess(stated, facts.delta.value);
   const odds = logOdds(rho, facts.logInverseDelta);
   return make(

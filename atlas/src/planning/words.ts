@@ -5,7 +5,8 @@ import { roundedUp } from "./plan";
 
 /** Beyond this, a factor or a share says nothing to a reader. */
 const MOST_FACTOR = 1_000_000;
-const GUARD = 1 + 1e-9;
+/** Digits of a double that are trusted: 1.1 / 0.01 is 110, and not a little more. */
+const DIGITS = 13;
 
 /** Text with the exact number that it rounds, for programs that read the page. */
 export function exact(value: number, text: string): HTMLDataElement {
@@ -16,8 +17,12 @@ export function exact(value: number, text: string): HTMLDataElement {
 export function up(value: number): string {
   if (value === 0) return "0";
   const unit = 10 ** (Math.floor(Math.log10(value)) - 2);
-  const steps = Math.ceil((value / unit) * GUARD - 1e-9);
+  const steps = ceiling(value / unit);
   return Number((steps * unit).toPrecision(12)).toLocaleString("en", { maximumFractionDigits: 12 });
+}
+
+function ceiling(value: number): number {
+  return Math.ceil(Number(value.toPrecision(DIGITS)));
 }
 
 /** A number rounded to three significant digits. */
@@ -37,7 +42,7 @@ export function plusMinus(width: number): string {
 export function shareOf(width: number, flow: number): string {
   const share = (100 * roundedUp(width)) / flow;
   if (share > 100) return "over 100 %";
-  return `${(share >= 10 ? Math.ceil(share - 1e-9) : Math.ceil(10 * share - 1e-9) / 10).toLocaleString("en")} %`;
+  return `${(share >= 10 ? ceiling(share) : ceiling(10 * share) / 10).toLocaleString("en")} %`;
 }
 
 /** A chance of which it is said that it is at least this. */
@@ -48,7 +53,7 @@ export function chanceAtLeast(chance: number): string {
 
 /** A chance of which it is said that it is at most this. */
 export function chanceAtMost(chance: number): string {
-  const share = Math.ceil(1000 * chance - 1e-9) / 10;
+  const share = ceiling(1000 * chance) / 10;
   return share >= 100 ? "no limit" : `${share.toLocaleString("en", { minimumFractionDigits: 1 })} %`;
 }
 
@@ -59,5 +64,5 @@ export function factorAtMost(logarithm: number): string {
 
 /** A small chance as one in so many. */
 export function oneIn(chance: number): string {
-  return `1 in ${number(Math.floor((1 / chance) * GUARD))}`;
+  return `1 in ${number(Math.floor(Number((1 / chance).toPrecision(DIGITS))))}`;
 }
