@@ -98,7 +98,7 @@ export function smallFlows(state: State, planned: Planned): Node[] {
       make("td", { class: "bars", "aria-hidden": "true" }, bar),
     );
   });
-  const heads = ["A flow between", "Told from 0, at least about", "\u00a0"];
+  const heads = ["A flow between", "Told from 0, at least about", "0 to 100 %"];
   const notes = [
     `Told from 0: the 90 % interval of the flow does not contain 0. The chance is computed for the pair of areas with the` +
       ` widest interval of the level, and with normal noise.`,
