@@ -19,7 +19,7 @@ def plan(
         bool, typer.Option("--verbose", help="Add the exact noise and charge of every step, and all conversions.")
     ] = False,
     page: Annotated[
-        Path | None, typer.Option(help="HTML file to which the planning page is written, to choose settings with others.")
+        Path | None, typer.Option(help="HTML file to write the planning page to, on which people choose settings.")
     ] = None,
     as_json: Json = False,
 ) -> None:

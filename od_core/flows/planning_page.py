@@ -30,7 +30,8 @@ from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsil
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.plan import Plan
-from od_core.privacy.unit import NEIGHBOUR_RELATIONS, PrivacyUnit
+from od_core.privacy.unit import Neighbours as Relation
+from od_core.privacy.unit import PrivacyUnit, UnitKind
 from od_core.publication.markup import escaped
 from od_core.records.segments import counts_unlisted
 
@@ -175,11 +176,12 @@ class _Choices:
     def units(self) -> list[PrivacyUnit]:
         """Units with both relations; the number of trips of a user is a stand-in, because readers choose it."""
         declared = self.plan.unit
-        user = "user_period" if declared.kind == "user_period" else "user"
+        user: UnitKind = "user_period" if declared.kind == "user_period" else "user"
         column = declared.column or "user"
-        units = [PrivacyUnit("trip", relation, max_weight=declared.max_weight) for relation in NEIGHBOUR_RELATIONS]
+        relations: tuple[Relation, ...] = ("bounded", "unbounded")
+        units = [PrivacyUnit("trip", relation, max_weight=declared.max_weight) for relation in relations]
         if declared.max_weight is None:  # records with weights have no user unit
-            units += [PrivacyUnit(user, relation, column, _STAND_IN) for relation in NEIGHBOUR_RELATIONS]
+            units += [PrivacyUnit(user, relation, column, _STAND_IN) for relation in relations]
         return units
 
     def unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
@@ -256,7 +258,9 @@ def kept_levels(depth: int) -> list[tuple[int, ...]]:
     levels = range(1, depth + 1)
     if depth <= MOST_FREE_LEVELS:
         return [kept for number in reversed(levels) for kept in combinations(levels, number)]
-    return [tuple(range(first, first + number)) for number in reversed(levels) for first in range(1, depth - number + 2)]
+    return [
+        tuple(range(last - number + 1, last + 1)) for number in reversed(levels) for last in range(number, depth + 1)
+    ]
 
 
 def with_levels(geography: Geography, kept: Sequence[int]) -> Geography:

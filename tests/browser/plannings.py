@@ -41,7 +41,7 @@ DEEP = UNEVEN.assign(fourth=UNEVEN["zone"] + "d", fifth=UNEVEN["zone"] + "e")
 
 @dataclass(frozen=True)
 class Setting:
-    """What a reader chooses: as in ``atlas/src/planning/state.ts``, with Python's values instead of numbers of lists."""
+    """What a reader chooses: as in ``atlas/src/planning/state.ts``, but by value, not by number."""
 
     epsilon: str | None
     """None for the declared budget."""
@@ -72,6 +72,10 @@ class Case:
         levels = [frame.columns[at - 1] for at in kept]
         unknown = frame[levels[-1]].iloc[-1] if self.unknown else None
         return Geography.from_frame(frame[levels].drop_duplicates(), levels, unknown=unknown)
+
+    @property
+    def sides(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return self.origins, self.origins if self.destinations is None else self.destinations
 
     def declared(self) -> ReleasePlan:
         return self._plan(tuple(range(1, self.depth + 1)), self.unit, self.budget, segments=True)
@@ -106,7 +110,8 @@ class Case:
                     raise
                 return self._plan(setting.levels, unit, replace(budget, shares=None), segments=setting.segments)
         uniform = replace(budget, shares="uniform")
-        levels = sorted({step.level for step in self._plan(setting.levels, unit, uniform, segments=setting.segments).steps})
+        steps = self._plan(setting.levels, unit, uniform, segments=setting.segments).steps
+        levels = sorted({step.level for step in steps})
         own = [setting.weights[_declared_level(setting.levels, level)] for level in levels]
         shares = [Fraction(weight, sum(own)) for weight in own]
         conversion = "bun_steinke" if budget.conversion == "bun_steinke" else "tight"
@@ -134,7 +139,8 @@ class Case:
         sets = [kept for size in range(1, self.depth + 1) for kept in combinations(range(1, self.depth + 1), size)]
         if self.depth > 4:
             sets = [kept for kept in sets if kept[-1] - kept[0] == len(kept) - 1]
-        units = ["trip"] if self.unit.max_weight else ["trip", "user_period" if self.unit.kind == "user_period" else "user"]
+        user = "user_period" if self.unit.kind == "user_period" else "user"
+        units = ["trip"] if self.unit.max_weight else ["trip", user]
         weighted = self.options.get("mechanism") != "vanilla_gauss"
         for _ in range(number):
             weights = tuple(int(each) for each in random.integers(1, 101, 2 * self.depth + 1))
@@ -201,9 +207,11 @@ CASES = {
     "listed shares": Case(
         UNEVEN,
         unit=PrivacyUnit("user_period", "bounded", "person", 3),
-        budget=Budget(epsilon=2, delta="1e-8", conversion="bun_steinke", shares=["1/4", "1/4", "1/8", "1/8", "1/8", "1/16", "1/16"]),
+        budget=Budget(
+            epsilon=2, delta="1e-8", conversion="bun_steinke", shares=["1/4"] * 2 + ["1/8"] * 3 + ["1/16"] * 2
+        ),
     ),
     "lost records": Case(FOUR, options={"acceptance": Acceptance()}, budget=Budget(epsilon=20, delta="1e-3")),
     "deep": Case(DEEP, budget=Budget(epsilon=5, delta="1e-8", shares=["geometric", "6/5"], conversion="tight")),
 }
-"""Between them, they have every mechanism with Gaussian noise, conversion, rule of shares, unit and kind of segments."""
+"""Between them, they have every kind of mechanism with Gaussian noise, conversion, rule of shares, and unit."""

@@ -145,11 +145,10 @@ def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
     for setting in case.settings(SETTINGS, seed=99):
         found = at(page, case.fragment(setting))
         named = dict(found["alternatives"])
-        assert list(named)[0] == "This setting"
+        assert next(iter(named)) == "This setting"
         expected = {"This setting": setting, "A period 4 times as long": setting}
         for level in setting.levels if len(setting.levels) > 1 else ():
-            sides = [case.origins.columns[level - 1], (case.destinations if case.destinations is not None else case.origins).columns[level - 1]]
-            title = " and ".join(dict.fromkeys(sides))
+            title = " and ".join(dict.fromkeys(side.columns[level - 1] for side in case.sides))
             finest = "Coarser zones: without" if level == setting.levels[-1] else "Without"
             fewer = tuple(each for each in setting.levels if each != level)
             expected[f"{finest} {title}"] = replace(setting, levels=fewer)
@@ -209,7 +208,7 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
         page.locator("#weights input").nth(level).fill(str(10 + level))
     weights = page.evaluate("location.hash.match(/weights=([0-9,]+)/)[1]")
     changed(weights=tuple(map(int, weights.split(","))))
-    assert [page.locator("#weights input").nth(level).input_value() for level in range(5)] == list("10 11 12 13 14".split())
+    assert [each.input_value() for each in page.locator("#weights input").all()] == ["10", "11", "12", "13", "14"]
     link = page.url
     again, _ = opened(link)
     again.wait_for_selector("#results[data-shown]")
@@ -254,6 +253,31 @@ def test_the_share_of_the_cap_is_that_of_the_declared_unit_alone(opened, tmp_pat
     assert "cap" not in page.inner_text("#short")
 
 
+def test_the_page_says_what_the_conversion_of_chosen_shares_costs(opened, tmp_path):
+    """How much wider the noise of the declared shares would be with the conversion of chosen shares."""
+    case = CASES["uneven"]
+    page, _ = opened(case.write(tmp_path))
+    assert page.locator("[data-more]").count() == 0
+    at(page, case.fragment(Setting(None, "trip", "bounded", 1, (1, 2, 3), segments=False, weights=(9,) * 7)))
+    exact = case.declared().spent.rho
+    tight = replace(case, budget=replace(case.budget, conversion="tight")).declared().spent.rho
+    more = float(page.get_attribute("[data-more]", "data-more"))
+    assert more == pytest.approx(100 * ((exact / tight) ** 0.5 - 1))
+    assert 1 < more < 20
+    at(page, case.fragment(Setting(None, "user", "bounded", 1, (1, 2, 3), segments=False, weights=(9,) * 7)))
+    assert page.locator("[data-more]").count() == 0
+
+
+def test_of_many_levels_only_the_outer_ones_can_be_left_out(opened, tmp_path):
+    page, _ = opened(CASES["deep"].write(tmp_path))
+    page.wait_for_selector("#results[data-shown]")
+    boxes = page.get_by_role("checkbox").all()
+    assert [box.is_disabled() for box in boxes] == [False, True, True, True, False]
+    boxes[-1].uncheck()
+    assert [box.is_disabled() for box in boxes] == [False, True, True, False, False]
+    assert "Only the first and the last levels can be left out here." in page.inner_text("#levels")
+
+
 def test_what_is_told_from_0_has_an_interval_without_0(opened, tmp_path):
     """An exact total is always told from 0."""
     one = Case(UNEVEN.assign(region="all of it"), budget=Budget(epsilon=3, delta="1e-8"))
@@ -263,7 +287,7 @@ def test_what_is_told_from_0_has_an_interval_without_0(opened, tmp_path):
 
 @pytest.mark.parametrize(
     "fragment",
-    ["#budget=99", "#levels=3,1", "#levels=", "#unit=pair", "#weights=1,2", "#weights=0,0,0,0,0,0,0", "#trips=x&flow=-1"],
+    ["#budget=99", "#levels=3,1", "#levels=", "#unit=pair", "#weights=1,2", "#weights=0,0,0,0,0,0,0", "#flow=-1"],
 )
 def test_an_address_that_states_nothing_true_shows_the_declared_setting(opened, tmp_path, fragment):
     case = CASES["uneven"]

@@ -73,7 +73,7 @@ function mixedNote(facts: Facts, now: Planned): Node[] {
   const more = 100 * (Math.sqrt(exactRho[0] / facts.budgets[setting.budget].rho[0]) - 1);
   const text =
     `Shares that you choose are planned with the conversion ${facts.conversion}, and declared shares with the conversion` +
-    ` exact. For the declared shares, the conversion ${facts.conversion} would need noise that is` +
+    ` exact. For the declared shares, the conversion ${facts.conversion} would need noise that is about` +
     ` ${more.toLocaleString("en", { maximumFractionDigits: 1 })} % wider, so compare your shares with other rows with care.`;
   return [make("p", { class: "note", "data-more": more }, text)];
 }
