@@ -32,7 +32,7 @@ def zones(branches: list[list[int]], levels: list[str]) -> pd.DataFrame:
     return pd.DataFrame(paths, columns=levels)
 
 
-UNEVEN = zones([[1, 3], [5], [2, 2, 7], [1]], ["region", "town", "zone"])
+UNEVEN = zones([[7, 2, 2], [5], [1, 3], [1]], ["region", "town", "zone"])
 OTHER = zones([[2], [4, 1, 1]], ["province", "district", "work"])
 SINGLE = zones([[1], [1]], ["region", "town", "zone"])
 FOUR = UNEVEN.assign(only=UNEVEN["zone"] + "only")

@@ -268,6 +268,24 @@ def test_the_page_says_what_the_conversion_of_chosen_shares_costs(opened, tmp_pa
     assert page.locator("[data-more]").count() == 0
 
 
+def test_the_page_says_where_declared_shares_do_not_fit(opened, tmp_path):
+    """A list of shares is for one number of levels; a rule is for any."""
+    said = "Where the declared shares do not fit, the mechanism shares the budget."
+    for name, is_list in (("listed shares", True), ("uneven", False)):
+        page, _ = opened(CASES[name].write(tmp_path))
+        assert (said in page.inner_text("#alternatives")) == is_list
+        assert "declared shares of the budget" in page.inner_text("#short")
+        page.get_by_role("checkbox", name="zone").uncheck()
+        assert ("the mechanism's shares of the budget" in page.inner_text("#short")) == is_list
+        assert ("so they are left out" in page.inner_text("#declaration")) == is_list
+
+
+def test_a_person_with_weighted_records_has_records(opened, tmp_path):
+    page, _ = opened(CASES["weights"].write(tmp_path))
+    assert "A person with records" in " ".join(page.inner_text("#person-label").split())
+    assert "For a person with several records" in page.inner_text("#promise")
+
+
 def test_of_many_levels_only_the_outer_ones_can_be_left_out(opened, tmp_path):
     page, _ = opened(CASES["deep"].write(tmp_path))
     page.wait_for_selector("#results[data-shown]")

@@ -102,8 +102,8 @@ export function smallFlows(state: State, planned: Planned): Node[] {
   const notes = [
     `Told from 0: the 90 % interval of the flow does not contain 0. The chance is computed for the pair of areas with the` +
       ` widest interval of the level, and with normal noise.`,
-    "This is not the chance that the published number is above 0. Of the pairs of areas without any trip, one in twenty" +
-      " or fewer has an interval that does not contain 0.",
+    "This is not the chance that the published number is above 0. Of the pairs of areas without any trip, about one in" +
+      " twenty, or fewer, has an interval that does not contain 0.",
   ];
   return [
     table(`The chance that a flow of ${trips(state.small)} is told from 0`, heads, rows),

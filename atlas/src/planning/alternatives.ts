@@ -24,6 +24,8 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   const others = shown.some(({ name }) => name === DECLARED)
     ? `The row "${DECLARED}" is the declared setting, and every other row changes one thing.`
     : "It is the declared setting. Every other row changes one thing.";
+  const unfit = !now.setting.weights && shown.some(({ planned }) => !planned.rule.fits);
+  const shares = unfit ? " Where the declared shares do not fit, the mechanism shares the budget." : "";
   const rows = shown.map(({ name, planned, flow }, place) =>
     make(
       "tr",
@@ -41,7 +43,7 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   const heads = ["", ...levels.map((level) => levelName(all, 2 * level))];
   heads[0] = "± trips, 9 times in 10";
   return [
-    make("p", {}, `The first row is this setting. ${others} The example is a flow of ${trips(state.flow)}.`),
+    make("p", {}, `The first row is this setting. ${others}${shares} The example is a flow of ${trips(state.flow)}.`),
     table("± trips by alternative", heads, rows),
     make(
       "p",

@@ -116,6 +116,7 @@ export class Controls {
     byId<HTMLSelectElement>("relation").value = relation;
     byId("trips-label").hidden = trips !== null;
     byId("person-label").hidden = kind !== "trip";
+    byId("person-label").querySelector("span")!.textContent = trips !== null && trips > 1 ? "records" : "trips";
     for (const name of Object.keys(NUMBERS) as NumberName[]) {
       const input = byId<HTMLInputElement>(name);
       if (document.activeElement !== input) input.value = String(state[name]);
