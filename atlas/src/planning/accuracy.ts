@@ -67,6 +67,7 @@ export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
 
 function accuracyTable(title: string, name: string, planned: Planned, of: Accuracy, flows: number[]): HTMLElement {
   const heads = ["Flows between", "Pairs of areas", "± trips, 9 times in 10", ...flows.map((flow) => `of ${trips(flow)}`)];
+  const errors = of.errors();
   const rows = planned.tree.names.map((_, level) => {
     const isExact = level === 0 && name === "" && planned.publishesTotal;
     const width = of.widths[level];
@@ -79,7 +80,7 @@ function accuracyTable(title: string, name: string, planned: Planned, of: Accura
       make("th", { scope: "row" }, levelName(planned, level)),
       make("td", { class: "number" }, number(planned.tree.cells[level])),
       ...known.map((text, place) => make("td", { class: "number", ...(place ? {} : { "data-name": "width" }) }, text)),
-      make("td", { class: "number", "data-name": "error" }, exact(of.errors[level], rounded(of.errors[level]))),
+      make("td", { class: "number", "data-name": "error" }, exact(errors[level], rounded(errors[level]))),
     );
   });
   return table(title, [...heads, "Expected error, in trips"], rows);

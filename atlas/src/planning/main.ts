@@ -54,7 +54,11 @@ function short(planned: Planned): HTMLElement {
       make("span", { "data-name": "budget" }, `epsilon ${budget.epsilon}`),
       `at delta ${facts.delta.text} (${oneIn(facts.delta.value)})`,
     ],
-    ["Charge to the data set", make("span", { "data-name": "rho" }, exact(planned.rho[0], `rho ${planned.rho[1]}`)), charge(planned)],
+    [
+      "Charge to the data set",
+      make("span", { "data-name": "rho" }, exact(planned.rho[0], `rho ${planned.rho[1]}`)),
+      charge(planned),
+    ],
     [
       `A flow of ${number(state.flow)} (${levelName(planned, finest)})`,
       make("span", {}, `${plusMinus(widths[finest])} trips`),
@@ -83,7 +87,10 @@ function settingText(planned: Planned): string {
   const unit = unitText(planned.unit, state.trips);
   const segments = facts.segments ? `; ${state.segments ? "with" : "without"} segments` : "";
   const shares = state.weights ? "chosen" : planned.rule.fits ? "declared" : "the mechanism's";
-  return `Epsilon ${planned.budget.epsilon}; ${unit}; levels ${levels.join(", ")}${segments}; ${shares} shares of the budget.`;
+  return (
+    `Epsilon ${planned.budget.epsilon}; ${unit}; levels ${levels.join(", ")}${segments};` +
+    ` ${shares} shares of the budget.`
+  );
 }
 
 /** What the charge is of the cap, which holds for the declared unit alone. */

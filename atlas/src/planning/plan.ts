@@ -2,7 +2,7 @@
 
 import { halfWidth } from "../confidence";
 import { number } from "../dom";
-import type { BudgetFacts, Facts, LevelSet, Rho, Rule, UnitFacts } from "./facts";
+import type { Breakdown, BudgetFacts, Facts, LevelSet, Rho, Rule, UnitFacts } from "./facts";
 import { Tree, type Variances } from "./tree";
 
 /** Variance of a root that was not measured, as a multiple of the largest variance of the noise. */
@@ -23,7 +23,7 @@ export interface Setting {
 
 /** Errors of the totals, or of the trips of one category of a breakdown; by level, root first. */
 export interface Accuracy {
-  errors: number[];
+  errors: () => number[];
   /** Largest variance of an unbiased estimate. */
   variances: number[];
   /** Largest half width of the 90 % intervals. */
@@ -81,73 +81,99 @@ export function plan(facts: Facts, setting: Setting): Planned {
   const tree = trees.get(set) ?? new Tree(facts, set);
   trees.set(set, tree);
   const unit = facts.units[setting.unit];
-  const segments = setting.segments ? facts.segments : null;
   const rule = ruleOf(facts, setting);
-  const shares = sharesOf(facts, setting);
   const rho = (setting.weights ? null : rule.rho?.[setting.budget]) ?? facts.budgets[setting.budget].rho;
   const invariant = unit.publishesTotal[Number(setting.segments)];
   const publishesTotal = invariant && facts.mechanism.measures === "every_level";
-  const m = unit.trips ?? setting.trips;
+  const keepsAll = set.keepsAll[Number(setting.segments)];
+  const shares = sharesOf(facts, setting);
+  const noise = variancesOf(facts, setting, shares, rho[0]);
+  const totals = totalAccuracy(facts, tree, noise.totals, keepsAll, publishesTotal);
+  const breakdowns = noise.breakdowns.map(({ name, categories, variances }) => ({
+    name,
+    measured: [...variances.keys()],
+    ...segmentAccuracy(facts, tree, variances, keepsAll, categories, totals),
+  }));
+  const measured = [...noise.totals.keys()];
+  const budget = facts.budgets[setting.budget];
+  const verdicts = verdictsOf(tree, measured, totals, breakdowns);
+  const found = { measured, totals, breakdowns, verdicts };
+  return { setting, tree, unit, rule, rho, budget, shares, publishesTotal, keepsAll, ...found };
+}
 
-  const below = (unit.relation === "bounded" ? 2 : 1) * m * m;
-  const totalShare = 1 - (segments?.share ?? 0);
+interface Noise {
+  /** Variances of the totals, which combine the measured totals and the sums of the segments. */
+  totals: Variances;
+  breakdowns: (Breakdown & { variances: Variances })[];
+}
+
+/** The variances of the noise; see `planned_steps` in `od_core/flows/queries.py`, and `CombinedTotals`. */
+function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>, rho: number): Noise {
+  const unit = facts.units[setting.unit];
+  const invariant = unit.publishesTotal[Number(setting.segments)];
+  const segments = setting.segments ? facts.segments! : { breakdowns: [], share: 0 };
+  const m = unit.trips ?? setting.trips;
+  const sensitivity = (unit.relation === "bounded" ? 2 : 1) * m * m;
   const hasTotal = (level: number): boolean => level > 0 || !invariant;
   let whole = 0;
-  for (const [level, share] of shares) whole += (hasTotal(level) ? share * totalShare : 0) + share * (1 - totalShare);
-  const noise = (sensitivity: number, share: number): number => sensitivity / (2 * rho[0] * (share / whole));
+  for (const [level, share] of shares) whole += share * (hasTotal(level) ? 1 : segments.share);
+  const variance = (squared: number, share: number): number => squared / (2 * rho * (share / whole));
 
-  const variances: Variances = new Map();
-  const ofBreakdowns = (segments?.breakdowns ?? []).map((): Variances => new Map());
+  const totals: Variances = new Map();
+  const breakdowns = segments.breakdowns.map((each) => ({ ...each, variances: new Map() as Variances }));
   for (const [level, share] of shares) {
-    const each = segments ? (share * segments.share) / segments.breakdowns.length : 0;
-    for (const own of ofBreakdowns) own.set(level, noise(below, each));
+    const each = (share * segments.share) / breakdowns.length;
+    for (const own of breakdowns) own.variances.set(level, variance(sensitivity, each));
     if (!hasTotal(level)) continue;
-    let precision = 1 / noise(level > 0 ? below : m * m, share * totalShare);
-    for (const [place, own] of ofBreakdowns.entries()) {
-      precision += 1 / (segments!.breakdowns[place].categories * own.get(level)!);
-    }
-    variances.set(level, 1 / precision);
+    let precision = 1 / variance(level > 0 ? sensitivity : m * m, share * (1 - segments.share));
+    for (const own of breakdowns) precision += 1 / (own.categories * own.variances.get(level)!);
+    totals.set(level, 1 / precision);
   }
+  return { totals, breakdowns };
+}
 
-  const keepsAll = set.keepsAll[Number(setting.segments)];
-  const { refines, measures } = facts.mechanism;
-  const leaf = variances.get(tree.depth)!;
-  const totals =
-    measures === "all_leaves"
-      ? accuracy(tree.summedErrors(leaf), set.mostLeaves!.map((most) => most * leaf))
-      : accuracy(
-          tree.expectedErrors(variances, refines, facts.normal),
-          keepsAll ? tree.largestVariances(variances) : alone(tree, variances, publishesTotal ? 0 : null),
-        );
-  const breakdowns = ofBreakdowns.map((own, place) => {
-    const { name, categories } = segments!.breakdowns[place];
-    const known: Variances = new Map([[0, UNMEASURED * Math.max(...own.values())], ...own]);
-    const errors = tree.expectedErrors(known, true, facts.normal);
-    const largest = keepsAll ? tree.largestVariances(known) : alone(tree, known, null);
-    const combined = (total: number, each: number): number => total / categories ** 2 + each * (1 - 1 / categories);
-    return {
-      name,
-      measured: [...own.keys()],
-      ...accuracy(
-        errors.map((error, level) => Math.sqrt(combined(totals.errors[level] ** 2, error ** 2))),
-        largest.map((variance, level) => combined(totals.variances[level], variance)),
-      ),
-    };
-  });
-  const measured = [...variances.keys()];
+function totalAccuracy(facts: Facts, tree: Tree, variances: Variances, keepsAll: boolean, exactRoot: boolean): Accuracy {
+  if (facts.mechanism.measures === "all_leaves") {
+    const leaf = variances.get(tree.depth)!;
+    return accuracy(() => tree.summedErrors(leaf), tree.set.mostLeaves!.map((most) => most * leaf));
+  }
+  const largest = keepsAll ? tree.largestVariances(variances) : alone(tree, variances, exactRoot ? 0 : null);
+  return accuracy(() => tree.expectedErrors(variances, facts.mechanism.refines, facts.normal), largest);
+}
+
+/** The accuracy of the trips of one category; see `segment_variance` in `od_core/flows/accuracy.py`. */
+function segmentAccuracy(
+  facts: Facts,
+  tree: Tree,
+  variances: Variances,
+  keepsAll: boolean,
+  categories: number,
+  totals: Accuracy,
+): Accuracy {
+  const known: Variances = new Map([[0, UNMEASURED * Math.max(...variances.values())], ...variances]);
+  const combined = (total: number, own: number): number => total / categories ** 2 + own * (1 - 1 / categories);
+  const errors = (): number[] =>
+    tree
+      .expectedErrors(known, true, facts.normal)
+      .map((error, level) => Math.sqrt(combined(totals.errors()[level] ** 2, error ** 2)));
+  const largest = keepsAll ? tree.largestVariances(known) : alone(tree, known, null);
+  return accuracy(errors, largest.map((variance, level) => combined(totals.variances[level], variance)));
+}
+
+/** Errors are computed once, and only if they are shown: the alternatives to a setting show widths alone. */
+function accuracy(errors: () => number[], variances: number[]): Accuracy {
+  let found: number[] | null = null;
+  return { errors: () => (found ??= errors()), variances, widths: variances.map((variance) => halfWidth(0, variance)) };
+}
+
+function verdictsOf(tree: Tree, measured: number[], totals: Accuracy, breakdowns: Planned["breakdowns"]): string[] {
   const names = tree.names.map(([origin, destination]) => `${origin} x ${destination}`);
-  const verdicts = [
+  return [
     ...measured.map((level) => `${names[level]}: ${verdict(totals.widths[level])}`),
     ...breakdowns.flatMap(({ name, widths, measured: own }) =>
       own.map((level) => `${names[level]} by ${name}: ${verdict(widths[level])}`),
     ),
   ];
-  const found = { totals, breakdowns, measured, verdicts };
-  return { setting, tree, unit, rule, rho, budget: facts.budgets[setting.budget], shares, publishesTotal, keepsAll, ...found };
-}
-
-function accuracy(errors: number[], variances: number[]): Accuracy {
-  return { errors, variances, widths: variances.map((variance) => halfWidth(0, variance)) };
 }
 
 /** The variance of the measured counts of each level, root first; `root` is that of a root that is known exactly. */

@@ -18,13 +18,16 @@ export function rhoOfGroup(rho: number, trips: number): number {
   return rho * trips * trips;
 }
 
-/** The largest chance of a right guess between two inputs that are equally likely [kairouz2015composition]. */
+/** The largest chance of a right guess between two inputs that are equally likely. With p and q, the chances to guess
+ * the first one if it is real and if it is not, p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta, so
+ * (p + 1 - q) / 2 is at most (e^epsilon + delta) / (e^epsilon + 1). */
 export function rightGuess(epsilon: number, delta: number): number {
   const against = Math.exp(-epsilon);
   return (1 + delta * against) / (1 + against);
 }
 
-/** The logarithm of the factor by which the odds of the truth grow at most, except with a chance of delta. */
+/** The logarithm of the factor by which the odds of the truth grow at most, except with a chance of delta
+ * [bun2016concentrated, proof of Proposition 1.3]. */
 export function logOdds(rho: number, logInverseDelta: number): number {
   return rho + 2 * Math.sqrt(rho * logInverseDelta);
 }

@@ -22,8 +22,10 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
   const sentences = [
     `The promise compares the records as they are with the records as they would be if ${change}.${whole}`,
     isTrip
-      ? `It is made for one ${record}. For a person with several ${record}s, all of which change, it is weaker: with k ${record}s, the charge rho is k x k times as large.`
-      : `It is made for all trips of a person${period}, whatever their number: at most ${number(state.trips)} of them are counted.`,
+      ? `It is made for one ${record}. For a person with several ${record}s, all of which change, it is weaker: with k` +
+        ` ${record}s, the charge rho is k x k times as large.`
+      : `It is made for all trips of a person${period}, whatever their number: at most ${number(state.trips)} of them` +
+        " are counted.",
   ];
   const persons = isTrip ? [...new Set([...PERSONS, state.person])].sort((one, other) => one - other) : [null];
   const rows = persons.map((trips) => row(facts, planned, trips, record, trips === state.person));
