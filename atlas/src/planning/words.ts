@@ -54,7 +54,7 @@ export function chanceAtLeast(chance: number): string {
 /** A chance of which it is said that it is at most this. */
 export function chanceAtMost(chance: number): string {
   const share = ceiling(1000 * chance) / 10;
-  return share >= 100 ? "no limit" : `${share.toLocaleString("en", { minimumFractionDigits: 1 })} %`;
+  return share >= 100 ? "100 %" : `${share.toLocaleString("en", { minimumFractionDigits: 1 })} %`;
 }
 
 /** A factor, given its logarithm, of which it is said that it is at most this. */
