@@ -66,6 +66,6 @@ comparison: install
 compatibility:
 	.ci/compatibility
 
-# The page of the atlas, from its sources; the result is in the repository, so that nothing else needs Node.js.
+# The pages of the atlas and of planning, from their sources; they are in the repository, so that nothing else needs Node.js.
 atlas:
 	cd atlas && npm ci --ignore-scripts --no-audit --no-fund && npm run build

@@ -1,15 +1,13 @@
-/** Write the page with its program and its styles: ../od_core/publication/html/atlas.html. */
+/** Write the pages with their programs and their styles: atlas.html and planning.html in ../od_core/publication/html. */
 
 import { createHash } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { build } from "esbuild";
 
-const TO = new URL("../od_core/publication/html/atlas.html", import.meta.url);
+const TO = new URL("../od_core/publication/html/", import.meta.url);
 const SOURCES = new URL("src/", import.meta.url);
 
-const packages = new Set();
-
-async function bundled(entry, define = {}) {
+async function bundled(entry, packages, define = {}) {
   const entryPoints = [new URL(entry, SOURCES).pathname];
   const options = { bundle: true, minify: true, target: "es2022", charset: "utf8", metafile: true };
   const result = await build({ entryPoints, ...options, define, write: false });
@@ -21,7 +19,7 @@ async function bundled(entry, define = {}) {
 }
 
 /** The licences of the packages in the page, which ask to be kept with it; packages with the same text share it. */
-async function licences() {
+async function licences(packages) {
   const texts = new Map();
   for (const name of [...packages].sort()) {
     const text = (await readFile(new URL(`node_modules/${name}/LICENSE`, import.meta.url), "utf8")).trim();
@@ -30,13 +28,18 @@ async function licences() {
   return [...texts].map(([text, names]) => `${names.join(", ")}:\n\n${text}`).join("\n\n").replaceAll("--", "- -");
 }
 
-const worker = await bundled("worker.ts");
-const program = (await bundled("main.ts", { WORKER: JSON.stringify(worker) })).replaceAll("</script", "<\\/script");
-const style = await bundled("style.css");
-const hash = createHash("sha256").update(program).digest("base64");
-const parts = { program, style, hash, licences: await licences() };
-const page = (await readFile(new URL("page.html", SOURCES), "utf8")).replace(
-  /\[\[(\w+)\]\]/g,
-  (_, name) => parts[name],
-);
-await writeFile(TO, page);
+/** Write a page from its template, program and style; `worker` is the program of its worker, if it has one. */
+async function write(name, { template, program: entry, style: styles, worker }) {
+  const packages = new Set();
+  const define = worker ? { WORKER: JSON.stringify(await bundled(worker, packages)) } : {};
+  const program = (await bundled(entry, packages, define)).replaceAll("</script", "<\\/script");
+  const style = await bundled(styles, packages);
+  const hash = createHash("sha256").update(program).digest("base64");
+  const parts = { program, style, hash, licences: await licences(packages) };
+  const page = (await readFile(new URL(template, SOURCES), "utf8")).replace(/\[\[(\w+)\]\]/g, (_, part) => parts[part]);
+  await writeFile(new URL(name, TO), page);
+}
+
+await write("atlas.html", { template: "page.html", program: "main.ts", style: "style.css", worker: "worker.ts" });
+const planning = { template: "planning/page.html", program: "planning/main.ts", style: "planning/planning.css" };
+await write("planning.html", planning);

@@ -4,7 +4,7 @@ export const DEVIATIONS = 1.6448536269514722;
 const TOLERANCE = 1e-9;
 const MOST_TOLERANCE = 0.25;
 
-function halfWidth(estimate: number, variance: number): number {
+export function halfWidth(estimate: number, variance: number): number {
   const width = DEVIATIONS * Math.sqrt(variance);
   const rounding = Math.min(TOLERANCE * (1 + Math.abs(estimate)), MOST_TOLERANCE);
   return Math.max(Math.max(width + 0.25, 0.5), Math.ceil(width - 0.5)) + rounding;

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.options import Json, Period, Release
+from od_assets.terminal import console
 
 
 def plan(
@@ -27,6 +28,9 @@ def plan(
     ] = None,
     runs: Annotated[int, typer.Option(help="Number of releases to simulate for the targets; 0 for none.")] = 200,
     to: Annotated[Path | None, typer.Option(help="File for the declaration with the budget for the targets.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="HTML file to write the planning page to, on which people choose settings.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print what a release would spend and what could be read in it, or the smallest budget for targets.
@@ -34,6 +38,7 @@ def plan(
     Reads no record and spends nothing.
     """
     from od_assets.cli.declared_series import declared_series
+    from od_assets.cli.planning_page import write_planning_page
     from od_assets.cli.printing import print_guarantee, print_plan
     from od_assets.runs.period_status import planned_period
 
@@ -51,6 +56,8 @@ def plan(
         else:
             print_target_plan(found)
         return
+    if page is not None:
+        write_planning_page(settings, planned, page)
     guarantee = settings.kind.guarantee(planned, planned.spent)
     if as_json:
         levels = planned.to_frame().to_dict("records")
@@ -59,3 +66,5 @@ def plan(
         return
     print_plan(settings, planned, verbose=verbose)
     print_guarantee(guarantee)
+    if page is not None:
+        console.print(f"Planning page: {page}", soft_wrap=True)

@@ -23,7 +23,7 @@ from od_core.errors import OdError
 from od_core.flows.subtree_shapes import Reals, ShapedTree, Step
 from od_core.geography.flow_tree import FlowTree
 
-_NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
+NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
 """32 equally likely values that approximate a standard normal variable."""
 
 
@@ -83,9 +83,8 @@ def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list
     """Return the largest variance, over the public nodes of each level, of the least-squares estimate of a node.
 
     These are the estimates of :mod:`od_core.flows.estimation.least_squares`, on which the 90 % intervals are based.
-    They do not depend on the mechanism, only on what was measured. No node may have been dropped. If areas of similar
-    shapes are treated as one (see
-    :data:`od_core.flows.subtree_shapes.MAX_SHAPES`), the result is an approximation.
+    They do not depend on the mechanism, only on what was measured. No node may have been dropped. The result is an
+    approximation if areas of similar shapes are treated as one; see :data:`od_core.flows.subtree_shapes.MAX_SHAPES`.
 
     Args:
         variances: see :func:`expected_errors`.
@@ -161,7 +160,7 @@ def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
         fan_out: Number of siblings b, for each shape of the parent.
         lacking: Variance of the deficit, which is taken as normal; shape of ``fan_out``.
     """
-    x = np.rint(np.multiply.outer(_NORMAL_VALUES, np.sqrt(lacking)))
+    x = np.rint(np.multiply.outer(NORMAL_VALUES, np.sqrt(lacking)))
     a = np.ceil(x / fan_out)
     excess = a * fan_out - x
     last = excess % np.maximum(2 * a, 1)  # by how much the last sibling is lowered, which does not reach -a

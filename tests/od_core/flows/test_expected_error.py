@@ -150,7 +150,7 @@ def test_the_shift_of_siblings_far_apart_is_as_uneven_as_said(siblings, monkeypa
     truth = 1000 * np.arange(1, siblings + 1)
     for lacking in range(-60, 61):
         shifted = project_children(truth, np.array([truth.sum() + lacking]), np.array([0, siblings])) - truth
-        monkeypatch.setattr(expected_error, "_NORMAL_VALUES", np.array([float(lacking)]))
+        monkeypatch.setattr(expected_error, "NORMAL_VALUES", np.array([float(lacking)]))
         [error] = expected_error._shift_error(np.array([float(siblings)]), np.ones(1))
         assert error == pytest.approx(np.mean((shifted - lacking / siblings) ** 2), abs=1e-9)
 

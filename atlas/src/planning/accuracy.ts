@@ -1,0 +1,113 @@
+/** How exact the numbers of a setting are, by level and by size of a flow. */
+
+import { make, number } from "../dom";
+import type { Facts } from "./facts";
+import type { Accuracy, Planned } from "./plan";
+import { seen } from "./privacy";
+import type { State } from "./state";
+import { table } from "./table";
+import { chanceAtLeast, exact, plusMinus, rounded, shareOf, trips } from "./words";
+
+const FLOWS = [10, 100, 1_000, 10_000];
+
+/** Levels of the tree at which origins and destinations have the same level of areas. */
+export function evenLevels(planned: Planned): number[] {
+  return planned.tree.names.flatMap((_, level) => (level > 0 && level % 2 === 0 ? [level] : []));
+}
+
+export function levelName(planned: Planned, level: number): string {
+  return planned.tree.names[level].join(" x ");
+}
+
+export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
+  const finest = planned.tree.depth;
+  const width = planned.totals.widths[finest];
+  const flows = [...new Set([...FLOWS, state.flow])].sort((one, other) => one - other);
+  const merged = [planned.tree.set.origin, planned.tree.set.destination].some((shapes) => shapes?.merged);
+  const keepsAll = planned.keepsAll || facts.mechanism.measures === "all_leaves";
+  const notes = [
+    "± trips: nine times in ten, or more often, the unbiased estimate of a flow is at most this far from the number of" +
+      " counted trips. It holds for the pair of areas with the widest interval of the level, and is rounded up. It" +
+      " depends on the setting alone, not on the size of the flow.",
+    ...(keepsAll ? [] : ["Pairs of areas that seem to have no trips are dropped early here. This is said of the others."]),
+    ...(facts.mechanism.measures === "all_leaves"
+      ? []
+      : [
+          "Published flows are whole numbers of at least 0 that add up over the levels. Where most pairs of areas have no" +
+            " trips, they can be further off than this.",
+        ]),
+    "Expected error: the root mean square of the error of the published numbers over all pairs of areas of the level," +
+      " if no estimate is cut at 0. It is a forecast from the noise alone.",
+    ...(facts.mechanism.isPlain
+      ? []
+      : ["The options of the mechanism change the published numbers further. The expected error is that without them."]),
+    ...(merged ? ["Areas of similar shapes are treated as one here, so the numbers are an approximation."] : []),
+  ];
+  return [
+    make(
+      "p",
+      { class: "lead" },
+      `A flow of ${trips(state.flow)} between two areas of the finest level (${levelName(planned, finest)}) is known to `,
+      make("strong", {}, `${plusMinus(width)} trips`),
+      ` (${shareOf(width, state.flow)}), nine times in ten.`,
+    ),
+    accuracyTable("Flows of all trips", "", planned, planned.totals, flows),
+    ...planned.breakdowns.map((each) =>
+      accuracyTable(`Flows of one category of ${each.name}`, each.name, planned, each, flows),
+    ),
+    ...notes.map((note) => make("p", { class: "note" }, note)),
+    make(
+      "details",
+      {},
+      make("summary", {}, "The same in sentences, as od-release plan prints them"),
+      make("ul", { class: "verdicts" }, ...planned.verdicts.map((verdict) => make("li", {}, verdict))),
+    ),
+  ];
+}
+
+function accuracyTable(title: string, name: string, planned: Planned, of: Accuracy, flows: number[]): HTMLElement {
+  const heads = ["Flows between", "Pairs of areas", "± trips, 9 times in 10", ...flows.map((flow) => `of ${trips(flow)}`)];
+  const errors = of.errors();
+  const rows = planned.tree.names.map((_, level) => {
+    const isExact = level === 0 && name === "" && planned.publishesTotal;
+    const width = of.widths[level];
+    const known = isExact
+      ? [exact(width, "exact"), ...flows.map(() => "0 %")]
+      : [exact(width, plusMinus(width)), ...flows.map((flow) => shareOf(width, flow))];
+    return make(
+      "tr",
+      { "data-level": level, "data-by": name },
+      make("th", { scope: "row" }, levelName(planned, level)),
+      make("td", { class: "number" }, number(planned.tree.cells[level])),
+      ...known.map((text, place) => make("td", { class: "number", ...(place ? {} : { "data-name": "width" }) }, text)),
+      make("td", { class: "number", "data-name": "error" }, exact(errors[level], rounded(errors[level]))),
+    );
+  });
+  return table(title, [...heads, "Expected error, in trips"], rows);
+}
+
+export function smallFlows(state: State, planned: Planned): Node[] {
+  const rows = evenLevels(planned).map((level) => {
+    const { widths, variances } = planned.totals;
+    const chance = seen(state.small, widths[level], variances[level]);
+    const bar = make("div", { class: "bar" }, make("i", { class: "value", style: `left:0;width:${100 * chance}%` }));
+    return make(
+      "tr",
+      { "data-level": level },
+      make("th", { scope: "row" }, levelName(planned, level)),
+      make("td", { class: "number", "data-name": "seen" }, exact(chance, chanceAtLeast(chance))),
+      make("td", { class: "bars", "aria-hidden": "true" }, bar),
+    );
+  });
+  const heads = ["A flow between", "Told from 0, at least about", "0 to 100 %"];
+  const notes = [
+    `Told from 0: the 90 % interval of the flow does not contain 0. The chance is computed for the pair of areas with the` +
+      ` widest interval of the level, and with normal noise.`,
+    "This is not the chance that the published number is above 0. Of the pairs of areas without any trip, about one in" +
+      " twenty, or fewer, has an interval that does not contain 0.",
+  ];
+  return [
+    table(`The chance that a flow of ${trips(state.small)} is told from 0`, heads, rows),
+    ...notes.map((note) => make("p", { class: "note" }, note)),
+  ];
+}

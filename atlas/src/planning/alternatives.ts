@@ -1,0 +1,109 @@
+/** The alternatives to a setting, side by side. */
+
+import { make, number } from "../dom";
+import { levelName } from "./accuracy";
+import type { Facts } from "./facts";
+import { plan, type Planned, type Setting } from "./plan";
+import { declaredState, type State } from "./state";
+import { table } from "./table";
+import { exact, plusMinus, shareOf, trips } from "./words";
+
+const DECLARED = "As declared";
+
+interface Alternative {
+  name: string;
+  planned: Planned;
+  /** Trips of the example in the period of this alternative. */
+  flow: number;
+}
+
+export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
+  const all = plan(facts, declaredState(facts));
+  const levels = facts.levels[0].map((_, place) => place + 1);
+  const shown = listed(facts, state, now);
+  const others = shown.some(({ name }) => name === DECLARED)
+    ? `The row "${DECLARED}" is the declared setting, and every other row changes one thing.`
+    : "It is the declared setting. Every other row changes one thing.";
+  const unfit = !now.setting.weights && shown.some(({ planned }) => !planned.rule.fits);
+  const shares = unfit ? " Where the declared shares do not fit, the mechanism shares the budget." : "";
+  const rows = shown.map(({ name, planned, flow }, place) =>
+    make(
+      "tr",
+      { class: place ? "" : "now", "data-alternative": name },
+      make("th", { scope: "row" }, name),
+      ...levels.map((level) => {
+        const at = planned.tree.set.kept.indexOf(level);
+        if (at < 0) return make("td", { class: "number faint" }, "not a level");
+        const width = planned.totals.widths[2 * (at + 1)];
+        const share = `${shareOf(width, flow)} of ${number(flow)}`;
+        return make("td", { class: "number" }, exact(width, plusMinus(width)), make("small", {}, share));
+      }),
+    ),
+  );
+  const heads = ["", ...levels.map((level) => levelName(all, 2 * level))];
+  heads[0] = "± trips, 9 times in 10";
+  return [
+    make("p", {}, `The first row is this setting. ${others}${shares} The example is a flow of ${trips(state.flow)}.`),
+    table("± trips by alternative", heads, rows),
+    make(
+      "p",
+      { class: "note" },
+      `Longer periods: the noise does not depend on the length of a period. If a flow of ${trips(state.flow)} becomes one` +
+        ` of ${number(state.times * state.flow)} in a period ${number(state.times)} times as long, the same number of` +
+        ` trips is a smaller share of it.${userNote(now, state)}`,
+    ),
+    make("p", { class: "note" }, fewerLevels(facts)),
+    ...mixedNote(facts, now),
+  ];
+}
+
+function fewerLevels(facts: Facts): string {
+  const divided = facts.mechanism.measures === "every_level" ? "the budget is divided among fewer measurements, and " : "";
+  return `Fewer levels: ${divided}a number of a level that is left out is a sum of noisy numbers, or is not published.`;
+}
+
+function userNote(now: Planned, state: State): string {
+  if (now.unit.kind === "trip") return "";
+  return ` At most ${trips(state.trips)} of a person are then counted in the whole longer period.`;
+}
+
+/** Why the row of the declared setting has less noise although nothing but a share was moved. */
+function mixedNote(facts: Facts, now: Planned): Node[] {
+  const { setting, rule } = now;
+  const exactRho = rule.rho?.[setting.budget];
+  if (!setting.weights || !exactRho) return [];
+  const more = 100 * (Math.sqrt(exactRho[0] / facts.budgets[setting.budget].rho[0]) - 1);
+  const text =
+    `Shares that you choose are planned with the conversion ${facts.conversion}, and declared shares with the conversion` +
+    ` exact. For the declared shares, the conversion ${facts.conversion} would need noise that is about` +
+    ` ${more.toLocaleString("en", { maximumFractionDigits: 1 })} % wider, so compare your shares with other rows with care.`;
+  return [make("p", { class: "note", "data-more": more }, text)];
+}
+
+function listed(facts: Facts, state: State, now: Planned): Alternative[] {
+  const { flow } = state;
+  const changed = (change: Partial<Setting>): Planned => plan(facts, { ...now.setting, ...change });
+  const found: Alternative[] = [{ name: "This setting", planned: now, flow }];
+  const declared = declaredState(facts);
+  if (!same(declared, now.setting, now.unit.trips === null)) {
+    found.push({ name: DECLARED, planned: plan(facts, declared), flow });
+  }
+  const { kept } = now.tree.set;
+  for (const level of [...kept].reverse()) {
+    const others = kept.filter((other) => other !== level).join(",");
+    const set = facts.sets.findIndex((each) => each.kept.join(",") === others);
+    if (set < 0) continue;
+    const [origin, destination] = facts.levels.map((side) => side[level - 1]);
+    const named = origin === destination ? origin : `${origin} and ${destination}`;
+    const coarser = level === kept.at(-1) ? "Coarser zones: without" : "Without";
+    found.push({ name: `${coarser} ${named}`, planned: changed({ set }), flow });
+  }
+  if (state.segments) found.push({ name: "Without segments", planned: changed({ segments: false }), flow });
+  found.push({ name: `A period ${number(state.times)} times as long`, planned: now, flow: flow * state.times });
+  return found;
+}
+
+function same(one: Setting, other: Setting, withTrips: boolean): boolean {
+  const names = ["budget", "unit", "set", "segments", ...(withTrips ? ["trips"] : [])] as (keyof Setting)[];
+  return !other.weights && names.every((name) => one[name] === other[name]);
+}

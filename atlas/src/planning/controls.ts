@@ -1,0 +1,174 @@
+/** The controls of a setting: they show the state, and change it. */
+
+import { byId, make, percent } from "../dom";
+import type { Facts, UnitFacts } from "./facts";
+import { declaredLevel, weightedLevels, type Planned } from "./plan";
+import { MOST_WEIGHT, NUMBERS, weightsOfRule, whole, within, type NumberName, type State } from "./state";
+
+const KINDS: Record<UnitFacts["kind"], string> = {
+  trip: "one trip",
+  user: "all trips of a person",
+  user_period: "all trips of a person in one elementary period",
+};
+
+const RELATIONS: Record<UnitFacts["relation"], string> = {
+  bounded: "replaced by another",
+  unbounded: "added or removed",
+};
+
+/** The protected change in a few words. */
+export function unitText({ kind, relation, trips }: UnitFacts, chosen: number): string {
+  const counted = trips === null ? `, of which at most ${chosen} are counted,` : "";
+  return `${kindText(kind, trips)}${counted} ${kind === "trip" ? "is" : "are"} ${RELATIONS[relation]}`;
+}
+
+function kindText(kind: UnitFacts["kind"], trips: number | null): string {
+  return kind === "trip" && trips! > 1 ? `one record of at most ${trips} trips` : KINDS[kind];
+}
+
+export class Controls {
+  /** The sliders of the weights, by level of the tree with all levels; made anew if there are other levels. */
+  private sliders = new Map<number, { input: HTMLInputElement; text: HTMLElement }>();
+  private slidersOf = "";
+
+  constructor(
+    private readonly facts: Facts,
+    private readonly state: () => State,
+    private readonly change: (changed: Partial<State>) => void,
+    reset: () => void,
+  ) {
+    const budget = byId<HTMLInputElement>("budget");
+    budget.max = String(facts.budgets.length - 1);
+    budget.oninput = () => change({ budget: Number(budget.value) });
+    this.prepareUnits();
+    this.prepareLevels();
+    this.prepareNumbers();
+    const segments = byId<HTMLInputElement>("segments");
+    byId("breakdowns").hidden = !facts.segments;
+    const names = facts.segments?.breakdowns.map(({ name, categories }) => `${name} (${categories} categories)`) ?? [];
+    segments.nextElementSibling!.textContent = `also count trips by ${names.join(" and ")}`;
+    segments.onchange = () => change({ segments: segments.checked });
+    byId("rule").onclick = () => change({ weights: null });
+    byId("declared").onclick = reset;
+    byId<HTMLFormElement>("controls").onsubmit = (event) => event.preventDefault();
+  }
+
+  private prepareUnits(): void {
+    const { units } = this.facts;
+    const [kind, relation] = [byId<HTMLSelectElement>("kind"), byId<HTMLSelectElement>("relation")];
+    for (const name of new Set(units.map((unit) => unit.kind))) {
+      const { trips } = units.find((unit) => unit.kind === name)!;
+      kind.append(make("option", { value: name }, kindText(name, trips)));
+    }
+    for (const [name, text] of Object.entries(RELATIONS)) relation.append(make("option", { value: name }, text));
+    kind.onchange = relation.onchange = () => {
+      const unit = units.findIndex((each) => each.kind === kind.value && each.relation === relation.value);
+      this.change({ unit });
+    };
+  }
+
+  private prepareLevels(): void {
+    const [origins, destinations] = this.facts.levels;
+    for (const [place, origin] of origins.entries()) {
+      const name = origin === destinations[place] ? origin : `${origin} and ${destinations[place]}`;
+      const box = make("input", { type: "checkbox", name: "level", value: place + 1 });
+      box.onchange = () => this.chooseLevels();
+      byId("levels").append(make("label", {}, box, ` ${name}`));
+    }
+    const every = 2 ** origins.length - 1;
+    if (this.facts.sets.length < every) {
+      byId("levels").append(make("p", { class: "note" }, "Only the first and the last levels can be left out here."));
+    }
+  }
+
+  private chooseLevels(): void {
+    const kept = [...byId("levels").querySelectorAll<HTMLInputElement>("input:checked")].map((box) => box.value);
+    const set = this.facts.sets.findIndex((each) => each.kept.join(",") === kept.join(","));
+    this.change(set < 0 ? {} : { set });
+  }
+
+  private prepareNumbers(): void {
+    for (const name of Object.keys(NUMBERS) as NumberName[]) {
+      const input = byId<HTMLInputElement>(name);
+      [input.min, input.max] = [String(NUMBERS[name].least), String(NUMBERS[name].most)];
+      input.oninput = () => {
+        const value = within(name, whole(input.value));
+        input.setAttribute("aria-invalid", String(value === null));
+        if (value !== null) this.change({ [name]: value });
+      };
+      input.onchange = () => {
+        input.value = String(this.state()[name]);
+        input.setAttribute("aria-invalid", "false");
+      };
+    }
+  }
+
+  show(planned: Planned): void {
+    const { facts } = this;
+    const state = this.state();
+    const { kind, relation, trips } = planned.unit;
+    const budget = byId<HTMLInputElement>("budget");
+    const text = `epsilon ${facts.budgets[state.budget].epsilon}`;
+    budget.value = String(state.budget);
+    budget.setAttribute("aria-valuetext", text);
+    byId("budget-text").textContent = state.budget === facts.declared.budget ? `${text} (declared)` : text;
+    byId<HTMLSelectElement>("kind").value = kind;
+    byId<HTMLSelectElement>("relation").value = relation;
+    byId("trips-label").hidden = trips !== null;
+    byId("person-label").hidden = kind !== "trip";
+    byId("person-label").querySelector("span")!.textContent = trips !== null && trips > 1 ? "records" : "trips";
+    for (const name of Object.keys(NUMBERS) as NumberName[]) {
+      const input = byId<HTMLInputElement>(name);
+      if (document.activeElement !== input) input.value = String(state[name]);
+    }
+    this.showLevels(planned.tree.set.kept);
+    byId<HTMLInputElement>("segments").checked = state.segments;
+    this.showWeights(planned);
+  }
+
+  /** Show the kept levels. A level whose change would give levels that the page does not have cannot be chosen. */
+  private showLevels(kept: number[]): void {
+    for (const box of byId("levels").querySelectorAll<HTMLInputElement>("input")) {
+      const level = Number(box.value);
+      box.checked = kept.includes(level);
+      const other = box.checked ? kept.filter((each) => each !== level) : [...kept, level].sort((a, b) => a - b);
+      box.disabled = !this.facts.sets.some((set) => set.kept.join(",") === other.join(","));
+    }
+  }
+
+  private showWeights(planned: Planned): void {
+    const { facts } = this;
+    const state = this.state();
+    const levels = weightedLevels(facts, state);
+    byId("weights").hidden = levels.length < 2;
+    byId<HTMLButtonElement>("rule").disabled = !state.weights;
+    const { set, names } = planned.tree;
+    if (this.slidersOf !== `${state.set} ${levels.length}`) {
+      this.slidersOf = `${state.set} ${levels.length}`;
+      this.sliders.clear();
+      const rows = levels.map((level) => {
+        const at = declaredLevel(set, level);
+        const id = `weight-${at}`;
+        const input = make("input", { id, type: "range", min: 1, max: MOST_WEIGHT, step: 1 });
+        const text = make("output", { for: id });
+        input.oninput = () => this.weigh(at, Number(input.value));
+        this.sliders.set(at, { input, text });
+        return make("p", { class: "weight" }, make("label", { for: id }, `${names[level].join(" x ")}: `, text), input);
+      });
+      byId("weights").querySelector("div")!.replaceChildren(...rows);
+    }
+    const weights = state.weights ?? weightsOfRule(facts, state);
+    for (const level of levels) {
+      const { input, text } = this.sliders.get(declaredLevel(set, level))!;
+      text.textContent = percent(planned.shares.get(level) ?? 0);
+      input.value = String(weights[declaredLevel(set, level)]);
+      input.setAttribute("aria-valuetext", text.textContent);
+    }
+  }
+
+  private weigh(level: number, weight: number): void {
+    const weights = [...(this.state().weights ?? weightsOfRule(this.facts, this.state()))];
+    weights[level] = weight;
+    this.change({ weights });
+  }
+}

@@ -1,0 +1,43 @@
+/** The lines of the declaration that make a setting the plan of a release. */
+
+import { make } from "../dom";
+import type { Facts } from "./facts";
+import { declaredLevel, type Planned } from "./plan";
+
+export function declaration(facts: Facts, planned: Planned): Node[] {
+  const { setting, rule, unit, tree } = planned;
+  const budget = facts.budgets[setting.budget];
+  const declared = facts.units[facts.declared.unit];
+  const parts = [`${budget.declared}: "${budget.exact}"`, `delta: "${facts.delta.exact}"`];
+  if (setting.weights) {
+    const { weights } = setting;
+    const own = [...planned.shares.keys()].map((level) => weights[declaredLevel(tree.set, level)]);
+    const sum = own.reduce((one, other) => one + other, 0);
+    parts.push(`conversion: ${facts.conversion}`, `shares: [${own.map((weight) => `"${weight}/${sum}"`).join(", ")}]`);
+  }
+  const lines = [`privacy: {${parts.join(", ")}}`];
+  const notes = ["A planner makes this setting the plan of the release with these lines; the rest stays as declared."];
+  if (!setting.weights) {
+    notes.push(
+      rule.fits
+        ? "The conversion and the shares of the budget stay as declared, too."
+        : "The declared shares are for other levels, so they are left out, and the mechanism shares the budget.",
+    );
+  }
+  if (unit.trips === null) lines.push(`max_trips: ${setting.trips}`);
+  if (setting.set > 0) {
+    const { kept } = tree.set;
+    const names = facts.levels.map((side) => kept.map((level) => JSON.stringify(side[level - 1])).join(", "));
+    lines.push(`geography: {levels: [${names[0]}]}`);
+    if (names[0] !== names[1]) lines.push(`destination_geography: {levels: [${names[1]}]}`);
+    if (kept.at(-1) !== facts.levels[0].length) {
+      notes.push("The list of zones then needs one row for each area of the new finest level.");
+    }
+  }
+  if (facts.segments && !setting.segments) notes.push("The section segments is left out.");
+  if (unit !== declared) {
+    lines.push("", "# in the file of the data set", `unit: ${unit.kind}`, `neighbours: ${unit.relation}`);
+    notes.push("The unit and its neighbours are declared once, for all releases of a data set.");
+  }
+  return [make("pre", { tabindex: 0 }, lines.join("\n")), ...notes.map((note) => make("p", { class: "note" }, note))];
+}

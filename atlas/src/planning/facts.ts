@@ -1,0 +1,84 @@
+/** The facts that `od_core/flows/planning_page.py` writes into the page. */
+
+import { byId } from "../dom";
+
+/** A number of rho, and the same as text, rounded up. */
+export type Rho = [value: number, text: string];
+
+/** Numbers of areas by shape, and the pairs of shapes of parents and children that occur: parent, child, number. */
+export interface ShapeFacts {
+  areas: number[][];
+  pairs: [parents: number[], children: number[], counts: number[]][];
+  /** Whether similar shapes were treated as one. */
+  merged: boolean;
+}
+
+export interface BudgetFacts {
+  /** The promised epsilon as text, rounded up, and as a number. */
+  epsilon: string;
+  promised: number;
+  declared: "epsilon" | "rho";
+  /** The declared number, exactly. */
+  exact: string;
+  /** Rho by the simple conversion. */
+  rho: Rho;
+}
+
+export interface UnitFacts {
+  kind: "trip" | "user" | "user_period";
+  relation: "bounded" | "unbounded";
+  /** Number of trips of a unit that are counted; null if readers choose it. */
+  trips: number | null;
+  /** What the promise is for, without and with segments. */
+  change: [string, string];
+  publishesTotal: [boolean, boolean];
+}
+
+/** What the declared shares give: the shares of the levels, and rho by budget if it depends on the shares. */
+export interface Rule {
+  shares: [level: number, share: number][];
+  fits: boolean;
+  rho: Rho[] | null;
+}
+
+export interface LevelSet {
+  /** Numbers of the levels that are kept, from 1. */
+  kept: number[];
+  origin: ShapeFacts;
+  destination: ShapeFacts | null;
+  /** Whether no node is dropped, without and with segments. */
+  keepsAll: [boolean, boolean];
+  /** Largest number of leaf pairs of a node, by level; null if every level is measured. */
+  mostLeaves: number[] | null;
+}
+
+export interface Breakdown {
+  name: string;
+  categories: number;
+}
+
+export interface Facts {
+  name: string;
+  cap: number | null;
+  delta: { value: number; text: string; exact: string };
+  logInverseDelta: number;
+  /** `isPlain` is false if options change estimates in ways that depend on the records. */
+  mechanism: { measures: "every_level" | "all_leaves"; refines: boolean; isPlain: boolean };
+  order: "destination" | "origin";
+  levels: [origin: string[], destination: string[]];
+  /** Equally likely values that approximate a standard normal variable. */
+  normal: number[];
+  declared: { budget: number; unit: number; trips: number; segments: boolean };
+  budgets: BudgetFacts[];
+  conversion: string;
+  units: UnitFacts[];
+  segments: { breakdowns: Breakdown[]; share: number } | null;
+  /** The first one has all levels. */
+  sets: LevelSet[];
+  /** By set of levels, unit, and without or with segments. */
+  rules: Rule[][][];
+}
+
+export function readFacts(): Facts {
+  return JSON.parse(byId("data").textContent!) as Facts;
+}

@@ -1,0 +1,117 @@
+/** The planning page: what the reader decides, and what follows from it. */
+
+import { byId, make, number } from "../dom";
+import { accuracy, levelName, smallFlows } from "./accuracy";
+import { alternatives } from "./alternatives";
+import { Controls, unitText } from "./controls";
+import { declaration } from "./declaration";
+import { readFacts } from "./facts";
+import { plan, type Planned } from "./plan";
+import { promise } from "./promise";
+import { seen } from "./privacy";
+import { declaredState, fragment, stated, type State } from "./state";
+import { chanceAtLeast, exact, oneIn, plusMinus, shareOf, trips, up } from "./words";
+
+const facts = readFacts();
+let state = stated(location.hash, facts);
+
+function change(changed: Partial<State>): void {
+  state = { ...state, ...changed };
+  history.replaceState(null, "", fragment(state, facts));
+  show();
+}
+
+const controls = new Controls(facts, () => state, change, () => change(declaredState(facts)));
+
+function show(): void {
+  const planned = plan(facts, state);
+  controls.show(planned);
+  fill("short", "This setting in short", [make("p", {}, settingText(planned)), short(planned)]);
+  fill("promise", "What a person is promised", promise(facts, state, planned));
+  fill("accuracy", "How exact the flows are", accuracy(facts, state, planned));
+  fill("seen", `Is a flow of ${trips(state.small)} seen?`, smallFlows(state, planned));
+  fill("alternatives", "The alternatives side by side", alternatives(facts, state, planned));
+  fill("declaration", "For the declaration", declaration(facts, planned));
+  byId("results").dataset.shown = fragment(state, facts);
+  byId("said").textContent = said(planned);
+}
+
+function fill(id: string, title: string, content: Node[]): void {
+  const section = byId(id);
+  const open = [...section.querySelectorAll("details")].map((details) => details.open);
+  section.replaceChildren(make("h2", { id: `${id}-title` }, title), ...content);
+  for (const [place, details] of [...section.querySelectorAll("details")].entries()) details.open = open[place] ?? false;
+}
+
+function short(planned: Planned): HTMLElement {
+  const { budget } = planned;
+  const finest = planned.tree.depth;
+  const { widths, variances } = planned.totals;
+  const chance = seen(state.small, widths[finest], variances[finest]);
+  const tiles: [string, Node, string][] = [
+    [
+      "Privacy budget, at most",
+      make("span", { "data-name": "budget" }, `epsilon ${budget.epsilon}`),
+      `at delta ${facts.delta.text} (${oneIn(facts.delta.value)})`,
+    ],
+    [
+      "Charge to the data set",
+      make("span", { "data-name": "rho" }, exact(planned.rho[0], `rho ${planned.rho[1]}`)),
+      charge(planned),
+    ],
+    [
+      `A flow of ${number(state.flow)} (${levelName(planned, finest)})`,
+      make("span", {}, `${plusMinus(widths[finest])} trips`),
+      `${shareOf(widths[finest], state.flow)}, nine times in ten`,
+    ],
+    [
+      `A flow of ${number(state.small)} (${levelName(planned, finest)}) is told from 0`,
+      make("span", {}, chanceAtLeast(chance)),
+      "of cases, at least about",
+    ],
+  ];
+  return make(
+    "dl",
+    { class: "tiles" },
+    ...tiles.map(([name, value, note]) =>
+      make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, note))),
+    ),
+  );
+}
+
+/** The setting in words, which is also read where the controls are not shown, as on paper. */
+function settingText(planned: Planned): string {
+  const { set } = planned.tree;
+  const names = set.kept.map((level) => facts.levels.map((side) => side[level - 1]));
+  const levels = names.map(([origin, destination]) => (origin === destination ? origin : `${origin} and ${destination}`));
+  const unit = unitText(planned.unit, state.trips);
+  const segments = facts.segments ? `; ${state.segments ? "with" : "without"} segments` : "";
+  const shares = state.weights ? "chosen" : planned.rule.fits ? "declared" : "the mechanism's";
+  return (
+    `Epsilon ${planned.budget.epsilon}; ${unit}; levels ${levels.join(", ")}${segments};` +
+    ` ${shares} shares of the budget.`
+  );
+}
+
+/** What the charge is of the cap, which holds for the declared unit alone. */
+function charge(planned: Planned): string {
+  if (facts.cap === null || state.unit !== facts.declared.unit) return "of one release";
+  const share = up((100 * planned.rho[0]) / facts.cap);
+  const over = planned.rho[0] > facts.cap ? ": more than it allows, so od-release would refuse it" : "";
+  return `${share} % of the cap of the data set${over}`;
+}
+
+function said(planned: Planned): string {
+  const finest = planned.tree.depth;
+  return (
+    `Epsilon ${planned.budget.epsilon}. A flow of ${trips(state.flow)} (${levelName(planned, finest)}) is` +
+    ` known to ${plusMinus(planned.totals.widths[finest])} trips.`
+  );
+}
+
+addEventListener("hashchange", () => {
+  state = stated(location.hash, facts);
+  show();
+});
+document.querySelector("main")!.hidden = false;
+show();

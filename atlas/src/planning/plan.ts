@@ -1,0 +1,199 @@
+/** The plan of a setting: its charge, its noise and its errors, as `ReleasePlan` computes them. */
+
+import { halfWidth } from "../confidence";
+import { number } from "../dom";
+import type { Breakdown, BudgetFacts, Facts, LevelSet, Rho, Rule, UnitFacts } from "./facts";
+import { Tree, type Variances } from "./tree";
+
+/** Variance of a root that was not measured, as a multiple of the largest variance of the noise. */
+const UNMEASURED = 1e12;
+
+/** What a reader has chosen, as far as the plan depends on it. */
+export interface Setting {
+  /** Numbers of the budget, the unit and the set of levels among those that the page has. */
+  budget: number;
+  unit: number;
+  set: number;
+  /** Trips of a user that are counted. */
+  trips: number;
+  segments: boolean;
+  /** Weight of each level of the tree with all levels, root first; null for the declared shares. */
+  weights: number[] | null;
+}
+
+/** Errors of the totals, or of the trips of one category of a breakdown; by level, root first. */
+export interface Accuracy {
+  errors: () => number[];
+  /** Largest variance of an unbiased estimate. */
+  variances: number[];
+  /** Largest half width of the 90 % intervals. */
+  widths: number[];
+}
+
+export interface Planned {
+  setting: Setting;
+  tree: Tree;
+  unit: UnitFacts;
+  rule: Rule;
+  rho: Rho;
+  budget: BudgetFacts;
+  /** Share of the budget of each level that has one. */
+  shares: Map<number, number>;
+  publishesTotal: boolean;
+  keepsAll: boolean;
+  /** Levels whose totals are measured. */
+  measured: number[];
+  totals: Accuracy;
+  breakdowns: (Accuracy & { name: string; measured: number[] })[];
+  verdicts: string[];
+}
+
+const trees = new Map<LevelSet, Tree>();
+
+/** The levels that have a share of the budget if a reader gives their weights. */
+export function weightedLevels(facts: Facts, setting: Setting): number[] {
+  const depth = 2 * facts.sets[setting.set].kept.length;
+  if (facts.mechanism.measures === "all_leaves") return [depth];
+  const first = !setting.segments && facts.units[setting.unit].publishesTotal[0] ? 1 : 0;
+  return Array.from({ length: depth + 1 - first }, (_, place) => first + place);
+}
+
+/** The level of the tree with all levels that a level of the tree of a set corresponds to. */
+export function declaredLevel(set: LevelSet, level: number): number {
+  return level === 0 ? 0 : 2 * set.kept[Math.ceil(level / 2) - 1] - (level % 2);
+}
+
+export function ruleOf(facts: Facts, setting: Setting): Rule {
+  return facts.rules[setting.set][setting.unit][Number(setting.segments)];
+}
+
+export function sharesOf(facts: Facts, setting: Setting): Map<number, number> {
+  const { weights } = setting;
+  if (!weights) return new Map(ruleOf(facts, setting).shares);
+  const levels = weightedLevels(facts, setting);
+  const own = levels.map((level) => weights[declaredLevel(facts.sets[setting.set], level)]);
+  const sum = own.reduce((one, other) => one + other, 0);
+  return new Map(levels.map((level, place) => [level, own[place] / sum]));
+}
+
+export function plan(facts: Facts, setting: Setting): Planned {
+  const set = facts.sets[setting.set];
+  const tree = trees.get(set) ?? new Tree(facts, set);
+  trees.set(set, tree);
+  const unit = facts.units[setting.unit];
+  const rule = ruleOf(facts, setting);
+  const rho = (setting.weights ? null : rule.rho?.[setting.budget]) ?? facts.budgets[setting.budget].rho;
+  const invariant = unit.publishesTotal[Number(setting.segments)];
+  const publishesTotal = invariant && facts.mechanism.measures === "every_level";
+  const keepsAll = set.keepsAll[Number(setting.segments)];
+  const shares = sharesOf(facts, setting);
+  const noise = variancesOf(facts, setting, shares, rho[0]);
+  const totals = totalAccuracy(facts, tree, noise.totals, keepsAll, publishesTotal);
+  const breakdowns = noise.breakdowns.map(({ name, categories, variances }) => ({
+    name,
+    measured: [...variances.keys()],
+    ...segmentAccuracy(facts, tree, variances, keepsAll, categories, totals),
+  }));
+  const measured = [...noise.totals.keys()];
+  const budget = facts.budgets[setting.budget];
+  const verdicts = verdictsOf(tree, measured, totals, breakdowns);
+  const found = { measured, totals, breakdowns, verdicts };
+  return { setting, tree, unit, rule, rho, budget, shares, publishesTotal, keepsAll, ...found };
+}
+
+interface Noise {
+  /** Variances of the totals, which combine the measured totals and the sums of the segments. */
+  totals: Variances;
+  breakdowns: (Breakdown & { variances: Variances })[];
+}
+
+/** The variances of the noise; see `planned_steps` in `od_core/flows/queries.py`, and `CombinedTotals`. */
+function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>, rho: number): Noise {
+  const unit = facts.units[setting.unit];
+  const invariant = unit.publishesTotal[Number(setting.segments)];
+  const segments = setting.segments ? facts.segments! : { breakdowns: [], share: 0 };
+  const m = unit.trips ?? setting.trips;
+  const sensitivity = (unit.relation === "bounded" ? 2 : 1) * m * m;
+  const hasTotal = (level: number): boolean => level > 0 || !invariant;
+  let whole = 0;
+  for (const [level, share] of shares) whole += share * (hasTotal(level) ? 1 : segments.share);
+  const variance = (squared: number, share: number): number => squared / (2 * rho * (share / whole));
+
+  const totals: Variances = new Map();
+  const breakdowns = segments.breakdowns.map((each) => ({ ...each, variances: new Map() as Variances }));
+  for (const [level, share] of shares) {
+    const each = (share * segments.share) / breakdowns.length;
+    for (const own of breakdowns) own.variances.set(level, variance(sensitivity, each));
+    if (!hasTotal(level)) continue;
+    let precision = 1 / variance(level > 0 ? sensitivity : m * m, share * (1 - segments.share));
+    for (const own of breakdowns) precision += 1 / (own.categories * own.variances.get(level)!);
+    totals.set(level, 1 / precision);
+  }
+  return { totals, breakdowns };
+}
+
+function totalAccuracy(facts: Facts, tree: Tree, variances: Variances, keepsAll: boolean, exactRoot: boolean): Accuracy {
+  if (facts.mechanism.measures === "all_leaves") {
+    const leaf = variances.get(tree.depth)!;
+    return accuracy(() => tree.summedErrors(leaf), tree.set.mostLeaves!.map((most) => most * leaf));
+  }
+  const largest = keepsAll ? tree.largestVariances(variances) : alone(tree, variances, exactRoot ? 0 : null);
+  return accuracy(() => tree.expectedErrors(variances, facts.mechanism.refines, facts.normal), largest);
+}
+
+/** The accuracy of the trips of one category; see `segment_variance` in `od_core/flows/accuracy.py`. */
+function segmentAccuracy(
+  facts: Facts,
+  tree: Tree,
+  variances: Variances,
+  keepsAll: boolean,
+  categories: number,
+  totals: Accuracy,
+): Accuracy {
+  const known: Variances = new Map([[0, UNMEASURED * Math.max(...variances.values())], ...variances]);
+  const combined = (total: number, own: number): number => total / categories ** 2 + own * (1 - 1 / categories);
+  const errors = (): number[] =>
+    tree
+      .expectedErrors(known, true, facts.normal)
+      .map((error, level) => Math.sqrt(combined(totals.errors()[level] ** 2, error ** 2)));
+  const largest = keepsAll ? tree.largestVariances(known) : alone(tree, known, null);
+  return accuracy(errors, largest.map((variance, level) => combined(totals.variances[level], variance)));
+}
+
+/** Errors are computed once, and only if they are shown: the alternatives to a setting show widths alone. */
+function accuracy(errors: () => number[], variances: number[]): Accuracy {
+  let found: number[] | null = null;
+  return { errors: () => (found ??= errors()), variances, widths: variances.map((variance) => halfWidth(0, variance)) };
+}
+
+function verdictsOf(tree: Tree, measured: number[], totals: Accuracy, breakdowns: Planned["breakdowns"]): string[] {
+  const names = tree.names.map(([origin, destination]) => `${origin} x ${destination}`);
+  return [
+    ...measured.map((level) => `${names[level]}: ${verdict(totals.widths[level])}`),
+    ...breakdowns.flatMap(({ name, widths, measured: own }) =>
+      own.map((level) => `${names[level]} by ${name}: ${verdict(widths[level])}`),
+    ),
+  ];
+}
+
+/** The variance of the measured counts of each level, root first; `root` is that of a root that is known exactly. */
+function alone(tree: Tree, variances: Variances, root: number | null): number[] {
+  const largest = [root ?? variances.get(0)!];
+  for (let level = tree.depth; level > 0; level--) largest.splice(1, 0, variances.get(level) ?? largest[1]);
+  return largest;
+}
+
+/** A number of trips, rounded up to two digits, as in the sentences of `od-release plan`. */
+export function roundedUp(trips: number): number {
+  const unit = 10 ** Math.max(String(Math.ceil(trips)).length - 2, 0);
+  return Math.ceil(trips / unit) * unit;
+}
+
+/** What intervals of at most this half width say of flows; the sentence of `od-release plan`. */
+function verdict(width: number): string {
+  const trips = roundedUp(width);
+  return (
+    `below ${number(trips)} trips, a flow cannot always be told from 0; from ${number(10 * trips)} on, it is known to` +
+    ` within 10 %, 9 times in 10.`
+  );
+}

@@ -1,0 +1,46 @@
+/** What a person is promised, from rho: epsilon at a delta, right guesses, and odds. */
+
+/** Epsilon at a delta by the conversion `tight`; see `epsilon_tight` in `od_core/privacy/accounting.py`. */
+export function epsilonTight(rho: number, logInverseDelta: number): number {
+  let [low, high] = [0, Math.sqrt(logInverseDelta / rho)];
+  for (let k = 0; k < 200; k++) {
+    const middle = (low + high) / 2;
+    if (middle === low || middle === high) break;
+    if (rho * middle * middle + Math.log1p(middle) < logInverseDelta) low = middle;
+    else high = middle;
+  }
+  const u = high;
+  return Math.max(0, rho * (1 + u) + (logInverseDelta + u * Math.log(u) - (1 + u) * Math.log1p(u)) / u);
+}
+
+/** Rho for a person with several trips, if the unit is one trip [bun2016concentrated, Proposition 1.9]. */
+export function rhoOfGroup(rho: number, trips: number): number {
+  return rho * trips * trips;
+}
+
+/** The largest chance of a right guess between two inputs that are equally likely. With p and q, the chances to guess
+ * the first one if it is real and if it is not, p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta, so
+ * (p + 1 - q) / 2 is at most (e^epsilon + delta) / (e^epsilon + 1). */
+export function rightGuess(epsilon: number, delta: number): number {
+  const against = Math.exp(-epsilon);
+  return (1 + delta * against) / (1 + against);
+}
+
+/** The logarithm of the factor by which the odds of the truth grow at most, except with a chance of delta
+ * [bun2016concentrated, proof of Proposition 1.3]. */
+export function logOdds(rho: number, logInverseDelta: number): number {
+  return rho + 2 * Math.sqrt(rho * logInverseDelta);
+}
+
+/** The chance that a standard normal variable is at most `x`. */
+export function normalBelow(x: number): number {
+  if (Math.abs(x) > 8) return x < 0 ? 0 : 1;
+  let [sum, term] = [x, x];
+  for (let odd = 3; Math.abs(term) > 1e-18 * Math.abs(sum); odd += 2) sum += term *= (x * x) / odd;
+  return Math.min(Math.max(0.5 + (sum * Math.exp((-x * x) / 2)) / Math.sqrt(2 * Math.PI), 0), 1);
+}
+
+/** The chance that the 90 % interval of a flow does not contain 0: its estimate is above the half width. */
+export function seen(trips: number, width: number, variance: number): number {
+  return variance > 0 ? normalBelow((trips - width) / Math.sqrt(variance)) : Number(trips > width);
+}

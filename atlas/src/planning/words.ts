@@ -1,0 +1,68 @@
+/** Numbers as text, rounded towards the weaker statement. */
+
+import { make, number } from "../dom";
+import { roundedUp } from "./plan";
+
+/** Beyond this, a factor or a share says nothing to a reader. */
+const MOST_FACTOR = 1_000_000;
+/** Digits of a double that are trusted: 1.1 / 0.01 is 110, and not a little more. */
+const DIGITS = 13;
+
+/** Text with the exact number that it rounds, for programs that read the page. */
+export function exact(value: number, text: string): HTMLDataElement {
+  return make("data", { value: String(value) }, text);
+}
+
+/** A number rounded up to three significant digits. */
+export function up(value: number): string {
+  if (value === 0) return "0";
+  const unit = 10 ** (Math.floor(Math.log10(value)) - 2);
+  const steps = ceiling(value / unit);
+  return Number((steps * unit).toPrecision(12)).toLocaleString("en", { maximumFractionDigits: 12 });
+}
+
+function ceiling(value: number): number {
+  return Math.ceil(Number(value.toPrecision(DIGITS)));
+}
+
+/** A number rounded to three significant digits. */
+export function rounded(value: number): string {
+  return Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 12 });
+}
+
+export function trips(count: number): string {
+  return `${number(count)} ${count === 1 ? "trip" : "trips"}`;
+}
+
+/** How far from the truth a flow is, in trips and as a share of the flow; both rounded up. */
+export function plusMinus(width: number): string {
+  return `± ${number(roundedUp(width))}`;
+}
+
+export function shareOf(width: number, flow: number): string {
+  const share = (100 * roundedUp(width)) / flow;
+  if (share > 100) return "over 100 %";
+  return `${(share >= 10 ? ceiling(share) : ceiling(10 * share) / 10).toLocaleString("en")} %`;
+}
+
+/** A chance of which it is said that it is at least this. */
+export function chanceAtLeast(chance: number): string {
+  if (chance < 0.01) return "under 1 %";
+  return `${Math.floor(100 * chance)} %`;
+}
+
+/** A chance of which it is said that it is at most this. */
+export function chanceAtMost(chance: number): string {
+  const share = ceiling(1000 * chance) / 10;
+  return share >= 100 ? "100 %" : `${share.toLocaleString("en", { minimumFractionDigits: 1 })} %`;
+}
+
+/** A factor, given its logarithm, of which it is said that it is at most this. */
+export function factorAtMost(logarithm: number): string {
+  return logarithm > Math.log(MOST_FACTOR) ? `over ${number(MOST_FACTOR)}` : `${up(Math.exp(logarithm))} times`;
+}
+
+/** A small chance as one in so many. */
+export function oneIn(chance: number): string {
+  return `1 in ${number(Math.floor(Number((1 / chance).toPrecision(DIGITS))))}`;
+}

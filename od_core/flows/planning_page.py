@@ -1,0 +1,313 @@
+"""Write the planning page of a release of flows: one HTML file on which people choose a budget and see what follows.
+
+The page needs neither a server nor a network. It computes the errors of a plan itself, from the facts that
+:func:`planning_facts` returns: the shapes of the areas, and the rho that an epsilon allows. The sources of its program
+are in the folder ``atlas/src/planning`` of the repository.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from importlib.resources import files
+from itertools import combinations, product
+from typing import Any
+
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.flows.expected_error import NORMAL_VALUES, largest_summed_variances
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.queries import Segments, level_shares, planned_steps, shifted_cells
+from od_core.flows.subtree_shapes import MAX_SHAPES, shapes_of
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography
+from od_core.parallel import in_order
+from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsilon, text_above
+from od_core.privacy.budget import Budget
+from od_core.privacy.neighbours import Neighbours
+from od_core.privacy.plan import Plan
+from od_core.privacy.unit import Neighbours as Relation
+from od_core.privacy.unit import PrivacyUnit, UnitKind
+from od_core.publication.markup import escaped
+from od_core.records.segments import counts_unlisted
+
+EPSILONS = (
+    *("0.1", "0.15", "0.2", "0.3", "0.4", "0.5", "0.6", "0.8", "1", "1.25", "1.5", "2", "2.5", "3", "4", "5", "6"),
+    *("7", "8", "10", "12", "15", "20"),
+)
+"""Values of epsilon that the page offers, besides the declared one."""
+
+MOST_FREE_LEVELS = 4
+"""Largest number of levels of which a reader may leave out any. Of more levels, only the first and the last ones can be
+left out, so that the number of combinations stays small."""
+
+USER_TRIPS = 10
+"""Number of trips of a user that are counted, with which the page begins if the declared unit is not a user."""
+
+PLANNING_PAGE = "planning.html"
+
+_STAND_IN = 987_654_321
+"""Stands for the number of trips of a user in the sentences of Python. The page replaces it by the chosen number."""
+
+
+def planning_page(plan: Plan, name: str, cap: Fraction | None = None) -> str:
+    """Return the planning page as HTML, which follows from public facts alone.
+
+    Args:
+        plan: the declared plan, with which the page begins.
+        name: name of the series.
+        cap: rho that the data set may spend; None to say nothing of it.
+
+    Raises:
+        OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
+    """
+    facts = json.dumps(planning_facts(plan, name, cap), ensure_ascii=False, separators=(",", ":"))
+    template = (files("od_core.publication.html") / PLANNING_PAGE).read_text(encoding="utf-8")
+    before, after = template.replace("{{title}}", escaped(f"Planning page of {name}")).split("{{data}}")
+    return before + facts.replace("<", "\\u003c") + after
+
+
+def planning_facts(plan: Plan, name: str, cap: Fraction | None = None) -> dict[str, Any]:
+    """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
+
+    Arguments and errors are those of :func:`planning_page`.
+    """
+    if not isinstance(plan, ReleasePlan):
+        raise _refused(f"{name} does not release flows")
+    if plan.has_threshold:
+        raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
+    choices = _Choices(plan)
+    return {
+        "name": name,
+        "cap": None if cap is None else float(cap),
+        "delta": {
+            "value": float_above(plan.budget.delta),
+            "text": text_above(plan.budget.delta, 3),
+            "exact": _exact_text(plan.budget.delta),
+        },
+        "logInverseDelta": math.log(1 / plan.budget.delta),
+        "mechanism": {
+            "measures": plan.mechanism.measures,
+            "refines": plan.mechanism.refines,
+            "isPlain": not plan.mechanism.shrinks and plan.mechanism.leaf_dial is None,
+        },
+        "order": plan.tree.order,
+        "levels": [list(plan.tree.origin.levels), list(plan.tree.destination.levels)],
+        "normal": NORMAL_VALUES.tolist(),
+        "declared": choices.declared(),
+        "budgets": [choices.budget_facts(budget) for budget in choices.budgets],
+        "conversion": choices.simple,
+        "units": [choices.unit_facts(unit) for unit in choices.units],
+        "segments": choices.segment_facts(),
+        "sets": [choices.set_facts(tree) for tree in choices.trees],
+        "rules": choices.rule_facts(),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Choices:
+    """What a reader of the page may choose, given the declared plan."""
+
+    plan: ReleasePlan
+
+    @property
+    def simple(self) -> str:
+        """Conversion from epsilon to rho that depends on nothing else; it is used if a reader moves the shares."""
+        return "bun_steinke" if self._conversion == "bun_steinke" else "tight"
+
+    @property
+    def _conversion(self) -> str:
+        return self.plan.budget.conversion or self.plan.mechanism.default_conversion
+
+    @cached_property
+    def budgets(self) -> list[Budget]:
+        """Budgets in the order of their epsilon, the declared one among them; shares are as declared."""
+        declared = self.plan.budget
+        others = [replace(declared, epsilon=Fraction(epsilon), rho=None) for epsilon in EPSILONS]
+        return sorted([declared, *(each for each in others if each.epsilon != declared.epsilon)], key=self._epsilon)
+
+    def _epsilon(self, budget: Budget) -> Fraction:
+        return epsilon_tight(budget.rho, budget.delta) if budget.rho is not None else Fraction(budget.epsilon or 0)
+
+    def budget_facts(self, budget: Budget) -> dict[str, Any]:
+        """Return a budget with the rho that it has by the simple conversion."""
+        rho = budget.rho
+        if budget.epsilon is not None:
+            rho = rho_for_epsilon(budget.epsilon, budget.delta, self.simple)
+        return {
+            "epsilon": text_above(self._epsilon(budget)),
+            "promised": float_above(self._epsilon(budget)),
+            "declared": "epsilon" if budget.rho is None else "rho",
+            "exact": _exact_text(budget.rho if budget.epsilon is None else budget.epsilon),
+            "rho": _rho(Fraction(rho or 0)),
+        }
+
+    @cached_property
+    def trees(self) -> list[FlowTree]:
+        """Flow trees over the sets of levels that a reader may keep; all levels first."""
+        origin, destination = self.plan.tree.origin, self.plan.tree.destination
+        trees = []
+        for kept in kept_levels(origin.depth):
+            coarse = with_levels(origin, kept)
+            other = coarse if destination.digest == origin.digest else with_levels(destination, kept)
+            trees.append(FlowTree(coarse, other, self.plan.tree.order))
+        return trees
+
+    def set_facts(self, tree: FlowTree) -> dict[str, Any]:
+        """Return the shapes of the areas of some levels, and what else depends on these levels alone."""
+        levels = self.plan.tree.origin.levels
+        same = tree.destination is tree.origin
+        summed = self.plan.mechanism.measures == "all_leaves"
+        return {
+            "kept": [levels.index(level) + 1 for level in tree.origin.levels],
+            "origin": _shape_facts(tree.origin),
+            "destination": None if same else _shape_facts(tree.destination),
+            "keepsAll": [
+                tables * tree.cells(tree.depth) <= self.plan.mechanism.keep_all_cap for tables in (1, self.plan.tables)
+            ],
+            "mostLeaves": [int(most) for most in largest_summed_variances(tree, Fraction(1))] if summed else None,
+        }
+
+    @cached_property
+    def units(self) -> list[PrivacyUnit]:
+        """Units with both relations; the number of trips of a user is a stand-in, because readers choose it."""
+        declared = self.plan.unit
+        user: UnitKind = "user_period" if declared.kind == "user_period" else "user"
+        column = declared.column or "user"
+        relations: tuple[Relation, ...] = ("bounded", "unbounded")
+        units = [PrivacyUnit("trip", relation, max_weight=declared.max_weight) for relation in relations]
+        if declared.max_weight is None:  # records with weights have no user unit
+            units += [PrivacyUnit(user, relation, column, _STAND_IN) for relation in relations]
+        return units
+
+    def unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
+        """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
+        both = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
+        return {
+            "kind": unit.kind,
+            "relation": unit.neighbours,
+            "trips": None if unit.max_trips == _STAND_IN else unit.contribution_bound,
+            "change": [
+                each.change().replace(f"{_STAND_IN:,}", "{trips}").replace(str(_STAND_IN), "{trips}") for each in both
+            ],
+            "publishesTotal": [each.publishes_total for each in both],
+        }
+
+    def _neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
+        unlisted = segments is None or counts_unlisted(segments.breakdowns)
+        return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
+
+    def segment_facts(self) -> dict[str, Any] | None:
+        """Return the breakdowns and their share of the budget; None if there are none."""
+        if self.plan.segments is None:
+            return None
+        named = [{"name": one.name, "categories": len(one.categories)} for one in self.plan.breakdowns]
+        return {"breakdowns": named, "share": float(self.plan.segments.share)}
+
+    def declared(self) -> dict[str, Any]:
+        """Return the declared choices."""
+        unit, declared = self.plan.unit, self.plan.budget
+        kinds = [(each.kind, each.neighbours) for each in self.units]
+        return {
+            "budget": next(number for number, each in enumerate(self.budgets) if each is declared),
+            "unit": kinds.index((unit.kind, unit.neighbours)),
+            "trips": unit.max_trips or USER_TRIPS,
+            "segments": self.plan.segments is not None,
+        }
+
+    def rule_facts(self) -> list[list[list[dict[str, Any]]]]:
+        """Return, for each set of levels, each unit, and without and with segments, what the declared shares give."""
+        options = [None] if self.plan.segments is None else [None, self.plan.segments]
+        cases = list(product(self.trees, self.units, options))
+        found = list(in_order(lambda case: self._rule(*case), cases))
+        of_unit = [found[start : start + len(options)] for start in range(0, len(found), len(options))]
+        return [of_unit[start : start + len(self.units)] for start in range(0, len(of_unit), len(self.units))]
+
+    def _rule(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
+        """Return the declared shares of the levels, or those of the mechanism if the declared ones do not fit.
+
+        If the conversion from epsilon to rho depends on the shares, return the rho of each budget, too.
+        """
+        neighbours, mechanism = self._neighbours(unit, segments), self.plan.mechanism
+        declared, fits = self.plan.budget, True
+        try:
+            shares = level_shares(tree, neighbours, mechanism, declared, segments=segments is not None)
+        except OdError as error:
+            if error.code != "OD-BUDGET-SHARES":
+                raise
+            fits, declared = False, replace(declared, shares=mechanism.default_shares)
+            shares = level_shares(tree, neighbours, mechanism, declared, segments=segments is not None)
+        queries = [(level, False) for level in shares if neighbours.sensitivity_squared(level) > 0]
+        if segments is not None:
+            queries += [(level, True) for level in shares]
+        conversion = declared.conversion_for(mechanism.default_conversion, shifted_cells(neighbours, queries))
+        rho = None
+        if conversion == "exact":
+            budgets = [replace(budget, shares=declared.shares) for budget in self.budgets]
+            plans = [planned_steps(tree, neighbours, mechanism, budget, segments) for budget in budgets]
+            rho = [_rho(sum((step.rho for step in steps), start=Fraction(0))) for steps in plans]
+        return {"shares": [[level, float(share)] for level, share in shares.items()], "fits": fits, "rho": rho}
+
+
+def kept_levels(depth: int) -> list[tuple[int, ...]]:
+    """Return the sets of levels, counted from 1, that a reader may keep; all levels first, then larger sets first."""
+    levels = range(1, depth + 1)
+    if depth <= MOST_FREE_LEVELS:
+        return [kept for number in reversed(levels) for kept in combinations(levels, number)]
+    return [
+        tuple(range(last - number + 1, last + 1)) for number in reversed(levels) for last in range(number, depth + 1)
+    ]
+
+
+def with_levels(geography: Geography, kept: Sequence[int]) -> Geography:
+    """Return the geography that a zone list with only some of the levels gives.
+
+    Args:
+        geography: the geography with all levels.
+        kept: numbers of the levels to keep, coarse to fine. The areas of the last one become the zones.
+    """
+    last = kept[-1]
+    zones = pd.DataFrame(
+        {geography.levels[at - 1]: geography.codes_of(at, geography.ancestors_at(last, at)) for at in kept}
+    )
+    unknown = geography.unknown
+    if unknown is not None:
+        unknown = geography.codes[last][geography.ancestors(last)[geography.zones.index(unknown)]]
+    return Geography.from_frame(zones, list(zones.columns), unknown=unknown)
+
+
+def _shape_facts(geography: Geography) -> dict[str, Any]:
+    """Return the shapes of the areas of each level, and the pairs of shapes of parents and children that occur."""
+    shapes = shapes_of(geography)
+    pairs = []
+    for level in shapes.pairs:
+        parent, child = level.nonzero()
+        pairs.append([parent.tolist(), child.tolist(), level[parent, child].astype(int).tolist()])
+    return {
+        "areas": [level.astype(int).tolist() for level in shapes.areas],
+        "pairs": pairs,
+        "merged": any(len(level) == MAX_SHAPES for level in shapes.areas),
+    }
+
+
+def _rho(rho: Fraction) -> list[float | str]:
+    return [float(rho), text_above(rho)]
+
+
+def _exact_text(value: Fraction | None) -> str:
+    """Return an exact number as a decimal if a short one is equal, and otherwise as a fraction."""
+    decimal = repr(float(value or 0)).removesuffix(".0")
+    return decimal if Fraction(decimal) == value else str(value)
+
+
+def _refused(reason: str) -> OdError:
+    return OdError(
+        "OD-FORECAST-KIND",
+        f"{reason}; a planning page is available only for flows with Gaussian noise",
+        next_step="run od-release plan without --page",
+    )

@@ -1,0 +1,217 @@
+"""Planning pages for tests, random settings of their controls, and the plans that Python makes of the same settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.planning_page import EPSILONS, planning_page
+from od_core.privacy.accounting import epsilon_tight
+from od_core.privacy.neighbours import NO_FAULTS, Acceptance
+
+CAP = Fraction(1, 2)
+
+
+def zones(branches: list[list[int]], levels: list[str]) -> pd.DataFrame:
+    """Return a zone list of three levels: the number of zones of each middle area of each upper area."""
+    paths = [
+        (f"{levels[0]}{a}", f"{levels[1]}{a}.{b}", f"{levels[2]}{a}.{b}.{c}")
+        for a, middle in enumerate(branches)
+        for b, number in enumerate(middle)
+        for c in range(number)
+    ]
+    return pd.DataFrame(paths, columns=levels)
+
+
+UNEVEN = zones([[7, 2, 2], [5], [1, 3], [1]], ["region", "town", "zone"])
+OTHER = zones([[2], [4, 1, 1]], ["province", "district", "work"])
+SINGLE = zones([[1], [1]], ["region", "town", "zone"])
+FOUR = UNEVEN.assign(only=UNEVEN["zone"] + "only")
+DEEP = UNEVEN.assign(fourth=UNEVEN["zone"] + "d", fifth=UNEVEN["zone"] + "e")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a reader chooses: as in ``atlas/src/planning/state.ts``, but by value, not by number."""
+
+    epsilon: str | None
+    """None for the declared budget."""
+    unit: str
+    relation: str
+    trips: int
+    levels: tuple[int, ...]
+    segments: bool
+    weights: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A declared plan: its zone lists and what :func:`od_core.plan_release` takes."""
+
+    origins: pd.DataFrame
+    destinations: pd.DataFrame | None = None
+    unit: PrivacyUnit = field(default_factory=lambda: PrivacyUnit("trip"))
+    budget: Budget = field(default_factory=lambda: Budget(epsilon="0.7", delta="1e-8"))
+    options: dict[str, Any] = field(default_factory=dict)
+    unknown: bool = False
+
+    @property
+    def depth(self) -> int:
+        return len(self.origins.columns)
+
+    def _geography(self, frame: pd.DataFrame, kept: tuple[int, ...]) -> Geography:
+        levels = [frame.columns[at - 1] for at in kept]
+        unknown = frame[levels[-1]].iloc[-1] if self.unknown else None
+        return Geography.from_frame(frame[levels].drop_duplicates(), levels, unknown=unknown)
+
+    @property
+    def sides(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return self.origins, self.origins if self.destinations is None else self.destinations
+
+    def declared(self) -> ReleasePlan:
+        return self._plan(tuple(range(1, self.depth + 1)), self.unit, self.budget, segments=True)
+
+    def _plan(self, kept: tuple[int, ...], unit: PrivacyUnit, budget: Budget, *, segments: bool) -> ReleasePlan:
+        options = {"acceptance": NO_FAULTS} | self.options
+        if not segments:
+            options = {name: value for name, value in options.items() if not name.startswith("segment")}
+        other = None if self.destinations is None else self._geography(self.destinations, kept)
+        sides = {"destination_geography": other}
+        return plan_release(self._geography(self.origins, kept), unit=unit, budget=budget, **sides, **options)
+
+    @property
+    def has_segments(self) -> bool:
+        return "segments" in self.options
+
+    def plan(self, setting: Setting) -> ReleasePlan:
+        """The plan of a setting: with the declared shares, or with weights and the conversion that is stated."""
+        user = setting.unit != "trip"
+        weight = None if user else self.unit.max_weight
+        unit = PrivacyUnit(
+            setting.unit, setting.relation, "user" if user else None, setting.trips if user else None, weight
+        )
+        budget = self.budget
+        if setting.epsilon is not None:
+            budget = replace(budget, epsilon=Fraction(setting.epsilon), rho=None)
+        if setting.weights is None:
+            try:
+                return self._plan(setting.levels, unit, budget, segments=setting.segments)
+            except Exception as error:
+                if getattr(error, "code", "") != "OD-BUDGET-SHARES":
+                    raise
+                return self._plan(setting.levels, unit, replace(budget, shares=None), segments=setting.segments)
+        uniform = replace(budget, shares="uniform")
+        steps = self._plan(setting.levels, unit, uniform, segments=setting.segments).steps
+        levels = sorted({step.level for step in steps})
+        own = [setting.weights[_declared_level(setting.levels, level)] for level in levels]
+        shares = [Fraction(weight, sum(own)) for weight in own]
+        conversion = "bun_steinke" if budget.conversion == "bun_steinke" else "tight"
+        budget = replace(budget, shares=tuple(shares), conversion=conversion)
+        return self._plan(setting.levels, unit, budget, segments=setting.segments)
+
+    def write(self, folder: Path, name: str = "flows") -> str:
+        """Write the page, and return its address."""
+        path = folder / "planning.html"
+        path.write_text(planning_page(self.declared(), name, CAP), encoding="utf-8")
+        return path.as_uri()
+
+    def epsilons(self) -> list[str | None]:
+        """The budgets that the page offers, in the order of the slider; None is the declared one."""
+        offered: dict[str | None, Fraction] = {each: Fraction(each) for each in EPSILONS}
+        declared = self.budget.epsilon
+        if declared is None:
+            declared = epsilon_tight(self.budget.total_rho("tight"), self.budget.delta)
+        offered = {each: value for each, value in offered.items() if value != declared} | {None: declared}
+        return sorted(offered, key=lambda each: offered[each])
+
+    def settings(self, number: int, seed: int) -> Iterator[Setting]:
+        """Random settings of the page."""
+        random = np.random.default_rng(seed)
+        sets = [kept for size in range(1, self.depth + 1) for kept in combinations(range(1, self.depth + 1), size)]
+        if self.depth > 4:
+            sets = [kept for kept in sets if kept[-1] - kept[0] == len(kept) - 1]
+        user = "user_period" if self.unit.kind == "user_period" else "user"
+        units = ["trip"] if self.unit.max_weight else ["trip", user]
+        weighted = self.options.get("mechanism") != "vanilla_gauss"
+        for _ in range(number):
+            weights = tuple(int(each) for each in random.integers(1, 101, 2 * self.depth + 1))
+            yield Setting(
+                self.epsilons()[random.integers(len(self.epsilons()))],
+                str(random.choice(units)),
+                str(random.choice(["bounded", "unbounded"])),
+                int(random.integers(1, 40)),
+                sets[random.integers(len(sets))] if random.random() < 0.7 else sets[-1],
+                self.has_segments and random.random() < 0.7,
+                weights if weighted and random.random() < 0.5 else None,
+            )
+
+    def fragment(self, setting: Setting) -> str:
+        """The end of the address that leads to a setting."""
+        parts = {
+            "budget": self.epsilons().index(setting.epsilon),
+            "unit": setting.unit,
+            "neighbours": setting.relation,
+            **({} if setting.unit == "trip" else {"trips": setting.trips}),
+            "levels": ",".join(map(str, setting.levels)),
+            **({"segments": int(setting.segments)} if self.has_segments else {}),
+            **({} if setting.weights is None else {"weights": ",".join(map(str, setting.weights))}),
+        }
+        return "#" + "&".join(f"{name}={value}" for name, value in parts.items())
+
+
+def _declared_level(kept: tuple[int, ...], level: int) -> int:
+    """The level of the tree over all levels that refines the same side to the same level of areas."""
+    return 0 if level == 0 else 2 * kept[(level + 1) // 2 - 1] - level % 2
+
+
+MODES = {"mode": ["car", "bus", "other"], "purpose": ["work", "leisure"]}
+
+CASES = {
+    "uneven": Case(UNEVEN),
+    "two sides": Case(
+        UNEVEN,
+        OTHER,
+        unit=PrivacyUnit("user", "unbounded", "person", 7),
+        budget=Budget(epsilon=3, delta="1e-6"),
+        options={"tree": "origin"},
+    ),
+    "segments": Case(
+        UNEVEN,
+        options={"segments": MODES, "segment_share": "3/10"},
+        budget=Budget(epsilon=1, delta="1e-5", conversion="tight"),
+    ),
+    "segments, exactly": Case(
+        UNEVEN,
+        unknown=True,
+        options={"segments": {"mode": ["car", "bus", "other"]}, "acceptance": Acceptance()},
+    ),
+    "not refined": Case(UNEVEN, options={"mechanism": "inftda"}, budget=Budget(epsilon="0.35", delta="1e-8")),
+    "leaves": Case(UNEVEN, OTHER, options={"mechanism": "vanilla_gauss"}),
+    "rho": Case(UNEVEN, budget=Budget(rho="0.001", delta="1e-7", shares="uniform")),
+    "dropped": Case(OTHER, options={"mechanism": InfTDARefined(keep_all_cap=0)}),
+    "dropped segments": Case(
+        OTHER,
+        budget=Budget(epsilon=1, delta="1e-8", conversion="tight"),
+        options={"mechanism": InfTDARefined(keep_all_cap=60), "segments": MODES},
+    ),
+    "weights": Case(SINGLE, unit=PrivacyUnit("trip", "unbounded", max_weight=12), unknown=True),
+    "listed shares": Case(
+        UNEVEN,
+        unit=PrivacyUnit("user_period", "bounded", "person", 3),
+        budget=Budget(
+            epsilon=2, delta="1e-8", conversion="bun_steinke", shares=["1/4"] * 2 + ["1/8"] * 3 + ["1/16"] * 2
+        ),
+    ),
+    "lost records": Case(FOUR, options={"acceptance": Acceptance()}, budget=Budget(epsilon=20, delta="1e-3")),
+    "deep": Case(DEEP, budget=Budget(epsilon=5, delta="1e-8", shares=["geometric", "6/5"], conversion="tight")),
+}
+"""Between them, they have every kind of mechanism with Gaussian noise, conversion, rule of shares, and unit."""

@@ -1,0 +1,376 @@
+"""The planning page in a real browser: its numbers are those of the plans, and it asks nobody."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from statistics import NormalDist
+
+import pytest
+import yaml
+from axe_playwright_python.sync_playwright import Axe
+
+from od_core import Budget, ReleasePlan
+from od_core.flows.accuracy import _largest_totals
+from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
+from tests.browser.conftest import show
+from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
+from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
+from tests.od_core.publication.reports import EVIL
+
+SETTINGS = 8
+"""Of each of 13 cases, so that there are more than a hundred."""
+
+READ = """() => {
+    const value = (cell) => Number(cell.querySelector("data").value);
+    const named = (row, name) => row.querySelector(`[data-name=${name}]`);
+    const rows = (where) => [...document.querySelectorAll(`${where} tbody tr`)];
+    const text = (name) => document.querySelector(`#short [data-name=${name}]`).textContent;
+    return {
+        epsilon: text("budget"), rho: text("rho"), exactRho: value(document.querySelector("#short [data-name=rho]")),
+        verdicts: [...document.querySelectorAll(".verdicts li")].map((item) => item.textContent),
+        accuracy: rows("#accuracy").map((row) => ({
+            by: row.dataset.by, level: Number(row.dataset.level), name: row.cells[0].textContent,
+            cells: row.cells[1].textContent, width: value(named(row, "width")), shown: named(row, "width").textContent,
+            error: value(named(row, "error")), shownError: named(row, "error").textContent,
+        })),
+        seen: rows("#seen").map((row) => [Number(row.dataset.level), value(named(row, "seen"))]),
+        persons: rows("#promise").map((row) => ({
+            trips: row.cells[0].textContent,
+            ...Object.fromEntries(["epsilon", "guess", "odds"].map((name) => [name, value(named(row, name))])),
+            shown: named(row, "epsilon").textContent,
+        })),
+        alternatives: rows("#alternatives").map((row) => [
+            row.dataset.alternative, [...row.cells].slice(1).map((cell) => cell.querySelector("data") && value(cell)),
+        ]),
+        promise: document.querySelector("#promise p").textContent,
+        declaration: document.querySelector("#declaration pre").textContent,
+    };
+}"""
+
+
+def at(page, fragment: str) -> dict:
+    """What the page shows at an address."""
+    page.evaluate("fragment => { location.hash = fragment; }", fragment)
+    page.wait_for_function("shown => document.getElementById('results').dataset.shown.startsWith(shown)", arg=fragment)
+    return page.evaluate(READ)
+
+
+def near(found: list[float], expected: list[float]) -> None:
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def same_numbers(found: dict, plan: ReleasePlan) -> None:
+    """Compare what is shown with a plan."""
+    assert found["rho"] == f"rho {text_above(plan.spent.rho)}"
+    assert found["exactRho"] == float(plan.spent.rho)
+    promised = Fraction(found["epsilon"].removeprefix("epsilon "))
+    if plan.budget.epsilon is not None:
+        assert promised == plan.budget.epsilon
+    else:
+        assert text_above(epsilon_tight(plan.spent.rho, plan.budget.delta)) == str(float(promised))
+    assert plan.spent.epsilon <= promised
+    assert found["verdicts"] == plan.verdicts()
+    accuracies = {"": (plan.expected_errors, plan.half_widths)}
+    for one in plan.breakdowns:
+        accuracies[one.name] = plan.expected_segment_errors(one.name), plan.segment_half_widths(one.name)
+    assert sorted({row["by"] for row in found["accuracy"]}) == sorted(accuracies)
+    for by, (errors, widths) in accuracies.items():
+        rows = [row for row in found["accuracy"] if row["by"] == by]
+        near([row["error"] for row in rows], errors)
+        near([row["width"] for row in rows], widths)
+        assert [row["cells"] for row in rows] == [f"{plan.tree.cells(row['level']):,}" for row in rows]
+        assert [tuple(row["name"].split(" x ")) for row in rows] == plan.tree.level_names
+        exact = not by and plan.publishes_total
+        assert [row["shown"] == "exact" for row in rows] == [exact, *[False] * plan.tree.depth]
+        assert [float(row["shownError"].replace(",", "")) for row in rows] == [float(f"{e:.3g}") for e in errors]
+    change = plan.neighbours.change()
+    assert found["promise"].startswith(
+        f"The promise compares the records as they are with the records as they would be if {change}."
+    )
+    assert ("is published exactly" in found["promise"]) == plan.publishes_total
+
+
+def same_chances(found: dict, plan: ReleasePlan) -> None:
+    """Compare what is said of small flows and of persons with formulas of Python."""
+    largest = _largest_totals(plan)
+    for level, chance in found["seen"]:
+        noise = NormalDist(5, math.sqrt(largest[level]))
+        assert chance == pytest.approx(1 - noise.cdf(plan.half_widths[level]), abs=1e-9)
+    delta, promised = plan.budget.delta, Fraction(found["epsilon"].removeprefix("epsilon "))
+    for person in found["persons"]:
+        k = 1 if person["trips"] == "any number" else int(person["trips"].split()[0])
+        rho = plan.spent.rho * k**2
+        tight = epsilon_tight(rho, delta)
+        epsilon = min(tight, promised) if k == 1 else tight
+        near([person["epsilon"]], [float(epsilon)])
+        assert float(person["shown"].replace(",", "")) == float(text_above(epsilon, 3))
+        growth = math.exp(min(float(epsilon), 700))
+        near([person["guess"]], [(growth + float(delta)) / (1 + growth)])
+        near([person["odds"]], [float(epsilon_bun_steinke(rho, delta))])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_of_random_settings_are_those_of_the_plans(opened, tmp_path, name):
+    case = CASES[name]
+    page, seen = opened(case.write(tmp_path))
+    for setting in case.settings(SETTINGS, seed=list(CASES).index(name)):
+        found, plan = at(page, case.fragment(setting)), case.plan(setting)
+        same_numbers(found, plan)
+        same_chances(found, plan)
+        same_declaration(found, plan)
+    same_numbers(at(page, "#"), case.declared())
+    assert seen.errors == []
+
+
+def same_declaration(found: dict, plan: ReleasePlan) -> None:
+    """The printed lines make the same plan."""
+    lines = yaml.safe_load(found["declaration"])
+    names = ["shares", "conversion"] if "shares" in lines["privacy"] else []
+    kept = {name: getattr(plan.budget, name) for name in ("shares", "conversion") if name not in names}
+    assert Budget(**lines["privacy"], **kept) == plan.budget
+    if plan.unit.max_trips:
+        assert lines["max_trips"] == plan.unit.max_trips
+    if "geography" in lines:
+        assert tuple(lines["geography"]["levels"]) == plan.tree.origin.levels
+    if "unit" in lines:
+        assert (lines["unit"], lines["neighbours"]) == (plan.unit.kind, plan.unit.neighbours)
+
+
+@pytest.mark.parametrize("name", ["uneven", "segments", "two sides"])
+def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
+    case = CASES[name]
+    page, _ = opened(case.write(tmp_path))
+    for setting in case.settings(SETTINGS, seed=99):
+        found = at(page, case.fragment(setting))
+        named = dict(found["alternatives"])
+        assert next(iter(named)) == "This setting"
+        expected = {"This setting": setting, "A period 4 times as long": setting}
+        for level in setting.levels if len(setting.levels) > 1 else ():
+            title = " and ".join(dict.fromkeys(side.columns[level - 1] for side in case.sides))
+            finest = "Coarser zones: without" if level == setting.levels[-1] else "Without"
+            fewer = tuple(each for each in setting.levels if each != level)
+            expected[f"{finest} {title}"] = replace(setting, levels=fewer)
+        if setting.segments:
+            expected["Without segments"] = replace(setting, segments=False)
+        plans = {title: case.plan(each) for title, each in expected.items()} | {"As declared": case.declared()}
+        assert set(expected) <= set(named) <= set(plans)
+        for title, widths in named.items():
+            plan = plans[title]
+            names = [names[0] for names in plan.tree.level_names]
+            for level, width in zip(case.origins.columns, widths, strict=True):
+                if level in names:
+                    near([width], [plan.half_widths[2 * plan.tree.origin.level_number(level)]])
+                else:
+                    assert width is None
+
+
+def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_path):
+    case = CASES["segments"]
+    page, seen = opened(case.write(tmp_path))
+    setting = Setting(None, "trip", "bounded", 10, (1, 2, 3), segments=True, weights=None)
+    page.wait_for_selector("#results[data-shown]")
+
+    def changed(**changes) -> None:
+        nonlocal setting
+        setting = replace(setting, **changes)
+        same_numbers(page.evaluate(READ), case.plan(setting))
+
+    changed()
+    page.focus("#budget")
+    page.keyboard.press("End")
+    changed(epsilon="20")
+    page.keyboard.press("ArrowLeft")
+    changed(epsilon="15")
+    assert page.get_attribute("#budget", "aria-valuetext") == "epsilon 15"
+    page.select_option("#relation", "unbounded")
+    changed(relation="unbounded")
+    page.select_option("#kind", "user")
+    page.fill("#trips", "6")
+    changed(unit="user", trips=6)
+    page.fill("#trips", "0")
+    changed()
+    assert page.get_attribute("#trips", "aria-invalid") == "true"
+    page.focus("#budget")
+    assert page.input_value("#trips") == "6"
+    page.get_by_role("checkbox", name="town").uncheck()
+    changed(levels=(1, 3))
+    page.get_by_role("checkbox", name="zone").uncheck()
+    changed(levels=(1,))
+    assert page.get_by_role("checkbox", name="region").is_disabled(), "one level must stay"
+    page.get_by_role("checkbox", name="zone").check()
+    changed(levels=(1, 3))
+    page.uncheck("#segments")
+    changed(segments=False)
+    page.click("#weights summary")
+    for level in range(5):
+        page.locator("#weights input").nth(level).fill(str(10 + level))
+    weights = page.evaluate("location.hash.match(/weights=([0-9,]+)/)[1]")
+    changed(weights=tuple(map(int, weights.split(","))))
+    assert [each.input_value() for each in page.locator("#weights input").all()] == ["10", "11", "12", "13", "14"]
+    link = page.url
+    again, _ = opened(link)
+    again.wait_for_selector("#results[data-shown]")
+    assert again.evaluate(READ) == page.evaluate(READ)
+    page.click("#rule")
+    changed(weights=None)
+    page.click("#declared")
+    changed(epsilon=None, unit="trip", relation="bounded", levels=(1, 2, 3), segments=True)
+    assert seen.errors == []
+
+
+def test_examples_are_numbers_of_the_reader(opened, tmp_path):
+    case = CASES["uneven"]
+    page, _ = opened(case.write(tmp_path))
+    page.fill("#flow", "2500")
+    page.fill("#small", "40")
+    page.fill("#person", "3")
+    page.fill("#times", "12")
+    plan, found = case.declared(), page.evaluate(READ)
+    width = math.ceil(plan.half_widths[-1])
+    assert 10 <= width < 100, "it is not rounded further"
+    assert f"± {width} trips" in page.inner_text("#accuracy .lead")
+    assert f"{math.ceil(10 * 100 * width / 2500) / 10:g} %" in page.inner_text("#accuracy .lead")
+    largest, level = _largest_totals(plan), plan.tree.depth
+    chance = 1 - NormalDist(40, math.sqrt(largest[level])).cdf(plan.half_widths[level])
+    assert dict(found["seen"])[level] == pytest.approx(chance, abs=1e-9)
+    assert "3 trips" in [person["trips"] for person in found["persons"]]
+    same_chances(found | {"seen": []}, plan)
+    assert f"{math.ceil(10 * 100 * width / 1200) / 10:g} % of 1,200" not in page.inner_text("#alternatives")
+    assert "% of 30,000" in page.inner_text("#alternatives")
+
+
+def test_the_share_of_the_cap_is_that_of_the_declared_unit_alone(opened, tmp_path):
+    case = CASES["uneven"]
+    page, _ = opened(case.write(tmp_path))
+    share = text_above(100 * case.declared().spent.rho / CAP, 3)
+    assert f"{share} % of the cap of the data set" in page.inner_text("#short")
+    page.focus("#budget")
+    page.keyboard.press("End")
+    assert "more than it allows, so od-release would refuse it" in page.inner_text("#short")
+    page.select_option("#relation", "unbounded")
+    assert "cap" not in page.inner_text("#short")
+
+
+def test_the_page_says_what_the_conversion_of_chosen_shares_costs(opened, tmp_path):
+    """How much wider the noise of the declared shares would be with the conversion of chosen shares."""
+    case = CASES["uneven"]
+    page, _ = opened(case.write(tmp_path))
+    assert page.locator("[data-more]").count() == 0
+    at(page, case.fragment(Setting(None, "trip", "bounded", 1, (1, 2, 3), segments=False, weights=(9,) * 7)))
+    exact = case.declared().spent.rho
+    tight = replace(case, budget=replace(case.budget, conversion="tight")).declared().spent.rho
+    more = float(page.get_attribute("[data-more]", "data-more"))
+    assert more == pytest.approx(100 * ((exact / tight) ** 0.5 - 1))
+    assert 1 < more < 20
+    at(page, case.fragment(Setting(None, "user", "bounded", 1, (1, 2, 3), segments=False, weights=(9,) * 7)))
+    assert page.locator("[data-more]").count() == 0
+
+
+def test_the_page_says_where_declared_shares_do_not_fit(opened, tmp_path):
+    """A list of shares is for one number of levels; a rule is for any."""
+    said = "Where the declared shares do not fit, the mechanism shares the budget."
+    for name, is_list in (("listed shares", True), ("uneven", False)):
+        page, _ = opened(CASES[name].write(tmp_path))
+        assert (said in page.inner_text("#alternatives")) == is_list
+        assert "declared shares of the budget" in page.inner_text("#short")
+        page.get_by_role("checkbox", name="zone").uncheck()
+        assert ("the mechanism's shares of the budget" in page.inner_text("#short")) == is_list
+        assert ("so they are left out" in page.inner_text("#declaration")) == is_list
+
+
+def test_a_person_with_weighted_records_has_records(opened, tmp_path):
+    page, _ = opened(CASES["weights"].write(tmp_path))
+    assert "A person with records" in " ".join(page.inner_text("#person-label").split())
+    assert "For a person with several records" in page.inner_text("#promise")
+
+
+def test_of_many_levels_only_the_outer_ones_can_be_left_out(opened, tmp_path):
+    page, _ = opened(CASES["deep"].write(tmp_path))
+    page.wait_for_selector("#results[data-shown]")
+    boxes = page.get_by_role("checkbox").all()
+    assert [box.is_disabled() for box in boxes] == [False, True, True, True, False]
+    boxes[-1].uncheck()
+    assert [box.is_disabled() for box in boxes] == [False, True, True, False, False]
+    assert "Only the first and the last levels can be left out here." in page.inner_text("#levels")
+
+
+def test_what_is_told_from_0_has_an_interval_without_0(opened, tmp_path):
+    """An exact total is always told from 0."""
+    one = Case(UNEVEN.assign(region="all of it"), budget=Budget(epsilon=3, delta="1e-8"))
+    page, _ = opened(one.write(tmp_path))
+    assert dict(page.evaluate(READ)["seen"])[2] == 1
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    ["#budget=99", "#levels=3,1", "#levels=", "#unit=pair", "#weights=1,2", "#weights=0,0,0,0,0,0,0", "#flow=-1"],
+)
+def test_an_address_that_states_nothing_true_shows_the_declared_setting(opened, tmp_path, fragment):
+    case = CASES["uneven"]
+    page, seen = opened(case.write(tmp_path) + fragment)
+    page.wait_for_selector("#results[data-shown]")
+    same_numbers(page.evaluate(READ), case.declared())
+    assert seen.errors == []
+
+
+CHOSEN = "#budget=12&unit=user&neighbours=unbounded&trips=4&levels=1,3&segments=1&weights=50,50,60,50,9,50,90"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> str:
+    return CASES["segments"].write(tmp_path_factory.mktemp("segments"))
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_asks_nobody_and_fits(opened, address, width, scheme):
+    for fragment in ("", CHOSEN):
+        page, seen = opened(address + fragment, width)
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_selector("#results[data-shown]")
+        page.click("#weights summary")
+        assert too_wide(page) == ""
+        chosen = "-chosen" if fragment else ""
+        show(page, f"planning{chosen}-{'phone' if width == PHONE else 'desk'}-{scheme}", whole=True)
+        assert seen.asked == [address]
+        assert seen.errors == []
+
+
+def test_the_page_is_printed_whole_and_states_its_setting(opened, address):
+    page, _ = opened(address + CHOSEN, PAPER)
+    page.emulate_media(media="print")
+    show(page, "planning-print", whole=True)
+    assert too_wide(page) == ""
+    assert not page.locator("#controls").is_visible()
+    assert (
+        "Epsilon 2.5; all trips of a person, of which at most 4 are counted, are added or removed; levels region, zone;"
+        " with segments; chosen shares of the budget." in page.inner_text("#short")
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("fragment", ["", CHOSEN])
+def test_axe_finds_nothing(opened, address, fragment, scheme):
+    page, _ = opened(address + fragment)
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_selector("#results[data-shown]")
+    page.click("#weights summary")
+    page.click("#accuracy summary")
+    found = Axe().run(page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+
+
+def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
+    levels = list(EVIL)[:3]
+    frame = UNEVEN.rename(columns=dict(zip(UNEVEN.columns, levels, strict=True)))
+    case = Case(frame, budget=Budget(rho="0.01", delta="1e-8"))  # breakdowns have names of letters alone
+    page, seen = opened(case.write(tmp_path, name="</script><script>alert(4)</script>"))
+    page.wait_for_selector("#results[data-shown]")
+    assert page.evaluate(READ)["verdicts"] == case.declared().verdicts()
+    text = page.inner_text("body")
+    assert all(name in text for name in (*levels, "</script><script>alert(4)</script>"))
+    assert page.locator("script").count() == 2
+    assert page.locator("img, b, i:not(.bar i)").count() == 0
+    assert (len(seen.asked), seen.errors) == (1, [])

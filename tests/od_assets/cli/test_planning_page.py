@@ -1,0 +1,47 @@
+"""``od-release plan --page``: the file that it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_assets.project import current_project
+from od_core import OdError
+from od_core.flows import planning_page
+
+
+@pytest.fixture(autouse=True)
+def few_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning_page, "EPSILONS", ("3",))
+
+
+def test_the_page_is_written_beside_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else is written: no record is read, and no budget is spent."""
+    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
+    path = tmp_path / "page.html"
+    path.write_text("an older page", encoding="utf-8")
+    plan = ["plan", "us_flights"]
+    alone, said = (CliRunner().invoke(app, [*plan, *more]).stdout for more in ([], ["--page", str(path)]))
+    assert "".join(said.split()) == "".join(f"{alone}Planning page: {path}".split())
+    assert "<title>Planning page of us_flights</title>" in path.read_text(encoding="utf-8")
+    path.unlink()
+    facts = json.loads(CliRunner().invoke(app, [*plan, "--json", "--page", str(path)]).stdout)
+    assert facts["epsilon"] == "1"
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
+    assert not current_project().var.exists()
+
+
+@pytest.mark.parametrize(
+    ("release", "folder", "code"),
+    [("us_departures", ".", "OD-FORECAST-KIND"), ("us_flights", "none", "OD-FORECAST-PAGE")],
+)
+def test_what_cannot_be_written_is_refused(tmp_path: Path, release: str, folder: str, code: str) -> None:
+    path = tmp_path / folder / "page.html"
+    error = CliRunner().invoke(app, ["plan", release, "--page", str(path)]).exception
+    assert isinstance(error, OdError)
+    assert error.code == code
+    assert not path.exists()

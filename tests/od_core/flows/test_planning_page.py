@@ -1,0 +1,94 @@
+"""The facts of a planning page: the levels that may be kept, the budgets, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
+from od_core.flows import planning_page as module
+from od_core.flows.planning_page import kept_levels, planning_facts, planning_page, with_levels
+from od_core.privacy.neighbours import NO_FAULTS
+from tests.od_core.publication.reports import EVIL
+
+PATHS = [("b", "b2", "b21"), ("b", "b2", "b22"), ("b", "b1", "b11"), ("a", "a1", "a11"), ("a", "a1", "a12")]
+ZONES = pd.DataFrame([*PATHS, ("z", "z", "z")], columns=["region", "town", "zone"])
+
+
+@pytest.fixture(autouse=True)
+def few_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EPSILONS", ("0.5", "1", "3"))
+
+
+def planned(**options):
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=2, delta="1e-8"), "acceptance": NO_FAULTS} | options
+    return plan_release(given.pop("geography", Geography.from_frame(ZONES, list(ZONES))), **given)
+
+
+@pytest.mark.parametrize("depth", range(1, 8))
+def test_levels_that_may_be_kept(depth):
+    """Any, if there are few; otherwise those from one level to another."""
+    levels = range(1, depth + 1)
+    every = {kept for number in levels for kept in combinations(levels, number)}
+    if depth > 4:
+        every = {kept for kept in every if all(after - before == 1 for before, after in pairwise(kept))}
+    found = kept_levels(depth)
+    assert found[0] == tuple(levels)
+    assert (len(found), set(found)) == (len(every), every)
+
+
+@pytest.mark.parametrize("unknown", [None, "z"])
+@pytest.mark.parametrize("kept", kept_levels(3))
+def test_the_geography_of_some_levels_is_that_of_a_list_with_these_columns(kept, unknown):
+    names = [ZONES.columns[at - 1] for at in kept]
+    listed = Geography.from_frame(ZONES[names].drop_duplicates(), names, unknown=unknown)
+    found = with_levels(Geography.from_frame(ZONES, list(ZONES), unknown=unknown), kept)
+    assert found.digest == listed.digest
+
+
+def test_budgets_are_in_order_and_the_declared_one_is_among_them_once():
+    for declared, expected in (
+        (Budget(epsilon=2, delta="1e-8"), ["0.5", "1", "2", "3"]),
+        (Budget(epsilon="1.0", delta="1e-8"), ["0.5", "1", "3"]),
+    ):
+        facts = planning_facts(planned(budget=declared), "flows")
+        assert [each["epsilon"] for each in facts["budgets"]] == expected
+        assert facts["budgets"][facts["declared"]["budget"]]["exact"] == str(declared.epsilon)
+    facts = planning_facts(planned(budget=Budget(rho="0.01", delta="1e-8")), "flows")
+    promised = [each["promised"] for each in facts["budgets"]]
+    assert promised == sorted(promised)
+    assert facts["budgets"][facts["declared"]["budget"]]["rho"] == [0.01, "0.01"]
+
+
+def test_rho_of_declared_shares_is_that_of_a_plan_at_every_epsilon():
+    facts = planning_facts(planned(), "flows")
+    for number, relation in enumerate(("bounded", "unbounded")):
+        [rule] = facts["rules"][0][number]
+        for budget, rho in zip(facts["budgets"], rule["rho"], strict=True):
+            plan = planned(unit=PrivacyUnit("trip", relation), budget=Budget(budget["epsilon"], delta="1e-8"))
+            assert rho[0] == float(plan.spent.rho)
+            assert Fraction(rho[1]) >= plan.spent.rho
+    assert facts["rules"][0][2][0]["rho"] is None, "the exact conversion is not defined for users"
+
+
+def test_a_release_with_a_threshold_or_of_another_kind_is_refused():
+    thresholded = planned(mechanism="stability_histogram")
+    for plan, reason in ((thresholded, "has a threshold"), (object(), "does not release flows")):
+        with pytest.raises(OdError, match=reason) as refused:
+            planning_page(plan, "trips")
+        assert refused.value.code == "OD-FORECAST-KIND"
+
+
+def test_names_cannot_end_the_data_of_the_page():
+    zones = ZONES.rename(columns=dict(zip(ZONES, EVIL, strict=False)))
+    plan = planned(geography=Geography.from_frame(zones, list(zones)))
+    page = planning_page(plan, "</script><b>")
+    [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert json.loads(data)["levels"][0] == list(zones)
+    assert json.loads(data)["name"] == "</script><b>"
+    assert "<b>" not in page.replace("\\u003c", "")
