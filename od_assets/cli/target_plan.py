@@ -32,6 +32,12 @@ from od_core.privacy.plan import Plan
 RUNS = 200
 """Number of releases that are simulated at a time."""
 
+_RAISE = Fraction(1, 1000)
+"""Relative step by which epsilon is raised until it allows the rho."""
+
+_MARGIN = 1.001
+"""Factor by which targets are relaxed further, so that the rounded budget for them is within the cap."""
+
 _DIGITS = 4
 """Number of significant digits of the declared epsilon or rho, which is rounded up."""
 
@@ -129,7 +135,7 @@ def target_plan(
     cap = settings.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
-        nearest = _within(wanted, math.sqrt(chosen.charge.as_rho / cap))
+        nearest = _within(wanted, _MARGIN * math.sqrt(Fraction(found.rho) / cap))
     return TargetPlan(settings.name, source, found, chosen, cap, nearest)
 
 
@@ -243,11 +249,17 @@ def _loaded(text: str) -> Any:
 def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     """Return the found budget in the terms of the declared one: epsilon or rho, rounded up."""
     declared = plan.budget
-    exact = Budget(rho=found.rho, delta=declared.delta, shares=found.shares)
     if declared.epsilon is None:
         return Budget(rho=_above(Fraction(found.rho)), delta=declared.delta, shares=found.shares)
-    epsilon = with_budget(plan, exact).spent.epsilon
-    return Budget(_above(epsilon), declared.delta, conversion=declared.conversion, shares=found.shares)
+
+    def of(epsilon: Fraction) -> Budget:
+        return Budget(_above(epsilon), declared.delta, conversion=declared.conversion, shares=found.shares)
+
+    epsilon = with_budget(plan, Budget(rho=found.rho, delta=declared.delta, shares=found.shares)).spent.epsilon
+    # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
+    while with_budget(plan, of(epsilon)).spent.rho < found.rho:
+        epsilon = _above(epsilon) * (1 + _RAISE)
+    return of(epsilon)
 
 
 def _above(number: Fraction) -> Fraction:

@@ -270,7 +270,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     if not targets:
         raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
     _, trips = on_plan(table, plan)
-    classes = _classes(plan, targets, trips)
+    classes = classes_of(plan, targets, trips)
     model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, plan.segments)
     problem = _Problem(model, classes, np.ones(len(classes)))
 
@@ -314,7 +314,7 @@ def _all_shares(model: VarianceModel, found: _Solution) -> tuple[Fraction, ...]:
     return tuple(given.get(level, Fraction(0)) for level in model.levels)
 
 
-def _classes(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
+def classes_of(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
     """Return the flows of a table to which each target applies."""
     pairs = plan.tree.pairs_at(trips.rank)
     leaves = Nodes(plan.tree.depth, pairs.origin, pairs.destination, np.diff(trips.before))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.evaluation import target_budget as module
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
 from od_core.evaluation.target_budget import (
     BINDING,
     CHANCE,
+    classes_of,
     probability_of_at_least,
     ratios_of,
     target_budget,
@@ -27,7 +27,6 @@ from od_core.evaluation.target_budget import (
 from od_core.evaluation.targets import Target, TargetClass
 from od_core.flows.allocation.optimal_shares import LEAST
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 
@@ -65,11 +64,9 @@ def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlow
     return plan, table, [Target.of(text, plan.tree) for text in texts]
 
 
-def classes_of(plan: ReleasePlan, table: KnownFlows, targets: list[Target]) -> list[TargetClass]:
+def chosen(plan: ReleasePlan, table: KnownFlows, targets: list[Target]) -> list[TargetClass]:
     _, trips = on_plan(table, plan)
-    pairs = plan.tree.pairs_at(trips.rank)
-    leaves = Nodes(plan.tree.depth, pairs.origin, pairs.destination, np.diff(trips.before))
-    return [TargetClass.of(target, plan.tree, leaves, None) for target in targets]
+    return list(classes_of(plan, targets, trips))
 
 
 def at_least(probabilities: np.ndarray, least: int) -> float:
@@ -125,7 +122,7 @@ def by_hand(plan: ReleasePlan, classes: list[TargetClass], chance: float, shares
 def check_against_brute_force(seed: int) -> None:
     plan, table, targets = problem(seed)
     found = target_budget(plan, targets, table)
-    classes = classes_of(plan, table, targets)
+    classes = chosen(plan, table, targets)
     needed, smallest = by_hand(plan, classes, found.chance, found.shares)
     assert found.rho == pytest.approx(needed, rel=1e-3)
     assert found.rho <= 1.01 * smallest
@@ -169,7 +166,7 @@ def test_many_events_are_nearly_normal():
 def test_the_limit_of_the_variances_is_where_the_chance_is_reached():
     """Exact for multiples of the variances; for others, the same slope as the rho that is needed."""
     plan, table, targets = problem(0, depth=2)
-    [one] = classes_of(plan, table, targets[:1])
+    [one] = chosen(plan, table, targets[:1])
     variances = np.linspace(1, 3, len(one.sizes))
     weights = variance_limit(one, variances, 0.8)
     assert weights @ variances == pytest.approx(needed_by_hand(variances, one, 0.8), rel=1e-4)
@@ -231,7 +228,7 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
     found = target_budget(plan, targets, table, runs=200)
     tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares))
     _, trips = on_plan(table, tried)
-    classes = module._classes(tried, targets, trips)
+    classes = classes_of(tried, targets, trips)
     met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, trips, 300)])
     assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 200 + 1 / 300))
     half = with_budget(plan, Budget(rho=found.rho / 2, delta="1e-8", shares=found.shares))

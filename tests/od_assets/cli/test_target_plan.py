@@ -1,0 +1,204 @@
+"""``od-release plan --target``: the smallest budget, its declaration, and the tables that are refused."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from od_assets.cli import public_tables
+from od_assets.cli.app import app
+from od_assets.cli.target_plan import target_plan, with_privacy
+from od_assets.components.declarations import declaration
+from od_assets.runs.period_status import planned_period
+from od_core import OdError
+from od_core.evaluation.known_flows import us_flights
+from tests.published_flights import KEYS
+
+STATES = "state x state: flows >= 1000 within 5 % in 90 %"
+OUTFLOW = "division outflow: flows >= 1000 within 1 % in 95 %"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["plan", "us_flights", *arguments])
+
+
+def facts(*arguments: str) -> dict[str, Any]:
+    result = run("--json", "--runs", "0", *arguments)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def refused(*arguments: str) -> OdError:
+    result = run("--runs", "0", *arguments)
+    assert isinstance(result.exception, OdError), result.output
+    assert "\n" not in str(result.exception)
+    return result.exception
+
+
+@pytest.fixture
+def var(published_flights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OD_VAR", str(published_flights))
+    return published_flights
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
+    return tmp_path
+
+
+def test_the_newest_release_stands_for_the_true_flows(var):
+    found = facts("--target", STATES)
+    assert str(KEYS[-1]) in found["source"]
+    assert [one["target"] for one in found["targets"]] == [STATES]
+    assert found["targets"][0]["binds"]
+
+
+@pytest.mark.parametrize("table", ["synthetic", str(KEYS[0]), "file"])
+def test_a_table_can_be_stated(var, table, tmp_path):
+    """A file with the true flows is as good as the records it is made of, if its owner says that it is public."""
+    if table == "file":
+        known = us_flights(Path("data/us_flights"))
+        pairs = known.truth.tree.pairs_at(known.trips.rank)
+        zones = pd.Series(known.geography.zones)
+        frame = pd.DataFrame({"origin": zones[pairs.origin].values, "destination": zones[pairs.destination].values})
+        frame.assign(trips=known.truth.levels[-1][1]).to_csv(tmp_path / "public.csv", index=False)
+        table = str(tmp_path / "public.csv")
+    found = facts("--target", STATES, "--table", table)
+    expected = {"synthetic": "synthetic table", str(KEYS[0]): str(KEYS[0])}.get(table, "public.csv")
+    assert expected in found["source"]
+
+
+def test_the_declaration_has_the_budget_and_all_else_as_before(empty):
+    path = empty / "defs.yaml"
+    found = facts("--target", STATES, "--target", OUTFLOW, "--to", str(path))
+    before, after = (
+        yaml.safe_load(text) for text in (Path("od_assets/defs/us_flights/defs.yaml").read_text(), path.read_text())
+    )
+    assert after["attributes"]["privacy"] == found["privacy"]
+    assert "# a flight of an airport that is not listed refuses the month" in path.read_text()
+    before["attributes"]["privacy"] = after["attributes"]["privacy"]
+    assert after == before
+    shares = [float(share) for share in found["privacy"]["shares"]]
+    assert sum(shares) == pytest.approx(1, abs=1e-12)
+    needed = max(one["rho"] for one in found["targets"])
+    assert needed <= decimal_of(found["rho"]) <= 1.002 * needed
+    assert len(found["privacy"]["epsilon"].replace(".", "").lstrip("0")) <= 4
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "attributes:\n  a: 1\n  privacy: {epsilon: 1, delta: 2}  # note\n  b: 2\n",
+            "attributes:\n  a: 1\n  privacy:\n    epsilon: '3'\n    shares: [1/2, 1/2]  # note\n  b: 2\n",
+        ),
+        (
+            "attributes:\n  privacy:\n    epsilon: 1\n    shares:\n    - 1\n    - 2\n\n  # about b\n  b: 2\n",
+            "attributes:\n  privacy:\n    epsilon: '3'\n    shares: [1/2, 1/2]\n\n  # about b\n  b: 2\n",
+        ),
+        ("attributes: {privacy: {epsilon: 1}, name: x}\n", None),
+        ("attributes:\n  name: x\n", None),
+        ("type: x\n", None),
+    ],
+)
+def test_only_the_section_of_the_budget_is_written_anew(text, expected):
+    assert with_privacy(text, {"epsilon": "3", "shares": ["1/2", "1/2"]}) == expected
+
+
+def test_the_declared_epsilon_allows_the_rho_where_conversions_stop_early(empty):
+    """At 1 % of 10 trips, the noise is so narrow that the exact conversion stops at half of the rho."""
+    found = facts("--target", "airport x airport: flows >= 10 within 1 % in 90 %", "--table", "synthetic")
+    assert decimal_of(found["rho"]) >= found["targets"][0]["rho"]
+
+
+def test_targets_beyond_the_cap_are_relaxed(empty):
+    """The tolerances of the nearest targets are wider by the square root of what the budget exceeds the cap by."""
+    text = "airport x airport: flows >= 10 within 1 % in 90 %"
+    found = facts("--target", text, "--table", "synthetic")
+    assert not found["fits"]
+    [nearest] = found["nearest_targets"]
+    within = facts("--target", nearest, "--table", "synthetic")
+    assert within["fits"]
+    rho, cap = (decimal_of(within[name]) for name in ("rho", "cap_rho"))
+    assert 0.97 * cap < rho <= cap
+    printed = run("--runs", "0", "--table", "synthetic", "--target", text)
+    assert "The cap does not allow it." in printed.output
+    assert "With the whole cap, these targets can be met:" in printed.output
+
+
+def decimal_of(text: str) -> float:
+    return float(Fraction(text))
+
+
+def test_what_is_printed(empty):
+    output = " ".join(run("--runs", "20", "--target", STATES, "--target", OUTFLOW).output.split())
+    assert "The smallest budget for these targets is epsilon" in output
+    assert "In 93.5 % of 20 simulated releases of that table, all targets are met together." in output
+    assert "Levels that no target needs have the smallest share." in output
+    assert "Declare it so: privacy: epsilon:" in output
+
+
+@pytest.mark.parametrize("pattern", ["data/us_flights/2001-03.parquet", "./data/../data/us_flights/2001-01.parquet"])
+def test_records_are_refused_by_name(empty, pattern):
+    error = refused("--target", STATES, "--table", pattern)
+    assert error.code == "OD-TABLE-CONFIDENTIAL"
+    assert "us_" in str(error)
+    assert Path(pattern).name in str(error)
+
+
+def test_a_link_to_records_is_refused(empty):
+    link = empty / "public.parquet"
+    link.symlink_to(Path("data/us_flights/2001-03.parquet").resolve())
+    assert refused("--target", STATES, "--table", str(link)).code == "OD-TABLE-CONFIDENTIAL"
+
+
+def test_confidential_files_are_refused(empty):
+    path = empty / "var" / "confidential" / "us_flights" / "counts.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("origin,destination,trips\n")
+    error = refused("--target", STATES, "--table", str(path))
+    assert error.code == "OD-TABLE-CONFIDENTIAL"
+    assert "confidential folder" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--target", "state x planet: flows >= 10 within 5 % in 90 %"), "OD-QUANTITY-UNKNOWN"),
+        (("--target", "state x state by mode: flows >= 10 within 5 % in 90 %"), "OD-QUANTITY-UNKNOWN"),
+        (("--target", "flows within 5 %"), "OD-TARGET"),
+        (("--target", "state x state: flows >= 10 within 105 % in 90 %"), "OD-TARGET"),
+        (("--target", "state x state: flows >= 999999999 within 5 % in 90 %"), "OD-TARGET-EMPTY"),
+        (("--target", STATES, "--table", "nowhere.csv"), "OD-TABLE-PUBLIC"),
+        (("--target", STATES, "--table", "us_flights/2001-06/r9"), "OD-TABLE-PUBLIC"),
+        (("--target", STATES, "--runs", "-1"), "OD-FORECAST-RUNS"),
+        (("--target", STATES, "--to", "nowhere/defs.yaml"), "OD-INIT-WRITE"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(empty, arguments, code):
+    assert refused(*arguments).code == code
+
+
+def test_other_kinds_have_no_targets(empty):
+    component = declaration("us_departures")
+    settings = component.settings()
+    plan = settings.plan(settings.read_geography(), planned_period(component, None))
+    with pytest.raises(OdError, match=r"OD-FORECAST-KIND.*group sizes"):
+        target_plan(settings, plan, [STATES], None)
+
+
+def test_records_of_a_broken_declaration_with_a_variable_are_left_alone(tmp_path):
+    path = tmp_path / "defs.yaml"
+    path.write_text("attributes:\n  trips: {files: '{{ env.NOT_SET_ANYWHERE }}/x.csv'}\n")
+    assert list(public_tables._files_of(path)) == []
+    path.write_text("attributes: [\n")
+    assert list(public_tables._files_of(path)) == []
