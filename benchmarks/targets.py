@@ -97,15 +97,17 @@ def gains(data: KnownFlows) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Parse the arguments, measure, and print the results as JSON."""
+    """Parse the arguments, measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", nargs="+", choices=(*MADE, *READ), default=["flights"])
     parser.add_argument("--data", type=Path, help="folder with the data sets")
     parser.add_argument("--runs", type=int, default=RUNS, help="simulated releases at a time while tuning")
     parser.add_argument("--releases", type=int, default=RELEASES, help="new releases per set of targets")
     parser.add_argument("--shares", action="store_true", help="measure shares that minimise errors instead")
-    parser.add_argument("--small", action="store_true", help="small synthetic data")
+    parser.add_argument("--small", action="store_true", help="few runs on small data, to see that this works")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
+    runs, releases = (10, 5) if arguments.small else (arguments.runs, arguments.releases)
     results: dict[str, Any] = {}
     for case in arguments.case:
         data = data_set(case, arguments.data, small=arguments.small)
@@ -113,8 +115,8 @@ def main() -> None:
             results[case] = gains(data)
         else:
             sets = TARGETS.get(case, ())
-            results[case] = [met(data, texts, arguments.runs, arguments.releases) for texts in sets]
-    printed({"machine": machine(), "results": results}, as_json=True)
+            results[case] = [met(data, texts, runs, releases) for texts in sets]
+    printed({"machine": machine(), **results}, as_json=arguments.json)
 
 
 if __name__ == "__main__":

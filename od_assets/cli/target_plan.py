@@ -180,7 +180,7 @@ def print_target_plan(planned: TargetPlan) -> None:
             for name, rho, error in zip(place + by, levels["rho"], levels["expected_error"], strict=True)
         ],
     )
-    if any(0 < share <= 2 * LEAST for share in found.shares):
+    if any(0 < share <= 1.001 * LEAST for share in found.shares):
         console.print(
             "Levels that no target needs have the smallest share. State a target for each level that matters."
         )

@@ -49,8 +49,9 @@ class Privacy(Section):
     conversion: str | None = Field(
         None, description="exact, tight or bun_steinke; the default of the mechanism if left out."
     )
-    shares: str | list[Number] | None = Field(
-        None, description="uniform, geography, [geometric, ratio], or one share per level."
+    shares: str | list[Number] | dict[str, list[str] | dict[str, Number]] | None = Field(
+        None,
+        description="uniform, geography, [geometric, ratio], one share per level, or {minimise: [state x state]}.",
     )
 
 

@@ -182,20 +182,41 @@ def _promise(plan: Plan) -> Budget:
     return Budget(plan.spent.epsilon, budget.delta, conversion=budget.conversion, shares=budget.shares)
 
 
+def _fitted(budget: Budget, planner: Callable[[PrivacyUnit, Budget], ReleasePlan], unit: PrivacyUnit) -> Budget:
+    """Return a budget whose listed shares fit a unit: if the root becomes measured or exact, it gains or loses a share.
+
+    A root that becomes measured has an equal part of the budget. The other levels keep their proportions.
+    """
+    shares = budget.shares
+    if not isinstance(shares, tuple) or shares[0] == "geometric":
+        return budget
+    by_rule = planner(unit, Budget(budget.epsilon, budget.delta, rho=budget.rho, conversion=budget.conversion))
+    wanted = by_rule.tree.depth + (0 if by_rule.publishes_total and by_rule.segments is None else 1)
+    if wanted == len(shares) + 1:
+        shares = (Fraction(1, wanted), *(share * (wanted - 1) / wanted for share in shares))
+    elif wanted == len(shares) - 1:
+        shares = tuple(share / sum(shares[1:]) for share in shares[1:])
+    return replace(budget, shares=shares)
+
+
 def _planner(plan: Plan) -> Planner:
     """Return the function that plans releases of this kind with the same public facts."""
     if isinstance(plan, ReleasePlan):
-        return lambda unit, budget: plan_release(
-            plan.tree.origin,
-            destination_geography=plan.tree.destination,
-            unit=unit,
-            budget=budget,
-            mechanism=plan.mechanism,
-            tree=plan.tree.order,
-            bands=plan.bands,
-            acceptance=plan.acceptance,
-            segments=plan.segments,
-        )
+
+        def plan_flows(unit: PrivacyUnit, budget: Budget) -> ReleasePlan:
+            return plan_release(
+                plan.tree.origin,
+                destination_geography=plan.tree.destination,
+                unit=unit,
+                budget=budget,
+                mechanism=plan.mechanism,
+                tree=plan.tree.order,
+                bands=plan.bands,
+                acceptance=plan.acceptance,
+                segments=plan.segments,
+            )
+
+        return lambda unit, budget: plan_flows(unit, _fitted(budget, plan_flows, unit))
     if isinstance(plan, GroupSizePlan):
         frame, top_code = plan.frame, plan.top_code_estimate or plan.frame.top_code
         return lambda unit, budget: plan_group_sizes(

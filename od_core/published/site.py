@@ -65,9 +65,14 @@ def write_site(releases: Path, folder: Path, site: SiteDescription) -> Site:
             state whole addresses.
 
     Raises:
-        OdError: nothing is published; a bundle is damaged; or the folder is that of the bundles, or lies in it.
+        OdError: nothing is published; a bundle is damaged; the folder is that of the bundles, or lies in it; or there
+            is a file at or above its path.
     """
     _refuse_among_bundles(folder, releases)
+    if any(place.is_file() for place in (folder, *folder.parents)):
+        raise OdError(
+            "OD-SITE-FOLDER", f"{folder} is a file, or lies below one", next_step="name a folder for the site"
+        )
     bundles = published_bundles(releases)
     for key, place in bundles.items():
         _refuse_damaged(key, place)

@@ -29,6 +29,7 @@ MAY_BE_ZERO = (
     "files_written",
     "inside_90",
     "mean_rank",
+    *("gap", "met", "gain"),
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),
     *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS, *WIDENED, *OF_TABLES),
 )

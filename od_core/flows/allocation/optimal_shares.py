@@ -26,8 +26,8 @@ Reals = NDArray[np.float64]
 GRAIN = 1_000_000
 """Shares are multiples of 1 / GRAIN, unless a coarser one is asked for."""
 
-LEAST = 0.001
-"""Smallest share."""
+LEAST = 0.02
+"""Smallest share of a level. With less, the level is so noisy that cuts at zero disturb the levels beside it."""
 
 LARGEST_GAP = 0.005
 """Largest proven relative distance from the optimum. A larger one is an error."""

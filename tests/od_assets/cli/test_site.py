@@ -236,6 +236,14 @@ def test_texts_that_cannot_be_written_are_refused(title: str) -> None:
         SiteDescription("Trips", publisher=title)
 
 
+def test_a_site_in_place_of_a_file_is_refused(var: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("mine")
+    for folder in (tmp_path / "page.html", tmp_path / "page.html" / "site"):
+        with pytest.raises(OdError, match=r"OD-SITE-FOLDER.*is a file"):
+            write_site(var / "releases", folder, SiteDescription("Trips"))
+    assert (tmp_path / "page.html").read_text() == "mine"
+
+
 def test_a_site_among_the_bundles_is_refused(var: Path) -> None:
     before = content(var)
     for folder in (var / "releases", var / "releases" / "site"):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, plan_group_sizes, plan_release, plan_stops
+from od_core.flows.plan import ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.accounting import epsilon_tight, float_above
 from od_core.privacy.plan import Plan
@@ -68,6 +69,35 @@ def test_another_delta_has_another_epsilon_at_the_same_noise() -> None:
         assert other.epsilon == pytest.approx(float(epsilon_tight(RHO, delta)), rel=1e-9)
         assert other.times is not None
         assert (other.times < 1) == (delta > DELTA)
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+def test_listed_shares_fit_other_neighbours(neighbours: str) -> None:
+    """The root is measured for unbounded neighbours alone. The other levels keep their proportions."""
+    base = certified("trips").plan
+    levels = base.tree.depth + (neighbours == "unbounded")
+    shares = [Fraction(number + 1, levels * (levels + 1) // 2) for number in range(levels)]
+
+    def planned(relation: str, shares: list[Fraction]) -> ReleasePlan:
+        return plan_release(
+            base.tree.origin,
+            unit=PrivacyUnit("trip", neighbours=relation),  # type: ignore[arg-type]  # one of the relations
+            budget=Budget(rho="1/10", delta="1e-6", shares=shares),
+            acceptance=base.acceptance,
+        )
+
+    plan = planned(neighbours, shares)
+    other = by_choice(plan)["neighbours", "unbounded" if neighbours == "bounded" else "bounded"]
+    if neighbours == "bounded":
+        fitted = [Fraction(1, levels + 1), *(share * levels / (levels + 1) for share in shares)]
+    else:
+        fitted = [share / sum(shares[1:]) for share in shares[1:]]
+    again = planned("unbounded" if neighbours == "bounded" else "bounded", fitted)
+    now, then = plan.steps[-1], again.steps[-1]
+    shares_of_leaves = (then.rho / again.spent.rho) / (now.rho / plan.spent.rho)
+    assert other.times is not None
+    expected = Fraction(then.sensitivity_squared, now.sensitivity_squared) / shares_of_leaves
+    assert other.times**2 == pytest.approx(float(expected), rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["trips", "unbounded", "segments", "users", "user periods", "weights", "threshold"])
