@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,12 @@ class TargetPlan:
         shares = [_text(share) for share in self.found.shares]
         return {**promise, "delta": _text(budget.delta), **conversion, "shares": shares}
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the declaration that state the budget: ``privacy`` and, with segments, ``segment_share``."""
+        share = self.found.segment_share
+        return {"privacy": self.privacy} | ({} if share is None else {"segment_share": str(share)})
+
     def facts(self) -> dict[str, Any]:
         """Return the plan as a JSON-ready dictionary."""
         return {
@@ -101,7 +107,7 @@ class TargetPlan:
                 for cost in self.found.costs
             ],
             "levels": json.loads(self.plan.to_frame().to_json(orient="records")),
-            "privacy": self.privacy,
+            **self.fields,
         }
 
 
@@ -131,7 +137,7 @@ def target_plan(
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
     source, known = stated_table(settings, plan, table)
     found = target_budget(plan, wanted, known, runs)
-    chosen = with_budget(plan, _budget(plan, found))
+    chosen = _with_found(plan, _budget(plan, found), found)
     cap = settings.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
@@ -191,17 +197,17 @@ def print_target_plan(planned: TargetPlan) -> None:
         )
     else:
         console.print("No release was simulated, so cuts at 0 and rounding are not considered.")
-    console.print(f"\nDeclare it so:\n{yaml_block({'privacy': planned.privacy})}", soft_wrap=True)
+    console.print(f"\nDeclare it so:\n{yaml_block(planned.fields)}", soft_wrap=True)
 
 
 def write_declaration(planned: TargetPlan, path: Path) -> None:
-    """Write the declaration of the series with the planned budget. Everything but the section privacy stays.
+    """Write the declaration of the series with the planned budget. All else stays.
 
     Raises:
         OdError: the declaration has no section ``privacy``, or the file cannot be written.
     """
     text = declaration_file(planned.release).read_text(encoding="utf-8")
-    written = with_privacy(text, planned.privacy)
+    written = with_fields(text, planned.fields)
     if written is None:
         raise OdError(
             "OD-CONFIG", "the declaration has no section privacy of its own", next_step="copy the printed section"
@@ -214,22 +220,37 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
         ) from None
 
 
-def with_privacy(text: str, privacy: dict[str, Any]) -> str | None:
-    """Return a YAML declaration with another section ``privacy``; None if it does not have this section as a block.
+def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
+    """Return a YAML declaration with other values of some fields of its attributes.
 
-    All else stays as it is written, also comments.
+    All else stays as it is written, also comments. A field that is not there is written before the first of the others.
+
+    Args:
+        text: the declaration.
+        fields: values by name; the first field must be there.
+
+    Returns:
+        The text; None if the first field is not there, or the attributes are not written as a block.
     """
-    for key, value in _nested(yaml.compose(text, Loader=yaml.SafeLoader), "attributes"):
-        if key.value == "privacy":
-            indent, last = key.start_mark.column, value
-            while isinstance(last, yaml.CollectionNode) and not last.flow_style and last.value:
-                last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
-            block = yaml_block(privacy, indent + 2).rstrip("\n")
-            written = f"{text[: value.start_mark.index].rstrip()}\n{block}{text[last.end_mark.index :]}"
-            expected = yaml.safe_load(text)
-            expected["attributes"]["privacy"] = privacy
-            return written if _loaded(written) == expected else None
-    return None
+    expected = _loaded(text)
+    for place, (name, value) in enumerate(fields.items()):
+        pairs = _nested(yaml.compose(text, Loader=yaml.SafeLoader), "attributes")
+        known = {key.value: (key, node) for key, node in pairs}
+        if place == 0 and name not in known:
+            return None
+        key, node = known.get(name, known[next(iter(fields))])
+        indent, start = key.start_mark.column, key.start_mark.index
+        written = yaml_block({name: value}, indent).strip()
+        if isinstance(value, dict):
+            written = f"{name}:\n{yaml_block(value, indent + 2)}".rstrip("\n")
+        if name in known:
+            while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+                node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
+            text = f"{text[:start]}{written}{text[node.end_mark.index :]}"
+        else:
+            text = f"{text[:start]}{written}\n{' ' * indent}{text[start:]}"
+        expected["attributes"][name] = value
+    return text if _loaded(text) == expected else None
 
 
 def _nested(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Node]]:
@@ -255,11 +276,19 @@ def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     def of(epsilon: Fraction) -> Budget:
         return Budget(_above(epsilon), declared.delta, conversion=declared.conversion, shares=found.shares)
 
-    epsilon = with_budget(plan, Budget(rho=found.rho, delta=declared.delta, shares=found.shares)).spent.epsilon
+    exact = Budget(rho=found.rho, delta=declared.delta, shares=found.shares)
+    epsilon = _with_found(plan, exact, found).spent.epsilon
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
-    while with_budget(plan, of(epsilon)).spent.rho < found.rho:
+    while _with_found(plan, of(epsilon), found).spent.rho < found.rho:
         epsilon = _above(epsilon) * (1 + _RAISE)
     return of(epsilon)
+
+
+def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> ReleasePlan:
+    """Return a plan with another budget and with the share of the breakdowns that was found."""
+    if plan.segments is None or found.segment_share is None:
+        return with_budget(plan, budget)
+    return with_budget(plan, budget, replace(plan.segments, share=found.segment_share))
 
 
 def _above(number: Fraction) -> Fraction:

@@ -11,6 +11,7 @@ from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.metrics import Truth
 from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.queries import Segments
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import BACKENDS, noise_named
@@ -88,8 +89,11 @@ def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
     return with_budget(plan, Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares))
 
 
-def with_budget(plan: ReleasePlan, budget: Budget) -> ReleasePlan:
-    """Return a plan that differs from the given plan only in its budget. It has no bands."""
+def with_budget(plan: ReleasePlan, budget: Budget, segments: Segments | None = None) -> ReleasePlan:
+    """Return a plan that differs from the given plan only in its budget, and in its segments if they are given.
+
+    It has no bands.
+    """
     return plan_release(
         plan.tree.origin,
         unit=plan.unit,
@@ -98,5 +102,5 @@ def with_budget(plan: ReleasePlan, budget: Budget) -> ReleasePlan:
         tree=plan.tree.order,
         destination_geography=plan.tree.destination,
         acceptance=plan.acceptance,
-        segments=plan.segments,
+        segments=segments or plan.segments,
     )

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import NormalDist
 
 import numpy as np
@@ -29,6 +29,7 @@ from od_core.evaluation.targets import Target, TargetClass
 from od_core.flows.allocation.optimal_shares import OptimalShares, optimal_shares
 from od_core.flows.allocation.variance_model import VarianceModel
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.queries import Segments
 from od_core.flows.release import Release
 from od_core.geography.flow_tree import Nodes
 from od_core.privacy.budget import Budget
@@ -77,6 +78,7 @@ class TargetBudget:
         gap: proven upper bound of the share of rho that better shares could save.
         costs: cost of each target, before rho is multiplied by ``factor``.
         chance: probability with which each of the targets is met, so that all of them are met with ``CHANCE``.
+        segment_share: share of the budget that all breakdowns have together; None if there are none.
         factor: last correction of rho by simulation; 1 without a simulation.
         runs: number of releases that were simulated at a time; 0 without a simulation.
     """
@@ -86,6 +88,7 @@ class TargetBudget:
     gap: float
     costs: tuple[TargetCost, ...]
     chance: float
+    segment_share: Fraction | None = None
     factor: float = 1.0
     runs: int = 0
 
@@ -170,6 +173,9 @@ class _Problem:
         real = found.rho * np.quantile(ratios, found.chance, axis=0) ** 2
         return replace(self, corrections=self.corrections * real / found.needed)
 
+
+_SEGMENT_GRAIN = 20
+"""The share of the breakdowns is a multiple of 1 / 20."""
 
 _CORRECTIONS = 2
 """Number of times that the targets are corrected by simulation, before the last simulation corrects rho."""
@@ -271,12 +277,13 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
     _, trips = on_plan(table, plan)
     classes = classes_of(plan, targets, trips)
-    model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, plan.segments)
+    segments = None if plan.segments is None else _best_segments(plan, plan.segments, classes)
+    model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
     problem = _Problem(model, classes, np.ones(len(classes)))
 
     def simulated(found: _Solution) -> Reals:
         budget = Budget(rho=found.rho, delta=plan.budget.delta, shares=_all_shares(model, found))
-        releases = simulated_releases(with_budget(plan, budget), trips, runs)
+        releases = simulated_releases(with_budget(plan, budget, segments), trips, runs)
         return np.array([ratios_of(classes, release) for release in releases])
 
     found, factor = problem.solved(range(len(classes))), 1.0
@@ -291,9 +298,29 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         gap=found.optimum.gap,
         costs=_costs(problem, found),
         chance=found.chance,
+        segment_share=None if segments is None else segments.share,
         factor=factor,
         runs=runs,
     )
+
+
+def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
+    """Return the breakdowns with the share of the budget, in twentieths, for which the targets need the least rho.
+
+    The rho is taken as a function with one minimum.
+    """
+
+    @cache
+    def rho(twentieths: int) -> float:
+        tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
+        model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, tried)
+        return _Problem(model, classes, np.ones(len(classes))).solved(range(len(classes))).rho
+
+    low, high = 1, _SEGMENT_GRAIN - 1
+    while high > low:
+        middle = (low + high) // 2
+        low, high = (low, middle) if rho(middle) <= rho(middle + 1) else (middle + 1, high)
+    return replace(segments, share=Fraction(low, _SEGMENT_GRAIN))
 
 
 def _costs(problem: _Problem, found: _Solution) -> tuple[TargetCost, ...]:

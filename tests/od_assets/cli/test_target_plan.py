@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from od_assets.cli import public_tables
 from od_assets.cli.app import app
-from od_assets.cli.target_plan import target_plan, with_privacy
+from od_assets.cli.target_plan import target_plan, with_fields
 from od_assets.components.declarations import declaration
 from od_assets.runs.period_status import planned_period
 from od_core import OdError
@@ -111,7 +111,45 @@ def test_the_declaration_has_the_budget_and_all_else_as_before(empty):
     ],
 )
 def test_only_the_section_of_the_budget_is_written_anew(text, expected):
-    assert with_privacy(text, {"epsilon": "3", "shares": ["1/2", "1/2"]}) == expected
+    assert with_fields(text, {"privacy": {"epsilon": "3", "shares": ["1/2", "1/2"]}}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "attributes:\n  # the budget\n  privacy: {epsilon: 1}\n  b: 2\n",
+            "attributes:\n  # the budget\n  segment_share: 3/5\n  privacy:\n    epsilon: '3'\n  b: 2\n",
+        ),
+        (
+            "attributes:\n  segment_share: 1/2  # half\n  privacy: {epsilon: 1}\n",
+            "attributes:\n  segment_share: 3/5  # half\n  privacy:\n    epsilon: '3'\n",
+        ),
+    ],
+)
+def test_the_share_of_the_breakdowns_is_replaced_or_added(text, expected):
+    assert with_fields(text, {"privacy": {"epsilon": "3"}, "segment_share": "3/5"}) == expected
+
+
+def test_the_share_of_the_breakdowns_follows_from_the_targets(empty):
+    """Targets by category need a larger share of the breakdowns than targets of totals."""
+
+    def share(*targets: str) -> Fraction:
+        options = [option for target in targets for option in ("--target", target)]
+        arguments = ["plan", "us_flights_by_day", "--json", "--runs", "0", "--table", "synthetic"]
+        result = CliRunner().invoke(app, [*arguments, *options, "--to", str(empty / "defs.yaml")])
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+        written = yaml.safe_load((empty / "defs.yaml").read_text())["attributes"]
+        assert (written["privacy"], written["segment_share"]) == (found["privacy"], found["segment_share"])
+        return Fraction(found["segment_share"])
+
+    breakdown = next(
+        iter(yaml.safe_load(Path("od_assets/defs/us_flights_by_day/defs.yaml").read_text())["attributes"]["segments"])
+    )
+    totals = share("state x state: flows >= 1000 within 5 % in 90 %")
+    by_category = share(f"region x region by {breakdown}: flows >= 100 within 5 % in 90 %")
+    assert totals < by_category
 
 
 def test_the_declared_epsilon_allows_the_rho_where_conversions_stop_early(empty):

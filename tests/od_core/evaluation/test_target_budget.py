@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
+from od_core.evaluation import target_budget as module
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
 from od_core.evaluation.target_budget import (
@@ -26,7 +27,9 @@ from od_core.evaluation.target_budget import (
 )
 from od_core.evaluation.targets import Target, TargetClass
 from od_core.flows.allocation.optimal_shares import LEAST
+from od_core.flows.allocation.variance_model import VarianceModel
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.queries import Segments
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 
@@ -209,6 +212,29 @@ def test_levels_whose_nodes_have_one_child_get_no_share():
     assert with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares)).unmeasured_levels == [2, 3]
 
 
+@pytest.mark.parametrize("by", ["", " by mode"])
+def test_the_share_of_the_breakdowns_is_the_best_of_all(by):
+    base, table, _ = problem(6, depth=2)
+    plan = plan_release(
+        base.tree.origin, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"), segments={"mode": ["car", "bus"]}
+    )
+    region, zone = plan.tree.origin.levels
+    texts = [
+        f"{region} x {region}{by}: flows >= 50 within 4 % in 90 %",
+        f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
+    ]
+    targets = [Target.of(text, plan.tree, plan.breakdowns) for text in texts]
+    classes = tuple(chosen(plan, table, targets))
+    rho = {}
+    for twentieths in range(1, 20):
+        segments = Segments(plan.breakdowns, Fraction(twentieths, 20))
+        model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
+        rho[segments.share] = module._Problem(model, classes, np.ones(2)).solved(range(2)).rho
+    found = target_budget(plan, targets, table)
+    assert found.segment_share == min(rho, key=rho.get)
+    assert found.rho == pytest.approx(min(rho.values()), rel=1e-9)
+
+
 @pytest.mark.slow
 def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
     """Two binomial shares of 200 and of 300 releases differ by less than 5 of their standard deviations (6e-7)."""
@@ -226,12 +252,13 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
     ]
     targets = [Target.of(text, plan.tree, plan.breakdowns) for text in texts]
     found = target_budget(plan, targets, table, runs=200)
-    tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares))
+    best = Segments(plan.breakdowns, found.segment_share)
+    tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares), best)
     _, trips = on_plan(table, tried)
     classes = classes_of(tried, targets, trips)
     met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, trips, 300)])
     assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 200 + 1 / 300))
-    half = with_budget(plan, Budget(rho=found.rho / 2, delta="1e-8", shares=found.shares))
+    half = with_budget(plan, Budget(rho=found.rho / 2, delta="1e-8", shares=found.shares), best)
     met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(half, trips, 100)])
     assert met < 0.7  # half of the budget is seen
 
