@@ -107,7 +107,8 @@ def same_chances(found: dict, plan: ReleasePlan) -> None:
         near([person["epsilon"]], [float(epsilon)])
         assert float(person["shown"].replace(",", "")) == float(text_above(epsilon, 3))
         growth = math.exp(min(float(epsilon), 700))
-        near([person["guess"]], [(growth + float(delta)) / (1 + growth)])
+        apart = math.sqrt(min(float(rho) / 2, 1 - math.exp(-float(rho))))  # at most, by two inequalities
+        near([person["guess"]], [min((growth + float(delta)) / (1 + growth), (1 + apart) / 2)])
         near([person["odds"]], [float(epsilon_bun_steinke(rho, delta))])
 
 

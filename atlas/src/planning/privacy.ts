@@ -20,10 +20,13 @@ export function rhoOfGroup(rho: number, trips: number): number {
 
 /** The largest chance of a right guess between two inputs that are equally likely. With p and q, the chances to guess
  * the first one if it is real and if it is not, p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta, so
- * (p + 1 - q) / 2 is at most (e^epsilon + delta) / (e^epsilon + 1). */
-export function rightGuess(epsilon: number, delta: number): number {
+ * (p + 1 - q) / 2 is at most (e^epsilon + delta) / (e^epsilon + 1). It is also at most 1/2 + d/2, where d is the total
+ * variation distance; the divergence is at most rho, so d is at most sqrt(rho / 2) and sqrt(1 - e^-rho), by the
+ * inequalities of Pinsker and of Bretagnolle and Huber. The smallest bound is returned. */
+export function rightGuess(epsilon: number, delta: number, rho: number): number {
   const against = Math.exp(-epsilon);
-  return (1 + delta * against) / (1 + against);
+  const distance = Math.sqrt(Math.min(rho / 2, -Math.expm1(-rho)));
+  return Math.min((1 + delta * against) / (1 + against), (1 + distance) / 2);
 }
 
 /** The logarithm of the factor by which the odds of the truth grow at most, except with a chance of delta

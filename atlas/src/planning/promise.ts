@@ -64,7 +64,7 @@ function row(facts: Facts, planned: Planned, trips: number | null, record: strin
   const epsilon = epsilonTight(rho, facts.logInverseDelta);
   // The budget's own epsilon may be smaller, because its conversion is more exact.
   const stated = trips === null || trips === 1 ? Math.min(epsilon, planned.budget.promised) : epsilon;
-  const guess = rightGuess(stated, facts.delta.value);
+  const guess = rightGuess(stated, facts.delta.value, rho);
   const odds = logOdds(rho, facts.logInverseDelta);
   return make(
     "tr",
