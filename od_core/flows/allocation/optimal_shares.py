@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
-from scipy import optimize
 
 from od_core.errors import OdError
 
@@ -109,7 +109,7 @@ def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
         shares: Reals = np.exp(logarithms) / np.exp(logarithms).sum()
         return shares
 
-    result = optimize.minimize(
+    result = scipy.optimize.minimize(
         lambda at: float(np.log(np.exp(at).sum())),
         np.log(np.maximum(start, LEAST)),
         jac=shares_of,
@@ -183,7 +183,7 @@ def _proof(values: Reals, slopes: Reals, power: float) -> tuple[Reals, float]:
     count, levels = len(values), slopes.shape[1]
     spare = 1 - levels * LEAST  # what remains after the smallest share of each level
     gain = (1 + power) * values - slopes.sum(axis=1) * LEAST
-    found = optimize.linprog(
+    found = scipy.optimize.linprog(
         np.append(-gain, spare),
         A_ub=np.column_stack([slopes.T, -np.ones(levels)]),
         b_ub=np.zeros(levels),
