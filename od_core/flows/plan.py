@@ -299,6 +299,7 @@ class ReleasePlan(Plan):
         return {
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),
+            **self.unit.year_facts(),
             "user_column": self.unit.column,
             "tree": self.tree.order,
             "epsilon": None if self.budget.epsilon is None else str(self.budget.epsilon),
@@ -351,8 +352,8 @@ def plan_release(
 
     Raises:
         OdError: If the geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong,
-            there are more pairs of zones than the mechanism allows, the mechanism has a threshold and the unit bounds
-            weights, or the segments are not valid.
+            there are more pairs of zones than the mechanism allows, the mechanism has a threshold and the unit is
+            ``user_year`` or bounds weights, or the segments are not valid.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = MECHANISMS.make(mechanism)
@@ -363,6 +364,7 @@ def plan_release(
         segments.check(chosen)
     if chosen.measures == "present_leaves":
         unit.refuse_weights("stability histograms")
+        unit.refuse_year("stability histograms")
         step = threshold_step(unit, budget, flow_tree.depth)
         return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
     neighbours = _neighbours(unit, acceptance, flow_tree, segments)

@@ -19,7 +19,7 @@ from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
 from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, LaplaceStep, plan_group_sizes
 from od_core.group_sizes.top_code import TopCodeEstimate
-from od_core.ledger.draw_release import charged_to, draw_release
+from od_core.ledger.draw_release import charged_to, draw_release, locked
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source, noise_named, refuse_too_wide
@@ -269,7 +269,8 @@ def release_group_sizes(
     plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
     refuse_too_wide(source, (step.largest_variance for step in plan.steps))
     charged = charged_to(ledger, release_id, source)
-    return draw_release(partial(run_plan, plan, counted, source), charged, plan, counted, source)
+    with locked(charged):
+        return draw_release(partial(run_plan, plan, counted, source), charged, plan, counted, source)
 
 
 def run_plan(

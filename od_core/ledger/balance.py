@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.ledger.entries import CAP, RESERVED, Entries
+from od_core.ledger.entries import CAP, DOMAIN, RESERVED, Entries
+from od_core.periods import Period
 from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.person_year import largest_rho, year_of, year_text
 
 NEWEST = (1 << 63) - 1
 """Largest possible number (position in the ledger) of an entry; as a limit, it includes all entries."""
@@ -17,16 +19,19 @@ NEWEST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Balance:
-    """The cap and the spending of a domain in one elementary period.
+    """The cap and the spending of a domain in one elementary period, or in one year under unit ``user_year``.
 
     Attributes:
         domain: name of the data set.
-        period: the elementary period; ``all`` under unit ``user``.
+        period: the elementary period or the year; ``all`` under unit ``user``.
         cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
             its delta.
-        spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2.
+        spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
+            a year add up by :func:`od_core.privacy.person_year.largest_rho`.
         releases: number of releases that are charged to the period.
         lost_draws: number of draws that were lost with their process and charged once more.
+        asked: rho by which a requested charge would raise ``spent``; 0 if none is requested.
+        parts: for a year, the rho of each elementary period that was charged, by its text.
     """
 
     domain: str
@@ -35,6 +40,8 @@ class Balance:
     spent: Fraction
     releases: int
     lost_draws: int
+    asked: Fraction = Fraction(0)
+    parts: Mapping[str, Fraction] = field(default_factory=dict)
 
     @property
     def left(self) -> Fraction:
@@ -48,59 +55,81 @@ def charge_of(row: dict[str, Any]) -> Charge:
 
 
 def balances(
-    entries: Entries, domain: str, periods: Iterable[str], asked: Charge | None = None, until: int = NEWEST
+    entries: Entries, domain: str, periods: Sequence[str], asked: Charge | None = None, until: int = NEWEST
 ) -> list[Balance]:
-    """Return the balance of each elementary period, in the order of ``periods``.
+    """Return the balance of each elementary period, in the order of ``periods``, or of each year that contains some.
 
     Args:
         entries: entries of the ledger.
-        domain: name of the data set.
+        domain: name of the data set, which is declared.
         periods: the elementary periods.
-        asked: requested charge, which is not reserved yet. Its delta is subtracted from the cap like the delta of a
-            reservation. Its rho or epsilon is not part of ``spent``.
+        asked: requested charge to each of the periods, which is not reserved yet. Its delta is subtracted from the cap
+            like the delta of a reservation.
         until: number of the last entry to include.
     """
     of_domain = "kind = ? AND domain = ? AND number <= ?"
+    declared = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
     rows = [(row, charge_of(row)) for row in entries.select(of_domain, RESERVED, domain, until)]
-    asked_delta = Fraction(0) if asked is None else asked.delta
     found = []
-    for period in periods:
-        mine = [(row, charge) for row, charge in rows if period in row["content"]["periods"]]
-        delta = sum((charge.delta for _, charge in mine), start=asked_delta)
+    for name, parts in _capped(declared, periods).items():
+        mine = [(row, charge) for row, charge in rows if not parts.isdisjoint(row["content"]["periods"])]
+        delta = sum((charge.delta for _, charge in mine), start=Fraction(0) if asked is None else asked.delta)
+        charged = {part: Fraction(0) for part in parts}
+        for row, charge in mine:
+            for part in parts.intersection(row["content"]["periods"]):
+                charged[part] += charge.as_rho
+        spent = _added_up(declared, charged)
+        raised = {part: rho + asked.as_rho if asked and part in periods else rho for part, rho in charged.items()}
         found.append(
             Balance(
                 domain,
-                period,
+                name,
                 cap=cap.allowed_rho(delta),
-                spent=sum((charge.as_rho for _, charge in mine), start=Fraction(0)),
+                spent=spent,
                 releases=len({row["release"] for row, _ in mine}),
                 lost_draws=sum(row["draw"] > 1 for row, _ in mine),
+                asked=_added_up(declared, raised) - spent,
+                parts={part: rho for part, rho in sorted(charged.items()) if rho} if "year" in declared else {},
             )
         )
     return found
 
 
-def check_cap(entries: Entries, domain: str, periods: Iterable[str], asked: Charge, *, lost_draw: bool = False) -> None:
+def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Return the elementary periods whose charges count against one cap together, by the name of the balance."""
+    if "year" not in declared:
+        return {period: frozenset([period]) for period in periods}
+    years = (year_of(Period(period), declared["elementary_period"], declared["year"]) for period in periods)
+    return {year_text(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
+
+
+def _added_up(declared: Mapping[str, Any], charged: Mapping[str, Fraction]) -> Fraction:
+    if "year" not in declared:
+        return sum(charged.values(), start=Fraction(0))
+    return largest_rho(charged.values(), declared["max_trips"], declared["max_trips_year"])
+
+
+def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Charge, *, lost_draw: bool = False) -> None:
     """Check that the cap allows a charge in each of the periods.
 
     Args:
         entries: entries of the ledger.
         domain: name of the data set.
         periods: elementary periods to charge.
-        asked: requested charge.
+        asked: requested charge to each of them.
         lost_draw: True if the charge is for drawing a lost level again; it only changes the message.
 
     Raises:
         OdError: the cap does not allow the charge in one of the periods. The message states the cap, the spent and the
             remaining rho of the period with the least remaining rho.
     """
-    balance = min(balances(entries, domain, periods, asked), key=lambda balance: balance.left)
-    if asked.as_rho > balance.left:
+    balance = min(balances(entries, domain, periods, asked), key=lambda balance: balance.left - balance.asked)
+    if balance.asked > balance.left:
         what = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(
             "OD-LEDGER-CAP",
-            f"{what} needs rho {float(asked.as_rho):.6g} in {balance.period}, but data set {domain!r} has"
+            f"{what} needs rho {float(balance.asked):.6g} in {balance.period}, but data set {domain!r} has"
             f" a cap of {float(balance.cap):.6g}, of which {float(balance.spent):.6g} is spent and"
             f" {float(balance.left):.6g} remains",
             next_step="request a smaller budget, or raise the cap and state a reason",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from od_core.errors import OdError
 from od_core.ledger.entries import CAP, DOMAIN, Entries
 from od_core.privacy.cap import Cap
@@ -13,6 +15,14 @@ def enter_domain(entries: Entries, domain: PrivacyDomain) -> None:
     declared = entries.newest(DOMAIN, domain=domain.name)
     if declared is None:
         entries.append(DOMAIN, domain.name, content=domain.facts())
+    elif domain.unit.kind == "user_year" != declared["content"]["unit"]:
+        raise OdError(
+            "OD-DOMAIN-CONFLICT",
+            f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have no bound"
+            " for a year",
+            next_step="declare a data set with another name, whose series begin with the first period of a year; keep"
+            " this one as it was for the periods before",
+        )
     elif declared["content"] != domain.facts():
         raise OdError(
             "OD-DOMAIN-CONFLICT",
@@ -35,3 +45,25 @@ def enter_domain(entries: Entries, domain: PrivacyDomain) -> None:
 
 def _cap_text(facts: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
+
+
+def other_unit(domain: str) -> OdError:
+    """Return the OdError for a release whose unit is not that of its data set."""
+    return OdError(
+        "OD-DOMAIN-CONFLICT",
+        f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
+        next_step="declare the domain once, and use its unit and neighbours in all its releases",
+    )
+
+
+def declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
+    """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
+    declared = entries.newest(DOMAIN, domain=domain)
+    if declared is None:
+        raise OdError(
+            "OD-DOMAIN-UNDECLARED",
+            f"the privacy domain {domain!r} is not declared",
+            next_step="run a release of that domain",
+        )
+    facts: dict[str, Any] = declared["content"]
+    return facts

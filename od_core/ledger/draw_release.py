@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from od_core.errors import OdError
 from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.domain_entries import other_unit
 from od_core.ledger.identity import Counted
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import NoiseSource, backend_name
+from od_core.periods import Period
+from od_core.privacy.domain import charged_periods, unit_facts
 from od_core.privacy.plan import Plan, PlannedRelease
+from od_core.privacy.unit import PrivacyUnit
 
 R = TypeVar("R", bound=PlannedRelease)
 
@@ -34,6 +40,22 @@ class Charged:
     def confidential(self) -> ConfidentialFolder:
         """Folder ``confidential`` beside the ledger."""
         return ConfidentialFolder(self.ledger.path.parent / "confidential")
+
+    def counters(self, unit: PrivacyUnit) -> UserCounters | None:
+        """Return the counters of users for unit ``user_year``, and None for other units.
+
+        Raises:
+            OdError: the data set is not declared, or with another unit.
+        """
+        if unit.kind != "user_year":
+            return None
+        domain = self.key.release
+        facts = self.ledger.declared(domain)
+        if any(facts.get(name) != fact for name, fact in unit_facts(unit).items()):
+            raise other_unit(domain)
+        elementary, year = facts["elementary_period"], facts["year"]
+        charged_periods(Period(self.key.period), elementary, unit.kind)
+        return UserCounters(self.confidential, self.ledger, self.key, domain, unit, elementary, year)
 
 
 def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Charged | None:
@@ -62,10 +84,29 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
     return Charged(ledger, ReleaseKey.parse(release_id))
 
 
+@contextmanager
+def locked(charged: Charged | None) -> Iterator[None]:
+    """Open a context in which no other release is counted or drawn with the same ledger; without one, any may be.
+
+    Raises:
+        OdError: another run did not release the lock on the ledger in time.
+    """
+    if charged is None:
+        yield
+        return
+    with charged.ledger.exclusive(), charged.ledger.kept_open():
+        yield
+
+
 def draw_release(
-    run: Callable[[Measurements], R], charged: Charged | None, plan: Plan, counted: Counted, noise: NoiseSource
+    run: Callable[[Measurements], R],
+    charged: Charged | None,
+    plan: Plan,
+    counted: Counted,
+    noise: NoiseSource,
+    counters: UserCounters | None = None,
 ) -> R:
-    """Call ``run``, which makes the release, and return its result.
+    """Call ``run``, which makes the release, and return its result. Call this in the context :func:`locked`.
 
     With a ledger, the release is charged first, and its measurements are stored. A repeated call reads them back.
     Without a ledger, the measurements exist only during this call.
@@ -76,14 +117,16 @@ def draw_release(
         plan: plan of the release. Its charge is reserved in the ledger.
         counted: input of the release. It must be the same in every call for the same release.
         noise: noise source that ``run`` draws with.
+        counters: result of :meth:`Charged.counters`, with which the input was counted.
 
     Raises:
-        OdError: :func:`od_core.ledger.measurements.begin_release` or ``run`` raised it, or another run did not release
-            the lock on the ledger in time.
+        OdError: :func:`od_core.ledger.measurements.begin_release` or ``run`` raised it.
     """
     if charged is None:
         return run(MemoryMeasurements())
-    ledger, key = charged.ledger, charged.key
-    with ledger.exclusive(), ledger.kept_open():
-        measurements = begin_release(charged.confidential, ledger, key, key.release, plan, counted, backend_name(noise))
-        return replace(run(measurements), spent=ledger.spent(key, plan), noise=ledger.noise(key))
+    ledger, key, confidential = charged.ledger, charged.key, charged.confidential
+    if counters is not None:
+        counters.hold_to_input(counted)
+    backend = backend_name(noise)
+    measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
+    return replace(run(measurements), spent=ledger.spent(key, plan), noise=ledger.noise(key))

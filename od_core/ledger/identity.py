@@ -32,7 +32,9 @@ class Counted(Protocol):
         ...
 
 
-def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, *, drawn: bool) -> None:
+def hold_to_input(
+    confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, *, drawn: bool, counters: str | None = None
+) -> None:
     """Store a fingerprint (keyed hash) of a release's input, or check the input against the stored fingerprint.
 
     Until the first draw begins, the input may change, and its fingerprint is stored. After that, the input is checked.
@@ -42,31 +44,66 @@ def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Coun
         key: the release.
         trips: the counted input.
         drawn: True if a draw of the release has begun.
+        counters: fingerprint of the counters of users that belong to the input, for unit ``user_year``.
 
     Raises:
         OdError: a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
-    path = confidential.subfolder(key.folder) / "identity.json"
-    now = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
+    now = _identity(confidential, trips, counters)
     if not drawn:
+        path = _path(confidential, key)
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return
-    try:
-        then = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    then = stored_identity(confidential, key)
+    if then is None:
         raise _refused(
             "OD-IDENTITY-MISSING",
             f"the fingerprint of the input of {key} is missing, but levels are drawn already",
             "restore the confidential folder",
-        ) from None
+        )
     if then.get("key") != now["key"]:
         raise _refused("OD-KEY-LOST", f"the key with which {key} began is lost", "restore confidential/hmac.key")
-    if then.get("input") != now["input"]:
+    if then != now:
         raise _refused(
             "OD-REPLAY-INPUT-CHANGED",
             f"the records of {key} differ from those with which it began",
             f"restore the records, or release them as revision {key.revision + 1}, which is charged again",
         )
+
+
+def hold_to_counted(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, counters: str) -> None:
+    """Check that counts and counters of users, for unit ``user_year``, are those of the last :func:`hold_to_input`.
+
+    A process may have ended between writing the counters and writing the counts. Counts of another attempt would then
+    have trips that no counter records.
+
+    Raises:
+        OdError: the input has changed since it was counted, or has no fingerprint.
+    """
+    if stored_identity(confidential, key) != _identity(confidential, trips, counters):
+        raise OdError(
+            "OD-YEAR-COUNTERS",
+            f"the counts of {key} and the counters of its users were not written together",
+            next_step="run the whole release, which counts its records again",
+        )
+
+
+def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str] | None:
+    """Return the stored fingerprint of a release's input and the name of its key, or None if there is none."""
+    try:
+        stored = json.loads(_path(confidential, key).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return stored if isinstance(stored, dict) else None
+
+
+def _identity(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
+    own = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
+    return own if counters is None else own | {"counters": counters}
+
+
+def _path(confidential: ConfidentialFolder, key: ReleaseKey) -> Path:
+    return confidential.subfolder(key.folder) / "identity.json"
 
 
 def _refused(code: str, message: str, next_step: str) -> OdError:

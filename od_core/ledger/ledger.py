@@ -17,7 +17,7 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap
-from od_core.ledger.domain_entries import enter_domain
+from od_core.ledger.domain_entries import declared_facts, enter_domain, other_unit
 from od_core.ledger.entries import DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries, broken
 from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
 from od_core.ledger.lock import LOCK_SECONDS
@@ -103,6 +103,11 @@ class Ledger:
         with self._transaction() as entries:
             enter_domain(entries, domain)
 
+    def declared(self, domain: str) -> dict[str, Any]:
+        """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
+        with self._transaction() as entries:
+            return declared_facts(entries, domain)
+
     def newest_of(self, domain: str) -> EntryName:
         """Return the newest entry of a declared data set. Another ledger, or an older copy, does not have it."""
         with self._transaction() as entries:
@@ -134,11 +139,7 @@ class Ledger:
             declared = entries.newest(DOMAIN, domain=domain)
             unit = unit_facts(plan.unit)
             if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
-                raise OdError(
-                    "OD-DOMAIN-CONFLICT",
-                    f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
-                    next_step="declare the domain once, and use its unit and neighbours in all its releases",
-                )
+                raise other_unit(domain)
             periods = charged_periods(Period(key.period), declared["content"]["elementary_period"], plan.unit.kind)
             check_cap(entries, domain, periods, plan.charge)
             facts = plan.facts()
@@ -280,6 +281,15 @@ class Ledger:
         with self._transaction() as entries:
             return entries.newest(DRAWING, release=str(key)) is not None
 
+    def drawn(self, domain: str) -> dict[ReleaseKey, list[str]]:
+        """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
+        with self._transaction() as entries:
+            drawn = {row["release"] for row in entries.select("kind = ? AND domain = ?", DRAWING, domain)}
+            reserved = entries.select("kind = ? AND domain = ?", RESERVED, domain)
+        return {
+            ReleaseKey.parse(row["release"]): row["content"]["periods"] for row in reserved if row["release"] in drawn
+        }
+
     def noise(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
         with self._transaction() as entries:
@@ -359,7 +369,7 @@ class Ledger:
             return [ReleaseKey.parse(entry["release"]) for entry in found]
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
-        """Return the balance of a domain for a release of a period.
+        """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
 
         If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
         entries up to number ``until`` are included.
@@ -368,19 +378,15 @@ class Ledger:
             OdError: the domain is not declared, or the period cannot be charged in it.
         """
         with self._transaction() as entries:
-            declared = entries.newest(DOMAIN, domain=domain)
-            if declared is None:
-                raise OdError(
-                    "OD-DOMAIN-UNDECLARED",
-                    f"the privacy domain {domain!r} is not declared",
-                    next_step="run a release of that domain",
-                )
-            content = declared["content"]
+            content = declared_facts(entries, domain)
             periods = charged_periods(Period(period), content["elementary_period"], content["unit"])
             return min(balances(entries, domain, periods, until=until), key=lambda balance: balance.left)
 
     def balances(self) -> list[Balance]:
-        """Return the balance of each domain in each elementary period that was charged, sorted by domain and period."""
+        """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.
+
+        Under unit ``user_year``, the balances are those of years.
+        """
         with self._transaction() as entries:
             found = []
             for domain in sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN)):

@@ -17,10 +17,11 @@ from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, file_digest, sync, write_durably
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.entries import DRAWING, MEASURED, RESERVED
-from od_core.ledger.identity import Counted, hold_to_input
+from od_core.ledger.identity import Counted, hold_to_counted, hold_to_input
 from od_core.ledger.ledger import Ledger, LevelState
 from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.plan import Plan, Step
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
@@ -57,6 +58,7 @@ def begin_release(
     trips: Counted,
     noise: str | None = None,
     store: Store | None = None,
+    counters: UserCounters | None = None,
 ) -> DurableMeasurements:
     """Reserve a release, check its input, and return its store of measurements.
 
@@ -72,12 +74,22 @@ def begin_release(
         trips: the counted input.
         noise: name of the backend that draws the levels that are not measured yet.
         store: store of levels that are measured in parts; by default the folder of the release.
+        counters: for unit ``user_year``, the counters of users that were stored with the counted input.
 
     Raises:
-        OdError: the cap does not allow the release, or it was begun with another plan or with other records.
+        OdError: the cap does not allow the release, it was begun with another plan or with other records, or the
+            counters are missing, do not belong to the input, or exceed a bound.
     """
-    ledger.reserve(key, domain, plan)
-    hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
+    if counters is None:
+        plan.unit.refuse_without_counters()
+        ledger.reserve(key, domain, plan)
+        hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
+    else:
+        if not ledger.is_drawn(key):
+            hold_to_counted(confidential, key, trips, counters.fingerprint())
+            counters.hold_to_year(trips.total)
+        ledger.reserve(key, domain, plan)
+        counters.hold_to_input(trips)
     folder = confidential.subfolder(key.folder)
     for left_behind in folder.glob(".*.tmp"):  # from a process that died while it wrote
         left_behind.unlink()

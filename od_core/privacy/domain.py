@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from dataclasses import dataclass
 
 from od_core.errors import OdError
 from od_core.periods import LENGTHS, Length, Period, check_time_zone
 from od_core.privacy.cap import Cap
+from od_core.privacy.person_year import CALENDAR, year_of
 from od_core.privacy.unit import PrivacyUnit, UnitKind
 from od_core.registry import refuse_unknown
 
@@ -17,6 +19,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 ALL_PERIODS = "all"
 """Name of the single period that all releases charge under unit ``user``, because its losses add up over time."""
 
+_SOME_DAY = datetime.date(2001, 1, 1)
+"""A day whose calendar year shows whether the elementary periods fill years; a Monday, for weeks."""
+
 
 @dataclass(frozen=True)
 class PrivacyDomain:
@@ -24,16 +29,21 @@ class PrivacyDomain:
 
     Attributes:
         name: name of the data set. Every release of the data set charges this domain.
-        unit: privacy unit and neighbour relation. Each release states its own ``max_trips``.
-        cap: largest budget that all releases together may charge to one elementary period.
+        unit: privacy unit and neighbour relation. Each release states its own ``max_trips``, except under unit
+            ``user_year``, where all releases have the same.
+        cap: largest budget that all releases together may charge to one elementary period; under unit ``user_year``, to
+            one year.
         cap_reason: reason for the cap. A changed cap needs a reason that was not given before.
         elementary_period: length of the shortest period that can be released. Unit ``user_period`` protects all trips
             of a user in one such period.
         time_zone: time zone in which the days of all releases begin; None if not stated. It must be the same for all
             releases: with two time zones, one record could be charged to two elementary periods.
+        year: under unit ``user_year``, a year as a span of elementary periods, such as ``2001-09--2002-08``, which
+            other years precede and follow. If None, years are those of the calendar.
 
     Raises:
-        OdError: the name, elementary period or time zone is not valid, or the reason is blank.
+        OdError: the name, elementary period or time zone is not valid, the reason is blank, or a year does not consist
+            of several whole elementary periods. Or a year is given, and the unit is not ``user_year``.
     """
 
     name: str
@@ -42,6 +52,7 @@ class PrivacyDomain:
     cap_reason: str
     elementary_period: Length = "month"
     time_zone: str | None = None
+    year: str | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -57,16 +68,28 @@ class PrivacyDomain:
 
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
+        if self.unit.kind == "user_year":
+            some = Period(self.year).first if self.year else _SOME_DAY
+            year_of(Period.around(some, self.elementary_period), self.elementary_period, self.year or CALENDAR)
+        elif self.year is not None:
+            raise OdError("OD-DOMAIN-YEAR", "a year is for unit 'user_year' only", next_step=step)
 
-    def facts(self) -> dict[str, str | None]:
-        """Return the facts that must not change once the domain is declared, as JSON-ready text."""
+    def facts(self) -> dict[str, str | int | None]:
+        """Return the facts that must not change once the domain is declared, as JSON-ready values."""
         zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
-        return {**unit_facts(self.unit), "elementary_period": self.elementary_period, **zone}
+        year = {"year": self.year or CALENDAR} if self.unit.kind == "user_year" else {}
+        return {**unit_facts(self.unit), "elementary_period": self.elementary_period, **zone, **year}
 
 
-def unit_facts(unit: PrivacyUnit) -> dict[str, str | None]:
-    """Return the facts of a unit that all releases of a domain share; ``max_trips`` and ``max_weight`` may differ."""
-    return {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
+def unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
+    """Return the facts of a unit that all releases of a domain share.
+
+    ``max_trips`` and ``max_weight`` may differ, except under unit ``user_year``: a user's trips of a period are bounded
+    once for all releases that count them.
+    """
+    facts = {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
+    bound = {"max_trips": unit.max_trips} if unit.kind == "user_year" else {}
+    return {**facts, **bound, **unit.year_facts()}
 
 
 def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
@@ -74,7 +97,8 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
 
     With days as elementary periods, a release of a month charges all days of the month. Losses of different elementary
     periods do not add up, because they concern different trips, or different pairs of user and period. Under unit
-    ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``.
+    ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under unit ``user_year``, those of
+    a year add up as :func:`od_core.privacy.person_year.largest_rho` defines.
 
     Args:
         period: period of the release.
@@ -84,8 +108,8 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
     Raises:
         OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
             trip of the same elementary period and leave the release, and the exact total would reveal this. Or the unit
-            is ``user_period``, and there are several elementary periods. The contribution bound would then apply to all
-            of them together, and the trips in one would affect which trips in another are counted.
+            is ``user_period`` or ``user_year``, and there are several elementary periods. The contribution bound would
+            then apply to all of them together, and the trips in one would affect which trips in another are counted.
     """
     parts = period.parts(elementary)
     if not parts:
@@ -96,11 +120,11 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
         )
     if unit == "user":
         return (ALL_PERIODS,)
-    if unit == "user_period" and len(parts) > 1:
+    if unit in ("user_period", "user_year") and len(parts) > 1:
         raise OdError(
             "OD-DOMAIN-PERIOD",
-            f"a release of {period} spans several elementary periods ({elementary}s), which unit 'user_period' does"
-            " not allow",
+            f"a release of {period} spans several elementary periods ({elementary}s), which unit {unit!r} does not"
+            " allow",
             next_step="release one elementary period at a time, declare a longer one, or use unit 'user'",
         )
     return tuple(part.text for part in parts)

@@ -131,11 +131,11 @@ class Neighbours:
         """Return whether a record that differs between neighbours may have the given standing in an accepted input.
 
         Under bounded neighbours, a record is replaced by another record of the same period. So neither the period of a
-        record nor the presence of a date is protected. Unit ``user`` is an exception: all records of a user change, in
-        all periods.
+        record nor the presence of a date is protected. Units ``user`` and ``user_year`` are exceptions: the records of
+        a user change in several periods.
         """
         if standing is Standing.OTHER_PERIOD:
-            return self.unit.neighbours == "unbounded" or self.unit.kind == "user"
+            return self.unit.neighbours == "unbounded" or self.unit.kind in ("user", "user_year")
         if standing is Standing.OTHER_CATEGORY:
             return self.acceptance.has_categories
         if standing is Standing.FAULTY:
@@ -228,7 +228,13 @@ def change_of(unit: PrivacyUnit, anywhere: str = "") -> str:
         bounded = f"replaced by any other record of the same period{anywhere}"
         weight = "" if unit.max_weight is None else f", which counts at most {unit.max_weight} trips,"
         return f"one trip record{weight} was {bounded if unit.neighbours == 'bounded' else 'added or removed'}"
-    period = " in one elementary period" if unit.kind == "user_period" else ""
-    within = " in the same period" if unit.kind == "user_period" else ""
+    span, counted = SPANS[unit.kind], str(unit.contribution_bound)
+    within = "" if span == "" else f" in the same {span.rpartition(' ')[2]}"
+    if unit.max_trips_year is not None:
+        counted = f"{counted} in each period and {unit.max_trips_year} in the year"
     change = f"replaced by any trips of another user{within}" if unit.neighbours == "bounded" else "added or removed"
-    return f"all trips of one user{period}, of which at most {unit.contribution_bound} are counted, were {change}"
+    return f"all trips of one user{span}, of which at most {counted} are counted, were {change}"
+
+
+SPANS = {"user": "", "user_period": " in one elementary period", "user_year": " in one year"}
+"""Span of the trips of a user that a user unit protects together, as a part of a sentence; none if it is all time."""

@@ -219,12 +219,14 @@ def check_charges(plan: Plan) -> None:
     """Check the charges of a plan.
 
     Raises:
-        OdError: the charge of a step is not the cost of its noise at the unit's sensitivity. Or the charges of the
-            steps do not sum to the charge of the plan.
+        OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
+            the unit is ``user_year``. Or the charges of the steps do not sum to the charge of the plan.
     """
     neighbours = Neighbours(plan.unit, plan.acceptance)
     for step in plan.steps:
         refuse_other_charge(step.noise_facts, step.charge)
+        if step.charge.epsilon:
+            plan.unit.refuse_year("releases with Laplace noise")
         expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")

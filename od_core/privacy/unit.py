@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from od_core.errors import OdError
 from od_core.registry import refuse_unknown
 
-UnitKind = Literal["trip", "user", "user_period"]
+UnitKind = Literal["trip", "user", "user_period", "user_year"]
 Neighbours = Literal["bounded", "unbounded"]
 
-UNIT_KINDS = ("trip", "user", "user_period")
+UNIT_KINDS = ("trip", "user", "user_period", "user_year")
 NEIGHBOUR_RELATIONS = ("bounded", "unbounded")
 
 LARGEST_WEIGHT = 1 << 20
@@ -23,18 +23,23 @@ class PrivacyUnit:
     """The privacy unit that a release protects, with the neighbour relation and the contribution bound.
 
     Attributes:
-        kind: ``trip`` (one record), ``user`` (all records of one user id) or ``user_period`` (all records of a user in
-            one elementary period).
+        kind: ``trip`` (one record), ``user`` (all records of one user id), ``user_period`` (all records of a user in
+            one elementary period) or ``user_year`` (all records of a user in one year).
         neighbours: ``bounded`` (one unit replaced by another) or ``unbounded`` (one unit added or removed).
-        column: column of the user id, for units ``user`` and ``user_period``; None for unit ``trip``.
+        column: column of the user id, for the user units; None for unit ``trip``.
         max_trips: the contribution bound m, the largest number of a user's records that a release counts; None or 1 for
             unit ``trip``.
         max_weight: W, the largest number of trips that a record with a weight may count, for unit ``trip``. None if
             every record counts 1.
+        max_trips_year: M, the largest number of a user's records that the periods of a year count together, for unit
+            ``user_year``.
+        id_pattern: regular expression (RE2) that a whole user id must match, for unit ``user_year``. A record with
+            another id is faulty. So an id that is written differently in another period is noticed.
 
     Raises:
         OdError: the kind or the relation is unknown; m is below 1; a user unit lacks its column or m, or has W; unit
-            ``trip`` has a column or m above 1; or W is not from 1 to 2^20.
+            ``trip`` has a column or m above 1; W is not from 1 to 2^20; or unit ``user_year`` lacks a whole number M of
+            at least m or a valid pattern, or another unit has one of these.
     """
 
     kind: UnitKind
@@ -42,6 +47,8 @@ class PrivacyUnit:
     column: str | None = None
     max_trips: int | None = None
     max_weight: int | None = None
+    max_trips_year: int | None = None
+    id_pattern: str | None = None
 
     def __post_init__(self) -> None:
         for what, name, known in (
@@ -49,6 +56,11 @@ class PrivacyUnit:
             ("neighbour relation", self.neighbours, NEIGHBOUR_RELATIONS),
         ):
             refuse_unknown(what, name, known, code="OD-UNIT-UNKNOWN", next_step="correct the privacy unit")
+        if self.kind != "user_year" and (self.max_trips_year, self.id_pattern) != (None, None):
+            raise _fault(
+                "OD-UNIT-OPTIONS",
+                f"unit {self.kind!r} does not take max_trips_year or id_pattern; use unit 'user_year'",
+            )
         if self.kind == "trip":
             if self.column is not None or self.max_trips not in (None, 1):
                 raise _fault("OD-UNIT-OPTIONS", "unit 'trip' does not take a user column or max_trips; use unit 'user'")
@@ -61,8 +73,23 @@ class PrivacyUnit:
             )
         if not isinstance(self.column, str) or not self.column.strip():
             raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} needs the column of user ids")
-        if isinstance(self.max_trips, bool) or not isinstance(self.max_trips, int) or self.max_trips < 1:
+        if not _is_count(self.max_trips, least=1):
             raise _fault("OD-UNIT-MAX-TRIPS", f"unit {self.kind!r} needs max_trips, a whole number of at least 1")
+        if self.kind == "user_year":
+            self._check_year()
+
+    def _check_year(self) -> None:
+        if not _is_count(self.max_trips_year, least=self.contribution_bound):
+            raise _fault(
+                "OD-UNIT-MAX-TRIPS-YEAR",
+                f"unit 'user_year' needs max_trips_year, a whole number of at least max_trips, {self.max_trips}",
+            )
+        if not isinstance(self.id_pattern, str) or not _is_pattern(self.id_pattern):
+            raise _fault(
+                "OD-UNIT-ID-PATTERN",
+                "unit 'user_year' needs id_pattern, a regular expression that every user id matches, such as"
+                " '[0-9a-f]{16}'",
+            )
 
     @property
     def contribution_bound(self) -> int:
@@ -92,13 +119,55 @@ class PrivacyUnit:
                 next_step="leave out max_weight, or release flows by a mechanism that measures every level",
             )
 
+    def refuse_year(self, what: str) -> None:
+        """Raise OdError if the unit is ``user_year``. Releases whose loss is not that of Gaussian noise call this.
+
+        Args:
+            what: plural name of the released tables, with which the error message begins.
+        """
+        if self.kind == "user_year":
+            raise OdError(
+                "OD-UNIT-YEAR",
+                f"{what} are charged in epsilon and delta, and only rho adds up over a year of a user",
+                next_step="use unit 'user_period', or a mechanism that measures every level",
+            )
+
+    def refuse_without_counters(self) -> None:
+        """Raise OdError if the unit is ``user_year``, whose releases need counters of users."""
+        if self.kind == "user_year":
+            raise OdError(
+                "OD-YEAR-COUNTERS",
+                "a release of unit 'user_year' was counted without the counters of its users",
+                next_step="release it with a ledger and release_flows, or as a declared series",
+            )
+
+    def year_facts(self) -> dict[str, str | int | None]:
+        """Return the facts that only unit ``user_year`` has, by name; {} for other units."""
+        if self.kind != "user_year":
+            return {}
+        return {"max_trips_year": self.max_trips_year, "id_pattern": self.id_pattern}
+
 
 TRIP = PrivacyUnit("trip")
 """Unit ``trip`` under bounded neighbours."""
 
 
 def _is_weight(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_WEIGHT
+    return _is_count(value, least=1) and value <= LARGEST_WEIGHT
+
+
+def _is_count(value: object, *, least: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_pattern(text: str) -> bool:
+    import pyarrow.compute as pc  # only unit user_year needs it
+
+    try:
+        pc.match_substring_regex([""], text)
+    except ValueError:  # ArrowInvalid
+        return False
+    return bool(text)
 
 
 def _fault(code: str, message: str) -> OdError:

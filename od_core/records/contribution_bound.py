@@ -1,7 +1,8 @@
 """Confidential: limit the counted trips of each user to the contribution bound m.
 
 All trips of a user above the bound are dropped before anything is counted. The trips of a user are sorted by an
-HMAC-SHA256, and the first m are counted. The HMAC covers the user id, the period, the counted fields, and a number that
+HMAC-SHA256, and the first m are counted. Under unit ``user_year``, fewer are counted if the year allows no more
+(:mod:`od_core.ledger.user_counters`). The HMAC covers the user id, the period, the counted fields, and a number that
 distinguishes trips of this user with equal fields. So the choice depends neither on the order of the records nor on the
 records of other users. The key is chosen without using the data. With the same key, the same trips are chosen when the
 release is run again. One SQL text applies the rule to records in files and in memory.
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError, base_name, nearest_only
 from od_core.files.duckdb_session import memory_database
+from od_core.ledger.user_counters import USER, Allowances, UserCounters
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.faults import not_counted
 
@@ -54,11 +56,14 @@ _SEGMENT_HMAC = _hmac("'segment ' || CAST(segment AS STRING)")
 """SQL that orders equal trips by segment. The word keeps it independent of ``_HMAC``: with equal hashes of occurrence 1
 and segment 1, of two trips the one in segment 1 would always be counted."""
 
-_AS_SPARK_SAYS = "CREATE TEMP MACRO sha2(value, bits) AS sha256(value)"
-"""Statement for DuckDB that defines SHA-256 under its name in Spark, so that both run the same SQL."""
+_AS_SPARK_SAYS = """
+    CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
+    CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
+"""
+"""Statements for DuckDB that define functions under their names in Spark, so that both run the same SQL."""
 
 
-def bounded(placed: str, max_trips: int, *, by_segment: bool = False) -> str:
+def bounded(placed: str, max_trips: int, *, by_segment: bool = False, with_users: bool = False) -> str:
     """Return SQL that applies the contribution bound to records, for DuckDB and Spark.
 
     The SQL reads the relation ``secret`` of :func:`secret_table`. Its result has one row per record, with the columns
@@ -70,19 +75,60 @@ def bounded(placed: str, max_trips: int, *, by_segment: bool = False) -> str:
             was dropped earlier. A dropped record is not one of the m trips of its user.
         max_trips: the contribution bound m.
         by_segment: whether the records, and the result, also have a column segment (a number).
+        with_users: whether some users are allowed fewer trips, as the relation ``users`` of :func:`users_of` states.
     """
     segment, order = (", segment", f"rank, {_SEGMENT_HMAC}") if by_segment else ("", "rank")
     keyed = " CROSS JOIN secret" if by_segment else ""
+    allowed, limits = f"{max_trips:d}", ""
+    if with_users:
+        allowed = f"coalesce(allowed, {max_trips:d})"
+        fewer = f"SELECT person AS limited, allowed FROM users WHERE allowed < {max_trips:d}"  # noqa: S608  # a number
+        limits = f"LEFT JOIN ({fewer}) AS limits ON person = limited"
     return f"""
         SELECT faulty{segment}, CASE
-            WHEN row_number() OVER (PARTITION BY person, rank < 0 ORDER BY {_HMAC}) <= {max_trips:d} THEN rank ELSE -1
+            WHEN row_number() OVER (PARTITION BY person, rank < 0 ORDER BY {_HMAC}) <= {allowed} THEN rank
+            ELSE -1
         END AS rank
         FROM (
             SELECT placed.*,
                 row_number() OVER (PARTITION BY person, rank < 0, origin, destination ORDER BY {order}) AS occurrence
             FROM ({placed}) AS placed{keyed}
-        ) AS numbered CROSS JOIN secret
+        ) AS numbered CROSS JOIN secret {limits}
     """  # noqa: S608  # a number, and queries of our own
+
+
+def users_of(placed: str, allowances: Allowances) -> str:
+    """Return SQL with one row per user of whom a record may be counted, for DuckDB and Spark.
+
+    The SQL reads the relations ``secret`` and ``allowances``, the table of the same name. Its columns are person, the
+    two columns of :data:`od_core.ledger.user_counters.USER`, allowed (the largest number of trips to count) and counted
+    (the number of trips to count).
+
+    Args:
+        placed: SQL of the records, as for :func:`bounded`.
+        allowances: how many trips of each user may be counted.
+    """
+    inner = "sha2(secret.inner_key || CAST('user ' || hex(person) AS BINARY), 256)"
+    places = zip(USER, (1, 16), strict=True)
+    digits = [f"CAST(conv(substr(hash, {first}, 15), 16, 10) AS BIGINT) AS {name}" for name, first in places]
+    same = " AND ".join(f"hashed.{name} = allowances.{name}" for name in USER)
+    named = ", ".join(f"hashed.{name}" for name in USER)
+    allowed = f"coalesce(allowances.allowed, {allowances.others:d})"
+    return f"""
+        SELECT person, {named}, {allowed} AS allowed, CAST(least(trips, {allowed}) AS INTEGER) AS counted
+        FROM (
+            SELECT person, trips, {", ".join(digits)}
+            FROM (
+                SELECT person, trips, sha2(secret.outer_key || unhex({inner}), 256) AS hash
+                FROM (SELECT person, count(*) AS trips FROM ({placed}) AS placed WHERE rank >= 0 GROUP BY person)
+                    AS counts CROSS JOIN secret
+            ) AS keyed
+        ) AS hashed LEFT JOIN allowances ON {same}
+    """  # noqa: S608  # numbers, names and queries of our own
+
+
+COUNTERS = f"SELECT {', '.join(USER)}, counted FROM users WHERE counted > 0 ORDER BY {', '.join(USER)}"  # noqa: S608
+"""SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation ``users`` of :func:`users_of`."""
 
 
 def secret_table(key: bytes, period: str) -> pa.Table:
@@ -113,7 +159,7 @@ def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -
 
 
 def bounded_counts(
-    records: pa.Table, max_trips: int, key: bytes, period: str
+    records: pa.Table, max_trips: int, key: bytes, period: str, counters: UserCounters | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """Count at most ``max_trips`` records of each user, and return the trips of every leaf pair that has any.
 
@@ -123,16 +169,18 @@ def bounded_counts(
             segment (int32), to count each leaf pair by segment.
         max_trips: the contribution bound m.
         key, period: as for :func:`secret_table`.
+        counters: for unit ``user_year``, the counters of users, which are read and stored.
 
     Returns:
         The ranks of the leaf pairs, in any order, the trips of each, and its segment; shape (pairs,) each. A leaf pair
         occurs once for each of its segments. Without a column segment, the segment is 0.
 
     Raises:
-        OdError: the key has a wrong length, or DuckDB could not count the records.
+        OdError: the key has a wrong length, DuckDB could not count the records, or a method of ``counters`` raised it.
     """
     by_segment = "segment" in records.column_names
-    chosen = bounded("SELECT *, false AS faulty FROM records", max_trips, by_segment=by_segment)
+    placed, with_users = "SELECT *, false AS faulty FROM records", counters is not None
+    chosen = bounded(placed, max_trips, by_segment=by_segment, with_users=with_users)
     segment = "segment" if by_segment else "0::INTEGER"
     query = f"""
         SELECT rank, count(*) AS trips, {segment} AS segment FROM ({chosen}) WHERE rank >= 0 GROUP BY ALL
@@ -143,15 +191,30 @@ def bounded_counts(
         with memory_database() as connection:
             set_secret(connection, key, period)
             connection.register("records", records)
+            if counters is not None:
+                set_users(connection, placed, counters.allowances())
             counts = connection.sql(query).to_arrow_table()
+            if counters is not None:
+                counters.keep(connection.sql(COUNTERS).to_arrow_reader())
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
     rank, trips, code = (counts[name].to_numpy() for name in ("rank", "trips", "segment"))
     return rank.copy(), trips, code  # a copy, because the caller sorts it in place
 
 
-def user_ids(column: pd.Series) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Return the user id of each record as text, and whether it is valid; shape (records,) each.
+def set_users(connection: duckdb.DuckDBPyConnection, placed: str, allowances: Allowances) -> None:
+    """Create the relation ``users`` of :func:`users_of` in a DuckDB session that has the relation ``secret``."""
+    connection.register("allowances", allowances.table)
+    connection.execute(f"CREATE TEMP TABLE users AS {users_of(placed, allowances)}")
+
+
+def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
+    """Return the regular expressions, for RE2 and Java, each of which must match a part of a valid user id."""
+    return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, rf"\A(?:{unit.id_pattern})\z")
+
+
+def user_ids(column: pd.Series, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """Return the user id of each record as text, and whether it is valid for the unit; shape (records,) each.
 
     Raises:
         OdError: the column contains neither text nor whole numbers.
@@ -162,7 +225,8 @@ def user_ids(column: pd.Series) -> tuple[pa.Array, NDArray[np.bool_]]:
         raise no_user_ids(f"column {column.name!r} holds {base_name(column.dtype)}")
     else:
         ids = texts(column.astype(object).map(lambda value: str(value) if _is_whole(value) else value))
-    return ids, pc.fill_null(pc.match_substring_regex(ids, IS_USER_ID), False).to_numpy(zero_copy_only=False)
+    valid = [pc.fill_null(pc.match_substring_regex(ids, pattern), False) for pattern in id_patterns(unit)]
+    return ids, np.all([one.to_numpy(zero_copy_only=False) for one in valid], axis=0)
 
 
 def check_user_column(column: str, unit: PrivacyUnit, names: list[str], *, trips: str = "trips") -> None:

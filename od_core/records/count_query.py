@@ -59,7 +59,14 @@ def category_tables(breakdowns: Sequence[Breakdown]) -> dict[str, pa.Table]:
     }
 
 
-def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool, breakdowns: Sequence[Breakdown] = ()) -> str:
+def ranked_records(
+    tree: FlowTree,
+    unit: PrivacyUnit,
+    *,
+    is_flows: bool,
+    breakdowns: Sequence[Breakdown] = (),
+    with_users: bool = False,
+) -> str:
     """Return SQL whose result has one row per record: its rank, whether it is faulty, and its trips.
 
     The rank is the position, in tree order, of the leaf pair to which the record counts, or -1 if the record is not
@@ -70,6 +77,20 @@ def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool, breakdo
     Args:
         tree, unit, breakdowns: as in :func:`od_core.records.trip_counts.count_trips`.
         is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
+        with_users: as in :func:`od_core.records.contribution_bound.bounded`.
+    """
+    placed = placed_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns)
+    if unit.kind == "trip":
+        return placed
+    return bounded(placed, unit.contribution_bound, by_segment=bool(breakdowns), with_users=with_users)
+
+
+def placed_records(
+    tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool = False, breakdowns: Sequence[Breakdown] = ()
+) -> str:
+    """Return SQL whose result has one row per record, before the contribution bound of a user unit.
+
+    For a user unit, it also has the columns person, origin and destination; see :func:`ranked_records`.
     """
     records, fields, is_valid = "records", "", "records.in_period"
     if unit.max_weight is not None:
@@ -80,10 +101,7 @@ def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool, breakdo
         is_valid = f"{is_valid} AND records.person IS NOT NULL"
     elif is_flows:
         fields = ", trips"
-    ranked = _ranked(tree, records, breakdowns, fields=fields, is_valid=is_valid)
-    if unit.kind == "trip":
-        return ranked
-    return bounded(ranked, unit.contribution_bound, by_segment=bool(breakdowns))
+    return _ranked(tree, records, breakdowns, fields=fields, is_valid=is_valid)
 
 
 def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool, by_segment: bool = False) -> str:

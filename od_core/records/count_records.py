@@ -18,14 +18,23 @@ import duckdb
 import pyarrow as pa
 
 from od_core.errors import OdError
-from od_core.files.duckdb_session import parquet_rows, scratch_database
+from od_core.files.duckdb_session import parquet_rows, quoted_text, scratch_database
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.object_store import LocalStore, Store
+from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import IS_USER_ID, check_user_column, set_secret
+from od_core.records.contribution_bound import COUNTERS, check_user_column, id_patterns, set_secret, set_users
 from od_core.records.count_files import CountFiles, Ranked, finish_count_files, write_count_files
-from od_core.records.count_query import Tally, category_tables, lost_zeros, ranked_records, trips_by_rank, zone_tables
+from od_core.records.count_query import (
+    Tally,
+    category_tables,
+    lost_zeros,
+    placed_records,
+    ranked_records,
+    trips_by_rank,
+    zone_tables,
+)
 from od_core.records.faults import (
     FRACTION,
     MAX_COUNT,
@@ -65,6 +74,7 @@ def count_records(
     period: str = "",
     fault_threshold: Fraction = FAULT_THRESHOLD,
     breakdowns: Sequence[Breakdown] = (),
+    counters: UserCounters | None = None,
 ) -> CountFiles:
     """Count loaded records by leaf pair, write the counts to files in tree order, and return these files.
 
@@ -85,12 +95,14 @@ def count_records(
         fault_threshold: largest share of the trips that may be faulty.
         breakdowns: breakdowns by which trips are also counted, as in
             :func:`od_core.records.trip_counts.count_trips`. Each has a column ``segment_`` and its name (text).
+        counters: as in :func:`od_core.records.trip_counts.count_trips`.
 
     Raises:
         OdError: a count is missing, negative, fractional, not finite or above 2^53; too many trips are faulty; the unit
             is a user, and the records have no column of user ids or have a column of trips; the records have weights
             and the unit has no ``max_weight``, or the reverse; they have no column of a breakdown; they cannot be read;
-            or memory or disk space does not suffice. No message contains a value of a record.
+            memory or disk space does not suffice; or a method of ``counters`` raised it. No message contains a value of
+            a record.
     """
     try:
         with scratch_database(records.parent, records) as connection:
@@ -104,17 +116,24 @@ def count_records(
             is_flows = "trips" in columns
             if is_flows:
                 _check_counts(connection, source)
-            person = f'CASE WHEN regexp_matches("user", \'{IS_USER_ID}\') THEN "user" END AS person'
-            fields = "*" if unit.kind == "trip" else f"*, {person}"
+            is_id = " AND ".join(f'regexp_matches("user", {quoted_text(pattern)})' for pattern in id_patterns(unit))
+            fields = "*" if unit.kind == "trip" else f'*, CASE WHEN {is_id} THEN "user" END AS person'
             connection.execute(f"CREATE TEMP VIEW records AS SELECT {fields} FROM {source}")  # noqa: S608  # checked name
             for name, public in (zone_tables(tree) | category_tables(breakdowns)).items():
                 connection.register(name, public)
-            ranked = f"({ranked_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns)})"
+            if counters is not None:
+                set_users(connection, placed_records(tree, unit, breakdowns=breakdowns), counters.allowances())
+            with_users = counters is not None
+            asked = ranked_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns, with_users=with_users)
+            ranked = f"({asked})"
             by_rank = trips_by_rank(ranked, unit, is_flows=is_flows, by_segment=bool(breakdowns))
             pairs = connection.sql(f"{by_rank} ORDER BY {'rank, segment' if breakdowns else 'rank'}")
             has_lost_zeros = partial(_has_lost_zeros, connection, tree)
             counted = _counted(pairs, fault_threshold, has_lost_zeros)
-            return finish_count_files(store, folder, write_count_files(store, f"{folder}/", counted), breakdowns)
+            files = write_count_files(store, f"{folder}/", counted)
+            if counters is not None:
+                counters.keep(connection.sql(COUNTERS).to_arrow_reader())
+            return finish_count_files(store, folder, files, breakdowns)
     except (duckdb.Error, pa.ArrowException) as error:
         store.remove(folder)
         raise not_counted(error) from None

@@ -22,6 +22,7 @@ from od_core.files.data_frame import TableOrFile
 from od_core.geography.flow_tree import Expansion, FlowTree, Pairs
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
+from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.contribution_bound import bounded_counts, texts, user_ids
@@ -184,6 +185,7 @@ def count_trips(
     one_row_a_trip: bool = False,
     columns: Mapping[str, str] | None = None,
     breakdowns: Sequence[Breakdown] = (),
+    counters: UserCounters | None = None,
 ) -> TripCounts:
     """Assign each record to its zones, and count the trips of each leaf pair (origin zone, destination zone).
 
@@ -205,12 +207,13 @@ def count_trips(
             may change. A record whose category is missing or not listed goes to the breakdown's ``unknown`` category.
             If there is none, the record is a fault and is dropped. The contribution bound chooses trips of the same
             leaf pairs with and without breakdowns, unless such a fault is dropped.
+        counters: for unit ``user_year``, the counters of users, by which M is kept, and which this call stores.
 
     Raises:
         OdError: :func:`place_trips` raised it; the unit is a user, and its column is missing or contains neither text
             nor whole numbers, the records have a column of trips, or the key has a wrong length; the records have
-            weights and the unit has no ``max_weight``, or the reverse; a column may contain the trips of a row; or a
-            column of categories contains no text, or is also another column.
+            weights and the unit has no ``max_weight``, or the reverse; a column may contain the trips of a row; a
+            column of categories contains no text, or is also another column; or a method of ``counters`` raised it.
     """
     table = TripTable.of(flows, unit, columns, breakdowns, whole=True)
     if not one_row_a_trip:
@@ -221,7 +224,7 @@ def count_trips(
         weights, has_weight = weighed(table.column("weight"), unit.max_weight)
         is_whole &= has_weight
     elif unit.kind != "trip":
-        ids, is_id = user_ids(table.user)
+        ids, is_id = user_ids(table.user, unit)
         is_whole &= is_id
     origin, destination, trips, placed = _placed(table, tree, fault_threshold, is_whole)
     ranks, code = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed])), code[placed]
@@ -232,7 +235,7 @@ def count_trips(
     records = pa.table(fields).filter(pa.array(placed)).append_column("rank", pa.array(ranks))
     if breakdowns:
         records = records.append_column("segment", pa.array(code))
-    counts = bounded_counts(records, unit.contribution_bound, key, period)
+    counts = bounded_counts(records, unit.contribution_bound, key, period, counters)
     return TripCounts.from_ranks(tree, *counts, breakdowns)
 
 

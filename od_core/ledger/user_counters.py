@@ -1,0 +1,251 @@
+"""Confidential: store how many trips of each user the releases of a year count, for unit ``user_year``.
+
+Each release has a file of counters, with one row for each user of whom it counts a trip. A user is named by a keyed
+hash. When a release is counted, a user may have at most m trips, and at most what M leaves after the other periods of
+the year. In another period, a user has used the largest number that any release of it counts. So the bounds hold for
+releases that are counted in any order, and for revisions and further series of the same period.
+
+The files are written before anything is drawn from the counts. Before the first draw, :meth:`UserCounters.hold_to_year`
+checks the bounds over all files of the year. See ``docs/explanation/person-year.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.files.duckdb_session import parquet_rows, scratch_database
+from od_core.files.durable import write_durably
+from od_core.files.parquet import write_batches
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.identity import Counted, hold_to_input, stored_identity
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Length, Period
+from od_core.privacy.person_year import year_of, year_text
+
+if TYPE_CHECKING:
+    from od_core.privacy.unit import PrivacyUnit
+
+USER = ("user_high", "user_low")
+"""Columns of the keyed hash of a user: its first 60 bits and the next 60."""
+
+SCHEMA = pa.schema([*((name, pa.int64()) for name in USER), ("counted", pa.int32())])
+"""Columns of a file of counters, which is sorted by user."""
+
+_FOLDER = "user-counters"  # with a hyphen, so no series has this name
+
+
+@dataclass(frozen=True, repr=False)
+class Allowances:
+    """Confidential: the largest number of trips of each user that a release may count.
+
+    Attributes:
+        table: columns ``user_high``, ``user_low`` and ``allowed``; users of whom less than ``others`` is allowed.
+        others: number of trips that are allowed of any other user.
+    """
+
+    table: pa.Table
+    others: int
+
+
+@dataclass(frozen=True, repr=False)
+class UserCounters:
+    """Confidential: the counters of one release, and those of the other releases of its year.
+
+    Attributes:
+        confidential: confidential folder that contains the files.
+        ledger: ledger that records which releases were drawn.
+        key: the release.
+        domain: name of the data set.
+        unit: unit ``user_year``.
+        elementary: length of the elementary periods of the data set.
+        year: see :func:`od_core.privacy.person_year.year_of`.
+    """
+
+    confidential: ConfidentialFolder
+    ledger: Ledger
+    key: ReleaseKey
+    domain: str
+    unit: PrivacyUnit
+    elementary: Length
+    year: str
+
+    def allowances(self) -> Allowances:
+        """Return how many trips of each user the release may count.
+
+        If the release was drawn, these are as many as it counted, so counting it again gives the same counts.
+
+        Raises:
+            OdError: counters of a drawn release of the year are missing or changed, or were made with another key.
+        """
+        if self.ledger.is_drawn(self.key):
+            own = self._verified(self.key)
+            return Allowances(pq.read_table(own, schema=SCHEMA).rename_columns([*USER, "allowed"]), others=0)
+        m, most = self.unit.contribution_bound, self.unit.max_trips_year
+        others = self._files(but=self._part(self.key))
+        query = f"""
+            SELECT {", ".join(USER)}, CAST(greatest({most} - used, 0) AS INTEGER) AS allowed
+            FROM ({_used(others)}) WHERE {most} - used < {m}
+        """  # noqa: S608  # numbers, and names of our own
+        return Allowances(self._asked(query, others), others=m)
+
+    def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Store how many trips of each user the release counts, durably; if it was drawn, compare them instead.
+
+        Args:
+            batches: rows of :data:`SCHEMA`, sorted by user. They are kept one row group at a time.
+
+        Raises:
+            OdError: the release was drawn from other counters.
+        """
+        if not self.ledger.is_drawn(self.key):
+            schema = SCHEMA.with_metadata({"key": self.confidential.key_name()})
+            path = self._path(self.key)
+            write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
+        elif self._fingerprint(batches) != self._stated(self.key):
+            raise OdError(
+                "OD-REPLAY-INPUT-CHANGED",
+                f"the records of {self.key} are of other users than those with which it began",
+                next_step=f"restore the records, or release them as revision {self.key.revision + 1}, which is charged"
+                " again",
+                spent=STAYS_CHARGED,
+            )
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint (keyed hash) of the stored counters. Raises OdError if there are none."""
+        with self._opened(self.key) as file:
+            return self._fingerprint(file.iter_batches())
+
+    def hold_to_input(self, counted: Counted) -> None:
+        """Store the fingerprints of the counted input and its counters, or check them if the release was drawn.
+
+        Raises:
+            OdError: as in :func:`od_core.ledger.identity.hold_to_input`.
+        """
+        drawn = self.ledger.is_drawn(self.key)
+        hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.fingerprint())
+
+    def hold_to_year(self, counted: int) -> None:
+        """Check that no user has more counted trips than the unit allows, in this release, its period and the year.
+
+        Args:
+            counted: number of trips that the release counts.
+
+        Raises:
+            OdError: a user has more, the counters do not sum to ``counted``, or as in :meth:`allowances`.
+        """
+        m, most = self.unit.contribution_bound, self.unit.max_trips_year
+        files = self._files()
+        own = parquet_rows(self._path(self.key))
+        query = f"""
+            SELECT coalesce((SELECT max(used) FROM ({_used(files)})), 0) <= {most}
+                AND coalesce((SELECT max(counted) FROM {own}), 0) <= {m}
+                AND coalesce((SELECT sum(counted) FROM {own}), 0) = {counted} AS holds
+        """  # noqa: S608  # numbers, and names of our own
+        if not self._asked(query, files)["holds"][0].as_py():
+            raise OdError(
+                "OD-YEAR-COUNTERS",
+                f"the counters of users of {self.key} and the counts do not agree, or exceed max_trips_year",
+                next_step="run the whole release, which counts its records again",
+            )
+
+    def _part(self, key: ReleaseKey) -> str:
+        """Return the elementary period of a release."""
+        (part,) = Period(key.period).parts(self.elementary)
+        return part.text
+
+    @property
+    def _folder(self) -> str:
+        parts = year_of(Period(self._part(self.key)), self.elementary, self.year)
+        return f"{_FOLDER}/{self.domain}/{year_text(parts, self.year)}"
+
+    def _path(self, key: ReleaseKey) -> Path:
+        folder = self.confidential.subfolder(f"{self._folder}/{self._part(key)}")
+        return folder / f"{key.release}.{key.period}.r{key.revision}.parquet"
+
+    def _files(self, but: str | None = None) -> dict[str, list[Path]]:
+        """Return the files of counters of the year by elementary period, without those of the period ``but``.
+
+        Raises:
+            OdError: the file of a drawn release is missing or changed, or was made with another key.
+        """
+        parts = year_of(Period(self._part(self.key)), self.elementary, self.year)
+        year = {part.text for part in parts}
+        for key, periods in self.ledger.drawn(self.domain).items():
+            if year.intersection(periods) and key != self.key:
+                self._verified(key)
+        folders = {part: self.confidential.path / self._folder / part for part in sorted(year) if part != but}
+        found = {part: sorted(folder.glob("[!.]*.parquet")) for part, folder in folders.items()}
+        for path in (path for paths in found.values() for path in paths):
+            if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
+                raise _lost(f"counters of {self.domain} were made with another key", "confidential/hmac.key")
+        return {part: paths for part, paths in found.items() if paths}
+
+    def _verified(self, key: ReleaseKey) -> Path:
+        """Return the file of counters of a drawn release. Raises OdError if it is missing or changed."""
+        with self._opened(key) as file:
+            if self._fingerprint(file.iter_batches()) != self._stated(key):
+                raise _lost(f"the counters of users of {key} have changed", "the confidential folder")
+        return self._path(key)
+
+    def _opened(self, key: ReleaseKey) -> pq.ParquetFile:
+        path = self._path(key)
+        if not path.exists():
+            raise _lost(f"the counters of users of {key} are missing", "the confidential folder")
+        try:
+            return pq.ParquetFile(path)
+        except pa.ArrowException:
+            raise _lost(f"the counters of users of {key} are damaged", "the confidential folder") from None
+
+    def _stated(self, key: ReleaseKey) -> str:
+        """Return the fingerprint of the counters from which a release was drawn."""
+        stated = (stored_identity(self.confidential, key) or {}).get("counters")
+        if stated is None:
+            raise _lost(f"{key} was drawn without counters of users", "the confidential folder")
+        return str(stated)
+
+    def _fingerprint(self, batches: Iterable[pa.RecordBatch]) -> str:
+        return self.confidential.fingerprint(_columns(batches))
+
+    def _asked(self, query: str, files: dict[str, list[Path]]) -> pa.Table:
+        """Return the result of a query over files of counters, which need not fit in memory."""
+        folder = self.confidential.subfolder(self._folder)
+        with scratch_database(folder, *(path for paths in files.values() for path in paths)) as connection:
+            return connection.sql(query).to_arrow_table()
+
+
+def _used(files: dict[str, list[Path]]) -> str:
+    """Return SQL for the number of trips that each user has used in some periods, with columns of :data:`USER`, used.
+
+    In a period, it is the largest number that any of its files has.
+    """
+    user = ", ".join(USER)
+    parts = [f"SELECT {', '.join(f'0::BIGINT AS {name}' for name in USER)}, 0 AS counted WHERE false"]
+    for paths in files.values():
+        rows = " UNION ALL ".join(f"SELECT {user}, counted FROM {parquet_rows(path)}" for path in paths)  # noqa: S608
+        parts.append(f"SELECT {user}, max(counted) AS counted FROM ({rows}) GROUP BY {user}")  # noqa: S608
+    return f"SELECT {user}, sum(counted) AS used FROM ({' UNION ALL '.join(parts)}) GROUP BY {user}"  # noqa: S608
+
+
+def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[list[NDArray[np.int64]]]:
+    yield [np.empty(0, dtype=np.int64) for _ in SCHEMA]
+    for batch in batches:
+        yield [column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False) for column in batch.columns]
+
+
+def _lost(message: str, what: str) -> OdError:
+    return OdError(
+        "OD-YEAR-COUNTERS-LOST",
+        message,
+        next_step=f"restore {what} from a backup; without it, no further release of the year is counted",
+        spent=STAYS_CHARGED,
+    )
