@@ -183,9 +183,10 @@ class Neighbours:
         Below the root, a replaced record changes one cell if its replacement is not counted, and otherwise up to two
         cells. The sensitivity of the unit is an upper bound in both cases. The root changes by at most the contribution
         bound. Counts ``by_segment`` have several cells at the root, too, so the root is like any other level: the
-        replaced record may belong to another category, although the total stays the same.
+        replaced record may belong to another category, although the total stays the same. So is the root under unit
+        ``user_year``: two users may have their trips in different periods, and then the totals of both periods change.
         """
-        if level > 0 or by_segment:
+        if level > 0 or by_segment or self.unit.kind == "user_year":
             return sensitivity_squared(self.unit)
         return 0 if self.publishes_total else self.unit.contribution_bound**2
 
