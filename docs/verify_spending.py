@@ -1,10 +1,9 @@
 """Recompute what every release has spent, from the ledger and the certificates alone.
 
-    python3 verify_spending.py var/ledger.sqlite var/releases
-
-This second verifier needs Python 3.11 alone and shares no code with od-release. It computes in fractions, and in
-decimals rounded against the release. It exits with 0 if it finds no fault, else with 1. It reads neither records nor
-draws: ``od-release verify`` rebuilds the published tables. Keys in brackets are those of references.bib.
+Run ``python3 verify_spending.py var/ledger.sqlite var/releases``. This second verifier needs Python 3.11 alone and
+shares no code with od-release. It computes in fractions, and in decimals rounded against the release. It exits with 0
+if it finds no fault, else with 1. It reads neither records nor draws: ``od-release verify`` rebuilds the published
+tables. Keys in brackets are those of references.bib.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ from pathlib import Path
 from typing import Any
 
 Facts = dict[str, Any]
-ZERO, HAIR, UNIT = Fraction(0), Decimal(10) ** -50, 10**30
-EXACT = decimal.Context(prec=60)
+ZERO, LN_2, UNIT = Fraction(0), Fraction("0.6931471806"), 10**30
+HAIR, EXACT = Decimal(10) ** -50, decimal.Context(prec=60)
 LENGTHS = {"day": 10, "week": 8, "quarter": 7, "month": 7, "year": 4}
-QUERIES = {"histogram": 2, "cumulative": 1, "sizes": 1}  # values of a level that one added member changes by one
-MOST_VALUES = 1_000_000  # most values of a noise over which the exact loss is summed
 
 
 def ledger_entries(path: Path) -> list[Facts]:
@@ -38,8 +35,8 @@ def ledger_entries(path: Path) -> list[Facts]:
     alone = "" if Path(f"{path}-wal").exists() else "&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{alone}", uri=True)) as connection:
         connection.row_factory = sqlite3.Row
-        rows = connection.execute("SELECT * FROM entries ORDER BY number").fetchall()
-    return [{**row, "row": {**row}, "facts": json.loads(row["content"])} for row in rows]
+        rows = connection.execute("SELECT * FROM entries ORDER BY number")
+        return [{**row, "row": {**row}, "facts": json.loads(row["content"])} for row in rows]
 
 
 def chain_faults(entries: list[Facts]) -> Iterator[str]:
@@ -68,32 +65,27 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
     law, plan, delta = entry["facts"], entry["facts"]["plan"], ZERO
     most, sides = plan.get("contribution_bound", 1), 2 if plan["neighbours"] == "bounded" else 1
     if "variance" in law:  # a replaced record leaves one cell and enters another; only the total root has one cell
-        rho = most**2 * (sides if entry["level"] or "breakdown" in law else 1) / (2 * Fraction(law["variance"]))
+        cells = sides if entry["level"] or "breakdown" in law or plan["unit"] == "user_year" else 1
+        rho = most**2 * cells / (2 * Fraction(law["variance"]))
         return rho, ZERO, ZERO, rho
     if "scale" in law:  # the largest size of all groups, at the root, changes by at most one
-        scale, sensitivity = Fraction(law["scale"]), sides * most * QUERIES.get(plan.get("query"), 1)
+        scale, sensitivity = Fraction(law["scale"]), sides * most * {"histogram": 2}.get(plan.get("query"), 1)
         epsilon = (sensitivity if entry["level"] else 1) / scale
         with decimal.localcontext(EXACT):
             for trips in (1, most) if "threshold" in law else ():  # all on one pair, or one on each of ``most``
                 reach, a = law["threshold"] - trips, (-1 / real(scale)).exp()
                 below = 1 - a**reach / (1 + a) if reach >= 1 else a ** (1 - reach) / (1 + a)
                 delta = max(delta, Fraction(entry["delta"]), Fraction(1 - below ** (most // trips) - HAIR))
-    else:
-        epsilon = max(Fraction(plan["epsilon"]), stops_cost(law, sides))
+    else:  # noise on every path of a tree of boxes (docs/stops-privtree.md); a choice compares scores that change by 2
+        scales = {name.removeprefix("scale_of_"): Fraction(text) for name, text in law.items() if "scale_of_" in name}
+        epsilon = sum(({"splits": 0, "root_choice": 4}.get(name, 1) * sides / s for name, s in scales.items()), ZERO)
+        if "splits" in scales:
+            with decimal.localcontext(EXACT):
+                a, decay = (-1 / real(scales["splits"])).exp(), math.ceil(scales["splits"] * LN_2)
+                steps = sum(((1 + a - a ** (x + 1)) / (1 + a - a**x)).ln() for x in range(decay, 60 * decay, decay))
+                epsilon += Fraction((sides + 1) / real(scales["splits"]) + steps - HAIR)
+        epsilon = max(Fraction(plan["epsilon"]), epsilon)
     return ZERO, epsilon, delta, epsilon**2 / 2  # [bun2016concentrated, Proposition 1.4]
-
-
-def stops_cost(law: Facts, sides: int) -> Fraction:
-    """Return the epsilon of noise that is drawn on every path of a tree of boxes (docs/stops-privtree.md)."""
-    scales = {name.removeprefix("scale_of_"): Fraction(text) for name, text in law.items() if "scale_of_" in name}
-    times = {"splits": 0, "root_choice": 4}  # a choice compares scores that change by 2 each
-    epsilon = sum((times.get(name, 1) * sides / scale for name, scale in scales.items()), ZERO)
-    if "splits" in scales:
-        with decimal.localcontext(EXACT):
-            a, decay = (-1 / real(scales["splits"])).exp(), math.ceil(scales["splits"] * Fraction(6931471806, 10**10))
-            steps = sum(((1 + a - a ** (x + 1)) / (1 + a - a**x)).ln() for x in range(decay, 60 * decay, decay))
-            epsilon += Fraction((sides + 1) / real(scales["splits"]) + steps - HAIR)
-    return epsilon
 
 
 def charge_faults(entries: list[Facts]) -> Iterator[str]:
@@ -113,10 +105,10 @@ def charge_faults(entries: list[Facts]) -> Iterator[str]:
 
 
 def cap_faults(entries: list[Facts]) -> Iterator[str]:
-    """Check that after every charge, each of its elementary periods is within the cap of that moment."""
+    """Check that after every charge, each of its elementary periods, or its year, is within the cap of that moment."""
     domains: dict[str, Facts] = {}
     caps: dict[str, dict[str, Fraction]] = {}
-    spent: dict[tuple[str, str], tuple[Fraction, Fraction]] = {}
+    spent: dict[tuple[str, str], tuple[Facts, Fraction, Fraction]] = {}
     for entry in entries:
         domain, facts, name = entry["domain"], entry["facts"], f"entry {entry['number']}"
         if entry["kind"] == "DOMAIN" and domains.setdefault(domain, facts) != facts:
@@ -125,21 +117,35 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
             caps[domain] = {key: Fraction(facts[key]) for key in ("rho", "epsilon", "delta") if key in facts}
         elif entry["kind"] == "RESERVED":
             unit, plan = domains[domain], facts["plan"]
-            if (unit["unit"], unit["neighbours"]) != (plan["unit"], plan["neighbours"]):
+            stated = {**plan, "max_trips": plan.get("contribution_bound")}
+            if any(fact != stated.get(key, fact) for key, fact in unit.items()):
                 yield f"{name}: the release protects another unit than its data set"
             periods, period = facts["periods"], entry["release"].split("/")[1]
             if periods != ["all"] if unit["unit"] == "user" else not right_periods(periods, period, unit):
                 yield f"{name}: {entry['release']} is charged to other periods than its own"
             for period in periods:
-                rho, delta = spent.get((domain, period), (ZERO, ZERO))
-                spent[domain, period] = rho, delta = rho + cost(entry)[3], delta + cost(entry)[2]
+                each, _, delta = spent.get(year := (domain, year_of(period, unit)), (Counter(), ZERO, ZERO))
+                each[period] += cost(entry)[3]
+                costly, m = sorted(each.values(), reverse=True), unit.get("max_trips", 1)
+                whole, rest = divmod(unit.get("max_trips_year", m), m)  # without years, one period by itself
+                rho = sum(costly[:whole], ZERO) + Fraction(rest, m) ** 2 * sum(costly[whole : whole + 1], ZERO)
+                spent[year] = each, rho, (delta := delta + cost(entry)[2])
                 cap, left = caps[domain], caps[domain].get("delta", ZERO) - delta
                 in_rho = "rho" in cap and rho <= cap["rho"] and not delta
                 if not in_rho and ("rho" in cap or left <= 0 or epsilons(rho, left)[0] > cap["epsilon"]):
-                    yield f"{name}: the cap of {domain} in {period} is exceeded"
-    for (domain, period), (rho, delta) in spent.items():
+                    yield f"{name}: the cap of {domain} in {year[1]} is exceeded"
+    for (domain, period), (_, rho, delta) in spent.items():
         told = ", ".join(f"{name} {float(value):.6g}" for name, value in caps[domain].items())
         print(f"{domain} {period}: spent rho {float(rho):.6g}, delta {float(delta):.3g}; the cap is {told}")
+
+
+def year_of(period: str, domain: Facts) -> str:
+    """Return the year that an elementary period belongs to, or the period itself if the domain has no years."""
+    if domain.get("year", "calendar") == "calendar":
+        return period[:4] if "year" in domain else period
+    dates = (days(text)[at] for text, at in zip((*domain["year"].split("--"), period), (0, 1, 0), strict=True))
+    first, end, own = ((12 * day.year + day.month, day.toordinal())[len(period) > 7] for day in dates)
+    return f"{domain['year']} {(own - first) // (end - first):+d}"
 
 
 def right_periods(charged: list[str], period: str, domain: Facts) -> bool:
@@ -158,8 +164,7 @@ def days(text: str) -> tuple[datetime.date, datetime.date]:
         return first, first + datetime.timedelta(1 if len(text) == 10 else 7)
     months = 12 if len(text) == 4 else 3 if "Q" in text else 1
     year, month = int(text[:4]), months * int(text[5:].strip("Q") or 1) - months
-    after = month + months
-    return datetime.date(year, month + 1, 1), datetime.date(year + after // 12, after % 12 + 1, 1)
+    return datetime.date(year, month + 1, 1), datetime.date(year + (month + months) // 12, (month + months) % 12 + 1, 1)
 
 
 def certificate_faults(entries: list[Facts], certificates: dict[str, Facts]) -> Iterator[str]:
@@ -179,12 +184,12 @@ def certificate_faults(entries: list[Facts], certificates: dict[str, Facts]) -> 
 
 def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]:
     """Compare the claims of a certificate with the entries of its release."""
-    charges = [entry for entry in entries if entry["kind"] == "RESERVED"]
+    paid = [entry for entry in entries if entry["kind"] == "RESERVED"]
     *_, last = (entry for entry in entries if entry["kind"] == "MEASURED")
     plan, spent = facts["plan"], facts["spent"]
     own = plan["unit"], plan["neighbours"], plan.get("contribution_bound", 1), facts["data_set"], name
     stated = tuple(facts[key] for key in ("unit", "neighbours", "contribution_bound", "data_set", "release"))
-    if own != stated or any((entry["facts"]["plan"], entry["domain"]) != (plan, own[3]) for entry in charges):
+    if own != stated or any((entry["facts"]["plan"], entry["domain"]) != (plan, own[3]) for entry in paid):
         yield "it was charged to another data set, or by another plan"
     if facts["ledger"] != {"entry": last["number"], "hash": last["hash"]}:
         yield "the ledger lacks the entry that the certificate names: it is older, or was written anew"
@@ -194,23 +199,20 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
     may_leave = rules.get("has_categories") or (rules.get("fault_threshold") != "0" and None in unlisted)
     if facts.get("exact") and (may_leave or not moves_by_one or plan["neighbours"] != "bounded"):
         yield "a number is published exactly that a record may change"
-    numbers = dict.fromkeys(entry["level"] for entry in charges)
-    by_level = [sum((cost(entry)[3] for entry in charges if entry["level"] == n), ZERO) for n in numbers]
-    rho, epsilon = sum(by_level, ZERO), sum((cost(entry)[1] for entry in charges), ZERO)
-    once = [cost(entry)[3] for entry in charges if entry["draw"] == 1]
-    sums = {"rho_exact": str(rho), "rho_planned_exact": str(sum(once, ZERO)), "lost_draws": len(charges) - len(once)}
+    by_level = [sum(cost(e)[3] for e in paid if e["level"] == n) for n in dict.fromkeys(e["level"] for e in paid)]
+    rho, epsilon = sum(by_level, ZERO), sum((cost(entry)[1] for entry in paid), ZERO)
+    once = [cost(entry)[3] for entry in paid if entry["draw"] == 1]
+    sums = {"rho_exact": str(rho), "rho_planned_exact": str(sum(once, ZERO)), "lost_draws": len(paid) - len(once)}
     sums["rho_by_level_exact"] = list(map(str, by_level))
     yield from (f"its {key} is {spent[key]}, and not {value}" for key, value in sums.items() if spent[key] != value)
-    least = {"epsilon": epsilon, "delta": sum((cost(entry)[2] for entry in charges), ZERO), "rho": rho}
+    least = {"epsilon": epsilon, "delta": sum((cost(entry)[2] for entry in paid), ZERO), "rho": rho}
     if not epsilon:
         delta = Fraction(plan["delta"])
-        tight, bun_steinke = epsilons(rho, delta)
-        least |= {"delta": delta, "epsilon_tight": tight, "epsilon_bun_steinke": bun_steinke}
-        least["epsilon"] = min(tight, bun_steinke)
+        tight, other = epsilons(rho, delta)
+        least |= {"delta": delta, "epsilon": min(tight, other), "epsilon_tight": tight, "epsilon_bun_steinke": other}
         if spent["epsilon_exact"] is not None:
             claim = Fraction(spent["epsilon_exact"])
-            noise = ((Fraction(entry["facts"]["variance"]), cost(entry)[0]) for entry in charges)
-            cells = tuple(sorted((v, int(2 * v * part)) for v, part in noise))
+            cells = tuple(sorted((v := Fraction(e["facts"]["variance"]), int(2 * v * cost(e)[0])) for e in paid))
             kept = moves_by_one and keeps_delta(cells, claim, delta)
             least["epsilon"] = min(least["epsilon"], claim)
             if kept is None:
@@ -242,8 +244,7 @@ def epsilons(rho: Fraction, delta: Fraction) -> tuple[Fraction, Fraction]:
 def keeps_delta(levels: tuple[tuple[Fraction, int], ...], epsilon: Fraction, delta: Fraction) -> bool | None:
     """Return whether the exact privacy loss keeps delta at an epsilon; None if the noise is too wide to sum over.
 
-    Each cell that changes by one adds X / v to the loss, X discrete Gaussian. A grid that keeps the mean of exp(-loss)
-    can only raise delta (docs/exact-accounting.md). Distributions are convolved as products of long numbers.
+    A cell that changes by one adds X / v to the loss. A grid that keeps the mean of exp(-loss) can only raise delta.
     """
     cells = Counter(v for v, number in levels for _ in range(number))
     mean_square, first, masses = sum(k / v for v, k in cells.items()) / sum(cells.values()), 0, [UNIT]
@@ -253,7 +254,7 @@ def keeps_delta(levels: tuple[tuple[Fraction, int], ...], epsilon: Fraction, del
         size = real(step)
         for v in cells:
             reach = math.isqrt(math.ceil(144 * v)) + 1  # the mass beyond 12 sigma is below 10^-30
-            if reach > MOST_VALUES:
+            if reach > 1_000_000:  # too many values to sum over
                 return None
             weights = [(-Decimal(x * x) / (2 * real(v))).exp() for x in range(reach + 1)]
             total, begin = 2 * sum(weights) - 1, math.floor(-reach / (v * step))
@@ -282,16 +283,15 @@ def convolved(one: list[int], other: list[int]) -> list[int]:
 
 def main(ledger: Path, releases: Path) -> int:
     """Print the findings, and return 0 if there is no fault, else 1."""
-    entries, files = ledger_entries(ledger), sorted(releases.rglob("certificate.json"))
+    entries, files, faults = ledger_entries(ledger), sorted(releases.rglob("certificate.json")), list[str]()
     certificates = {str(file.parent.relative_to(releases)): json.loads(file.read_text("utf-8")) for file in files}
-    faults: list[str] = []
     try:
         for look in (chain_faults, charge_faults, cap_faults, lambda rows: certificate_faults(rows, certificates)):
             faults.extend(look(entries))
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:  # forged entry or certificate
         faults.append(f"an entry or a certificate lacks something, or holds what cannot be: {error!r}")
-    print(f"{len(entries)} entries of the ledger and {len(certificates)} certificates were recomputed")
-    print(*(f"FAULT: {fault}" for fault in faults), f"{len(faults)} faults", sep="\n")
+    recomputed = f"{len(entries)} entries of the ledger and {len(certificates)} certificates were recomputed"
+    print(recomputed, *(f"FAULT: {fault}" for fault in faults), f"{len(faults)} faults", sep="\n")
     return 1 if faults else 0
 
 

@@ -35,8 +35,25 @@ class DomainSection(Section):
     """The privacy unit of a data set, and the cap of its spending."""
 
     name: str
-    unit: str = Field("trip", description="Privacy unit: trip, user or user_period.")
+    unit: str = Field("trip", description="Privacy unit: trip, user, user_period or user_year.")
     column: str | None = Field(None, description="Column of user ids, for the user units.")
+    max_trips: int | None = Field(
+        None,
+        description="For unit user_year, the largest number of trips that are counted per user and elementary period.",
+    )
+    max_trips_year: int | None = Field(
+        None, description="For unit user_year, the largest number of trips that are counted per user and year."
+    )
+    id_pattern: str | None = Field(
+        None, description="For unit user_year, a regular expression (RE2) that every whole user id matches."
+    )
+    year: str | None = Field(
+        None,
+        description=(
+            "For unit user_year, a year as a span of elementary periods, such as 2001-09--2002-08 (default: calendar"
+            " years)."
+        ),
+    )
     neighbours: str = Field(
         "bounded", description="bounded (one unit is replaced) or unbounded (one unit is added or removed)."
     )
@@ -53,14 +70,24 @@ class DomainSection(Section):
         """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
 
         Args:
-            max_trips: contribution bound, the largest number of trips of a user that are counted; None for unit trip.
+            max_trips: contribution bound, the largest number of trips of a user that are counted; None for units trip
+                and user_year.
             max_weight: largest number of trips that a record with a weight counts as; None without weights.
 
         Raises:
-            OdError: the unit, the cap or the periods are invalid.
+            OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file.
         """
+        self._refuse_misplaced_bound(max_trips)
         try:
-            unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked by PrivacyUnit
+            unit = PrivacyUnit(
+                self.unit,  # type: ignore[arg-type]  # checked by PrivacyUnit
+                self.neighbours,  # type: ignore[arg-type]  # checked by PrivacyUnit
+                self.column,
+                self.max_trips or max_trips,
+                max_weight,
+                self.max_trips_year,
+                self.id_pattern,
+            )
             return PrivacyDomain(
                 self.name,
                 unit,
@@ -68,10 +95,27 @@ class DomainSection(Section):
                 self.cap.reason,
                 self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
                 self.time_zone,
+                self.year,
             )
         except OdError as error:
             of_release = error.code == "OD-UNIT-MAX-TRIPS" or "max_" in error.message
-            raise error if of_release else error.in_file(f"{self.name}.yaml") from None
+            in_domain = self.unit == "user_year" or not of_release
+            raise error.in_file(f"{self.name}.yaml") if in_domain else error from None
+
+    def _refuse_misplaced_bound(self, max_trips: int | None) -> None:
+        """Raise OdError if the bound of a user's trips in a period is declared in the wrong file."""
+        if self.unit == "user_year" and max_trips is not None:
+            raise OdError(
+                "OD-UNIT-MAX-TRIPS",
+                "max_trips is declared for one release, but under unit 'user_year' all releases count the same trips",
+                next_step=f"move max_trips to {self.name}.yaml",
+            )
+        if self.unit != "user_year" and self.max_trips is not None:
+            raise OdError(
+                "OD-UNIT-MAX-TRIPS",
+                f"{self.name}.yaml declares max_trips, which each release of unit {self.unit!r} declares itself",
+                next_step="move max_trips to the declarations of the releases",
+            )
 
 
 def read_domain(project: Project, name: str) -> DomainSection:

@@ -22,7 +22,7 @@ def count(work: FlowWork, folder: str) -> None:
     """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
     settings, plan, confidential = work.settings, work.plan, work.warehouse.confidential
     asked: dict[str, Any] = {"unit": settings.unit, "fault_threshold": settings.fault_threshold}
-    asked["key"] = confidential.key()
+    asked["key"], asked["counters"] = confidential.key(), work.counters
     if settings.breakdowns:
         asked["breakdowns"] = settings.breakdowns
     if settings.engine is None:

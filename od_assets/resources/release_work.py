@@ -24,7 +24,9 @@ from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_
 from od_core.ledger.object_store import Store
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import StagedFiles, StagedTable
+from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import noise_named
+from od_core.privacy.person_year import CALENDAR
 from od_core.privacy.plan import Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.database import is_stored
@@ -138,9 +140,28 @@ class ReleaseWork(Generic[P, G]):
         except OdError as error:
             file = self.settings.records_path(self.key.period).name
             raise in_records(error, file, self.settings.columns) from None
-        hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
+        if self.counters is None:
+            hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
+        else:
+            self.counters.hold_to_input(counted)
         self.staged.keep_counted(plan, partial(save, counted))
         return counted
+
+    @property
+    def counters(self) -> UserCounters | None:
+        """Confidential: counters of users, which counting reads and stores, for unit ``user_year``."""
+        domain, warehouse = self.settings.domain, self.warehouse
+        if domain.unit.kind != "user_year":
+            return None
+        return UserCounters(
+            warehouse.confidential,
+            warehouse.ledger,
+            self.key,
+            domain.name,
+            domain.unit,
+            domain.elementary_period,
+            domain.year or CALENDAR,
+        )
 
     def begin(self, counted: Counted, store: Store | None = None) -> DurableMeasurements:
         """Declare the data set, reserve the release in the ledger, and return the store of its measurements.
@@ -156,7 +177,9 @@ class ReleaseWork(Generic[P, G]):
         ledger.declare(domain)
         self.warehouse.refuse_other_ledger(domain.name)
         confidential, noise = self.warehouse.confidential, self.settings.noise
-        begun = begin_release(confidential, ledger, self.key, domain.name, self.plan, counted, noise, store)
+        begun = begin_release(
+            confidential, ledger, self.key, domain.name, self.plan, counted, noise, store, self.counters
+        )
         self.warehouse.refuse_other_ledger(domain.name)  # from now on, a copy without this charge is refused
         return begun
 

@@ -135,7 +135,7 @@ class Neighbours:
         a user change in several periods.
         """
         if standing is Standing.OTHER_PERIOD:
-            return self.unit.neighbours == "unbounded" or self.unit.kind in ("user", "user_year")
+            return self.unit.neighbours == "unbounded" or self.unit.spans_periods
         if standing is Standing.OTHER_CATEGORY:
             return self.acceptance.has_categories
         if standing is Standing.FAULTY:

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from od_core.errors import OdError
 from od_core.periods import Length, Period, following
+from od_core.privacy.unit import PrivacyUnit
 
 CALENDAR = "calendar"
 """Name of the years that begin on 1 January."""
@@ -32,9 +33,15 @@ def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) 
     return sum(costly[:periods], start=Fraction(0)) + Fraction(rest, max_trips) ** 2 * last
 
 
-def equal_periods(max_trips: int, max_trips_year: int, periods: int) -> Fraction:
-    """Return :func:`largest_rho` of a year with a number of periods that cost rho 1 each."""
-    return largest_rho([Fraction(1)] * periods, max_trips, max_trips_year)
+def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
+    """Return :func:`largest_rho` of a year whose periods cost rho 1 each, for unit ``user_year``.
+
+    Args:
+        unit: the unit.
+        periods: number of periods; by default, so many that further ones do not cost more.
+    """
+    m, most = unit.contribution_bound, unit.max_trips_year or 0
+    return largest_rho([Fraction(1)] * (most // m + 1 if periods is None else periods), m, most)
 
 
 def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:

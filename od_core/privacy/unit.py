@@ -96,6 +96,11 @@ class PrivacyUnit:
         """Contribution bound m: the most trips of one unit that a release counts; W for records with weights."""
         return self.max_weight or self.max_trips or 1
 
+    @property
+    def spans_periods(self) -> bool:
+        """True if the records of one unit may be in several elementary periods, so that their losses add up."""
+        return self.kind in ("user", "user_year")
+
     def refuse_users(self, code: str, reason: str) -> None:
         """Raise OdError if the unit is not ``trip``. Releases that can protect only single trips call this.
 

@@ -18,6 +18,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, exp_above, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
+from od_core.privacy.person_year import equal_periods
 from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.kind import Kind, R
@@ -200,11 +201,15 @@ def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[s
             " counted."
         )
     if unit.kind != "trip":
+        year, users = unit.max_trips_year, "a user id" if unit.id_pattern is None else "a valid user id"
+        in_year = "" if year is None else f" in a period, and at most {year} in all periods of a year"
         sentences["contribution"] = (
-            f"At most {unit.contribution_bound} trips of each user are counted. The others are removed before anything"
-            " is counted: a secret key and the trips of that user alone decide which. Records without a user id are"
-            " not counted."
+            f"At most {unit.contribution_bound} trips of each user are counted{in_year}. The others are removed before"
+            f" anything is counted: a secret key and the trips of that user alone decide which. Records without {users}"
+            " are not counted."
         )
+    if unit.max_trips_year is not None:
+        sentences["year"] = _year(unit, spent)
     return sentences
 
 
@@ -258,12 +263,25 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
             "a person with several user ids as a whole; a user across this and other releases: the losses of"
             " all periods of the data set add up"
         )
+    if unit.kind == "user_year":
+        return "a person with several user ids as a whole; a user in several years as a whole"
     year = f"in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: {_in_periods(spent)}"
     if unit.kind == "user_period":
         return f"a person with several user ids as a whole; a user in several periods as a whole (one {year})"
     return (
         f"a person with many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: {_of_a_group(spent)};"
         f" one with a trip {year})"
+    )
+
+
+def _year(unit: PrivacyUnit, spent: Spent) -> str:
+    """Return a sentence on what a whole year costs under unit ``user_year``, with one release in each period."""
+    factor = equal_periods(unit)
+    epsilon, delta = text_above(epsilon_tight(factor * spent.rho, spent.delta), 4), text_above(spent.delta)
+    return (
+        "All releases from the records of a year together stay within the cap of the privacy domain, which holds for"
+        f" the trips of a user in the whole year. If each period of a year is released once, like this one, all of them"
+        f" together are ({epsilon}, {delta})-differentially private for that change, however many periods there are."
     )
 
 

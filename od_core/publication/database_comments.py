@@ -36,7 +36,7 @@ _OF_ALL_KINDS = {
     "period": columns.PERIOD.description,
     "revision": "Number of the revision, from 1; a later revision corrects an earlier one.",
     "mechanism": "Name of the mechanism that made the release.",
-    "unit": "What is protected: trip, user or user_period.",
+    "unit": "What is protected: trip, user, user_period or user_year.",
     "neighbours": "bounded: one unit is replaced by another; unbounded: one unit is added or removed.",
     "epsilon": "Privacy loss at delta, rounded up.",
     "measured_at": "Time of the measurement, in UTC.",

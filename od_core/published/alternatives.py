@@ -93,9 +93,16 @@ def alternatives(plan: Plan) -> list[Alternative]:
 def choice_text(unit: PrivacyUnit) -> str:
     """Return a privacy unit in a few words."""
     weight = "" if unit.max_weight is None else f" of at most {unit.max_weight} trips"
-    of = {"trip": f"one trip{weight}", "user": "a user", "user_period": "a user in a period"}[unit.kind]
+    of = {
+        "trip": f"one trip{weight}",
+        "user": "a user",
+        "user_period": "a user in a period",
+        "user_year": "a user in a year",
+    }[unit.kind]
     bound = unit.contribution_bound
     trips = "" if unit.kind == "trip" else f", at most {bound} trip{'s' * (bound > 1)}"
+    if unit.max_trips_year is not None:
+        trips += f" in a period and {unit.max_trips_year} in the year"
     return f"{of}{trips}, {unit.neighbours}"
 
 
@@ -144,6 +151,10 @@ def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
             yield PrivacyUnit("user", unit.neighbours, "user", most), "needs a user id; further trips are not counted"
         return
     yield PrivacyUnit("trip", unit.neighbours), "protects each trip, and not the user"
+    if unit.kind == "user_year":
+        of_period = PrivacyUnit("user_period", unit.neighbours, unit.column, unit.max_trips)
+        yield of_period, "a user is then protected period by period, with no bound for the year"
+        return
     kind, note = (
         ("user_period", "the losses of several periods then do not add up, and a user is protected period by period")
         if unit.kind == "user"
@@ -161,7 +172,8 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
         if unit.max_weight is not None:
             yield "m", choice, replace(unit, max_weight=other), budget, note
         elif unit.kind != "trip":
-            yield "m", choice, replace(unit, max_trips=other), budget, note
+            of_year = unit.max_trips_year and max(unit.max_trips_year, other)
+            yield "m", choice, replace(unit, max_trips=other, max_trips_year=of_year), budget, note
 
 
 def replace_budget(budget: Budget, *, epsilon: Fraction | None = None, delta: Fraction | None = None) -> Budget:

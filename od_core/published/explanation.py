@@ -26,7 +26,7 @@ from od_core.published.opening import bundle_folder
 PRIORS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 """Beliefs of an attacker before the release for which bounds are stated."""
 
-UNITS = {"trip": (1, 2, 5, 10, 40), "user": (1, 2), "user_period": (1, 2)}
+UNITS = {"trip": (1, 2, 5, 10, 40), "user": (1, 2), "user_period": (1, 2), "user_year": (1, 2)}
 """Numbers of units of one person, by kind of unit, for which bounds are stated."""
 
 

@@ -127,7 +127,7 @@ def users_of(placed: str, allowances: Allowances) -> str:
     """  # noqa: S608  # numbers, names and queries of our own
 
 
-COUNTERS = f"SELECT {', '.join(USER)}, counted FROM users WHERE counted > 0 ORDER BY {', '.join(USER)}"  # noqa: S608
+COUNTERS = f"SELECT {', '.join(USER)}, counted FROM users WHERE counted > 0"  # noqa: S608  # names of our own
 """SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation ``users`` of :func:`users_of`."""
 
 
@@ -195,7 +195,7 @@ def bounded_counts(
                 set_users(connection, placed, counters.allowances())
             counts = connection.sql(query).to_arrow_table()
             if counters is not None:
-                counters.keep(connection.sql(COUNTERS).to_arrow_reader())
+                keep_counters(connection, counters)
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
     rank, trips, code = (counts[name].to_numpy() for name in ("rank", "trips", "segment"))
@@ -206,6 +206,11 @@ def set_users(connection: duckdb.DuckDBPyConnection, placed: str, allowances: Al
     """Create the relation ``users`` of :func:`users_of` in a DuckDB session that has the relation ``secret``."""
     connection.register("allowances", allowances.table)
     connection.execute(f"CREATE TEMP TABLE users AS {users_of(placed, allowances)}")
+
+
+def keep_counters(connection: duckdb.DuckDBPyConnection, counters: UserCounters) -> None:
+    """Store the counters of a DuckDB session that has the relation ``users``. Raises OdError as ``keep`` does."""
+    counters.keep(connection.sql(f"{COUNTERS} ORDER BY ALL").to_arrow_reader())
 
 
 def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:

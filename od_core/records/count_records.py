@@ -24,7 +24,7 @@ from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import COUNTERS, check_user_column, id_patterns, set_secret, set_users
+from od_core.records.contribution_bound import check_user_column, id_patterns, keep_counters, set_secret, set_users
 from od_core.records.count_files import CountFiles, Ranked, finish_count_files, write_count_files
 from od_core.records.count_query import (
     Tally,
@@ -132,7 +132,7 @@ def count_records(
             counted = _counted(pairs, fault_threshold, has_lost_zeros)
             files = write_count_files(store, f"{folder}/", counted)
             if counters is not None:
-                counters.keep(connection.sql(COUNTERS).to_arrow_reader())
+                keep_counters(connection, counters)
             return finish_count_files(store, folder, files, breakdowns)
     except (duckdb.Error, pa.ArrowException) as error:
         store.remove(folder)

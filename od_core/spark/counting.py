@@ -19,19 +19,22 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from od_core.errors import OdError
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.object_store import Store, keep_detail
+from od_core.ledger.user_counters import SCHEMA, USER, UserCounters
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import check_user_column, secret_table
+from od_core.records.contribution_bound import COUNTERS, check_user_column, id_patterns, secret_table, users_of
 from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.count_query import (
     Tally,
     category_tables,
     lost_zeros,
+    placed_records,
     ranked_records,
     trips_by_rank,
     zone_tables,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
 _DONE = "ok"
 _TASK_FAILED = "OD-SPARK-TASK"
 _SUMMARIES = "summaries"
+_USERS = "users"
 
 
 def count_in_spark(
@@ -75,6 +79,7 @@ def count_in_spark(
     record_format: RecordFormat = TABLE,
     time_zone: str | None = None,
     breakdowns: Sequence[Breakdown] = (),
+    counters: UserCounters | None = None,
 ) -> CountFiles:
     """Count the records of a period by leaf pair in Spark, and write the counts to files in tree order.
 
@@ -101,6 +106,7 @@ def count_in_spark(
             ``outside_period``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
         breakdowns: breakdowns by which trips are also counted, each with a source in ``columns``.
+        counters: as in :func:`od_core.records.count_records.count_records`. This process reads and stores their files.
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
@@ -116,13 +122,20 @@ def count_in_spark(
     try:
         with _spark_errors_stay_inside():
             frame = session.read.parquet(source) if "/" in source else session.table(source)
-            query = SparkQuery(frame, columns, record_format, time_zone)
+            query = SparkQuery(frame, columns, record_format, time_zone, id_patterns(unit))
             records = query.records(Period(period), tree.origin, tree.destination)
             if is_flows:
                 _check_counts(records)
             public = zone_tables(tree) | category_tables(breakdowns)
             with _Relations(session, records, public, secret) as relations:
-                asked = ranked_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns)
+                if counters is not None:
+                    allowances = counters.allowances()
+                    relations.add("allowances", session.createDataFrame(allowances.table))
+                    placed = placed_records(tree, unit, breakdowns=breakdowns)
+                    relations.add("users", relations.sql(users_of(placed, allowances)))
+                asked = ranked_records(
+                    tree, unit, is_flows=is_flows, breakdowns=breakdowns, with_users=counters is not None
+                )
                 ranked = relations.named("ranked", relations.sql(asked).repartitionByRange("rank"))
                 by_rank = trips_by_rank(ranked, unit, is_flows=is_flows, by_segment=bool(breakdowns))
                 counts = session.sql(by_rank).sortWithinPartitions("rank")
@@ -133,6 +146,8 @@ def count_in_spark(
                     return bool(relations.sql(lost_zeros(tree)).collect()[0].lost)
 
                 refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
+                if counters is not None:
+                    counters.keep(_counters(relations.sql(COUNTERS), store, f"{folder}/{_USERS}").to_batches())
         return finish_count_files(store, folder, files, breakdowns)
     except BaseException:
         store.remove(folder)
@@ -157,8 +172,9 @@ class _Relations:
         self._views: list[str] = []
 
     def __enter__(self) -> _Relations:
-        common = [f"{name} AS (SELECT * FROM {self.named(name, frame)})" for name, frame in self._relations.items()]  # noqa: S608  # our own SQL
-        self._with = f"WITH {', '.join(common)}"
+        self._common: list[str] = []
+        for name, frame in self._relations.items():
+            self.add(name, frame)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,9 +189,13 @@ class _Relations:
         self._views.append(view)
         return view
 
+    def add(self, name: str, frame: DataFrame) -> None:
+        """Let later queries use a data frame under the name of its relation in ``count_query``."""
+        self._common.append(f"{name} AS (SELECT * FROM {self.named(name, frame)})")  # noqa: S608  # our own SQL
+
     def sql(self, text: str) -> DataFrame:
         """Return the result of a query that uses the relations' names in ``count_query``, such as ``records``."""
-        return self._session.sql(f"{self._with} {text}")
+        return self._session.sql(f"WITH {', '.join(self._common)} {text}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,6 +231,51 @@ class _WriteCounts:
         return _DONE
 
 
+@dataclass(frozen=True, repr=False)
+class _WriteCounters:
+    """A task that writes the counters of the users in one partition to a file and returns one word.
+
+    If a partition is processed twice, the first file is kept, since both have the same users.
+    """
+
+    store: Store
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"outcome": pa.array([self._outcome(batches)], pa.string())})
+
+    def _outcome(self, batches: Iterator[pa.RecordBatch]) -> str:
+        try:
+            from pyspark import TaskContext
+
+            table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink)
+            name = f"{self.folder}/{TaskContext().partitionId():06d}.parquet"
+            self.store.create_if_absent(name, sink.getvalue())
+        except BaseException:  # noqa: BLE001  # as in _WriteCounts
+            keep_detail(self.store, traceback.format_exc())
+            return _TASK_FAILED
+        return _DONE
+
+
+def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
+    """Return the counters of users, sorted by user. Tasks write them to files in the store, which are then removed.
+
+    Raises:
+        OdError: a task failed or wrote no file.
+    """
+    outcomes = users.mapInArrow(_WriteCounters(store, folder), "outcome STRING").collect()
+    files = store.list(f"{folder}/")
+    _refuse_failed([row.outcome for row in outcomes], files)
+    tables = []
+    for name in files:
+        with store.read(name) as file:
+            tables.append(pq.read_table(file, schema=SCHEMA))
+    store.remove(folder)
+    return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
+
+
 def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[CountFile], Tally]:
     """Return the descriptions of the files that all tasks wrote, and the total numbers of counted and faulty trips.
 
@@ -218,12 +283,7 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
         OdError: a task failed or wrote no summary.
     """
     summaries = store.list(f"{folder}/{_SUMMARIES}/")
-    if any(outcome != _DONE for outcome in outcomes) or len(summaries) != len(outcomes):
-        raise OdError(
-            _TASK_FAILED,
-            "a task of Spark could not write the counts of its part",
-            next_step="read the newest file in the errors folder of the confidential store, then run the release again",
-        )
+    _refuse_failed(outcomes, summaries)
     files, tally = [], Tally()
     for name in summaries:
         with store.read(name) as file:
@@ -232,6 +292,16 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
         tally.faulty += summary["faulty"]
         files += [CountFile(**facts) for facts in summary["files"]]
     return files, tally
+
+
+def _refuse_failed(outcomes: Sequence[str], files: Sequence[str]) -> None:
+    """Raise OdError if a task failed, or if there is not one file of each task."""
+    if any(outcome != _DONE for outcome in outcomes) or len(files) != len(outcomes):
+        raise OdError(
+            _TASK_FAILED,
+            "a task of Spark could not write the counts of its part",
+            next_step="read the newest file in the errors folder of the confidential store, then run the release again",
+        )
 
 
 def _check_counts(records: DataFrame) -> None:

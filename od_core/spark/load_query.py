@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from od_core.errors import OdError, base_name, nearest_only
@@ -46,15 +48,24 @@ class SparkQuery:
         columns: names of the columns of the data frame.
         form: format of the records; see ``record_format`` of :func:`od_core.spark.counting.count_in_spark`.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
+        id_patterns: result of :func:`od_core.records.contribution_bound.id_patterns`.
 
     Raises:
         OdError: a column is missing, the column of trips contains estimates, or a column that ``columns`` does not name
             may contain the trips of a row.
     """
 
-    def __init__(self, frame: DataFrame, columns: RecordColumns, form: RecordFormat, time_zone: str | None) -> None:
+    def __init__(
+        self,
+        frame: DataFrame,
+        columns: RecordColumns,
+        form: RecordFormat,
+        time_zone: str | None,
+        id_patterns: Sequence[str] = (IS_USER_ID,),
+    ) -> None:
         form.refuse_estimates(columns)
         self._frame, self._columns, self._form, self._time_zone = frame, columns, form, time_zone
+        self._id_patterns = id_patterns
         self._types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         for name in (*columns.names, *(column for column, _ in form.categories)):
             if column_in(name, list(self._types)) is None:
@@ -180,7 +191,7 @@ class SparkQuery:
         if kind not in (_TEXT, *_WHOLE):
             raise no_user_ids(f"column {found!r} holds {base_name(kind)}")
         text = column.try_cast("string")
-        return F.when(text.rlike(IS_USER_ID), text)
+        return F.when(reduce(and_, (text.rlike(pattern) for pattern in self._id_patterns)), text)
 
     def _segment(self, source: SegmentSource) -> Column:
         """Return the category of a record as text, or NULL. Raises OdError if the column has the wrong type."""

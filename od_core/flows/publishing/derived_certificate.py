@@ -15,6 +15,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
 from od_core.privacy.budget import SpentDirectly
 from od_core.privacy.neighbours import change_of
+from od_core.privacy.person_year import largest_rho
 from od_core.publication.certificate import KNOWN_LIMITATIONS, software_versions
 
 _COPIED = (
@@ -39,7 +40,7 @@ def derived_certificate(
     whenever it is made.
     """
     main, releases = sources[kind.main].certificate, [source.release for source in sources]
-    exact, one, every = flows.exact_trips, _one_period(releases), _all_periods(releases)
+    exact, one, every = flows.exact_trips, _one_period(releases), _all_periods(sources)
     intervals = {source.certificate["interval"] for source in sources}
     trips = int(flows.leaves.trips.sum())
     return {
@@ -77,16 +78,24 @@ def _one_period(releases: Sequence[Release]) -> _Promise:
     return max(one.spent.epsilon for one in releases), max(one.spent.delta for one in releases)
 
 
-def _all_periods(releases: Sequence[Release]) -> _Promise:
+def _all_periods(sources: Sequence[Source]) -> _Promise:
     """Return an epsilon and a delta that hold for changes in the records of all periods together.
 
-    Rho adds up. A mechanism that promises (epsilon, delta) directly has no rho; then epsilons and deltas add up.
+    Rho adds up; under unit ``user_year``, as far as the trips of a user in a year allow. If the periods are of several
+    years, a change concerns some of them only, so the same number is an upper bound. A mechanism that promises
+    (epsilon, delta) directly has no rho; then epsilons and deltas add up.
     """
-    spent = [release.spent for release in releases]
+    unit, spent = sources[0].release.plan.unit, [source.release.spent for source in sources]
     if any(isinstance(one, SpentDirectly) for one in spent):
         return sum((one.epsilon for one in spent), Fraction(0)), sum((one.delta for one in spent), Fraction(0))
     delta = max(one.delta for one in spent)
-    return epsilon_tight(sum((one.rho for one in spent), Fraction(0)), delta), delta
+    by_period: dict[str, Fraction] = {}
+    for source, one in zip(sources, spent, strict=True):
+        by_period[source.key.period] = by_period.get(source.key.period, Fraction(0)) + one.rho
+    rho = sum(by_period.values(), Fraction(0))
+    if unit.max_trips_year is not None:
+        rho = largest_rho(by_period.values(), unit.contribution_bound, unit.max_trips_year)
+    return epsilon_tight(rho, delta), delta
 
 
 def _facts(promise: _Promise) -> dict[str, float]:
@@ -104,9 +113,10 @@ def _guarantee(kind: DerivedKind[Any], sources: Sequence[Source], one: _Promise,
     unit, number = sources[0].release.plan.unit, len(sources)
     releases = f"{number} published release{'s' * (number > 1)}"
     change = change_of(unit)
-    by_user = unit.kind == "user"
+    by_user = unit.spans_periods
+    as_far = "" if unit.max_trips_year is None else ", as far as the trips of a user that a year counts allow"
     where = (
-        "The losses of all these releases add up."
+        f"The losses of all these releases add up{as_far}."
         if by_user
         else "The records of this change are of one of the periods, so the promise is that of the release of that"
         " period; the largest numbers of all releases are stated."

@@ -112,7 +112,7 @@ class Facts:
 
     @property
     def unit(self) -> str:
-        """Kind of the privacy unit: ``trip``, ``user`` or ``user_period``."""
+        """Kind of the privacy unit: ``trip``, ``user``, ``user_period`` or ``user_year``."""
         return str(self.certificate["unit"])
 
     @property
@@ -183,12 +183,12 @@ class Facts:
 def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
     """Return the promise of a certificate for one privacy unit.
 
-    That of derived flows is for all their releases together under unit ``user``, and otherwise for the release with the
-    weakest promise, because the records of one unit are of one period.
+    That of derived flows is for all their releases together under units ``user`` and ``user_year``. Otherwise, it is for
+    the release with the weakest promise, because the records of one unit are of one period.
     """
     spent = certificate["spent"]
     if "sources" in certificate:
-        stated = spent["all_periods" if certificate["unit"] == "user" else "one_period"]
+        stated = spent["all_periods" if certificate["unit"] in ("user", "user_year") else "one_period"]
         return Guarantee(Fraction(stated["epsilon"]), Fraction(stated["delta"]))
     steps = certificate["plan"]["steps"]
     if not all("variance" in step for step in steps):

@@ -63,6 +63,8 @@ def _limit_of_unit(facts: Facts) -> str:
         return "The unit covers all periods: the losses of all releases add up under one cap."
     if facts.unit == "user_period":
         return "A user in several periods has several units, whose losses add up."
+    if facts.unit == "user_year":
+        return "The unit covers one year: a user in several years has several units, whose losses add up."
     return (
         f"A person has as many units as records: {person_text(facts)}."
         if not facts.is_derived

@@ -85,7 +85,9 @@ def _counted(facts: Facts) -> str:
         if "max_weight" in facts.plan:
             return f"A record counts as at most {number(facts.bound)} trips."
         return "The protection is for each single trip."
-    period = " in each period" if facts.unit == "user_period" else ""
+    period = {"user_period": " in each period", "user_year": " in each period"}.get(facts.unit, "")
+    if "max_trips_year" in facts.plan:
+        period += f", and at most {number(facts.plan['max_trips_year'])} in a year"
     return (
         f"At most {number(facts.bound)} of your trips are counted{period}. The protection is for all of them together."
     )

@@ -116,9 +116,12 @@ def _privacy_loss(facts: Facts) -> dict[str, Any]:
         units = {"number_of_privacy_units": int(facts.certificate["contents"]["trips"])}
     many = f" One record is one unit: {person_text(facts)}." if facts.unit == "trip" and not facts.is_derived else ""
     return {
-        "privacy_unit": {"trip": "Event level (one trip)", "user": "User level", "user_period": "User and period"}[
-            facts.unit
-        ],
+        "privacy_unit": {
+            "trip": "Event level (one trip)",
+            "user": "User level",
+            "user_period": "User and period",
+            "user_year": "User and year",
+        }[facts.unit],
         "privacy_unit_details": (
             f"The unit is {unit_text(facts)}. Neighbours are"
             f" {'bounded (one unit is replaced)' if facts.is_bounded else 'unbounded (one unit is added or removed)'}."

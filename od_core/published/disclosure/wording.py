@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from od_core.privacy.neighbours import SPANS
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
 from od_core.publication.html.report_certificate import bound_text
 from od_core.published.disclosure.facts import Facts
@@ -18,8 +19,9 @@ def unit_text(facts: Facts) -> str:
     if facts.unit == "trip":
         weight = f", which counts at most {facts.bound} trips" if "max_weight" in facts.plan else ""
         return f"one trip record{weight}"
-    period = " in one elementary period" if facts.unit == "user_period" else ""
-    return f"all trips of one user{period}, of which at most {facts.bound} are counted"
+    year = facts.plan.get("max_trips_year")
+    counted = f"{facts.bound}" if year is None else f"{facts.bound} in each period and {year} in the year"
+    return f"all trips of one user{SPANS[facts.unit]}, of which at most {counted} are counted"
 
 
 def person_text(facts: Facts) -> str:

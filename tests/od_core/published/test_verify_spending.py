@@ -83,8 +83,8 @@ def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
         context.setattr(
             od_core.ledger.draw_release,
             "begin_release",  # a release of one call charges the data set of its series' name
-            lambda folder, ledger, key, series, *rest: begin(
-                folder, ledger, key, DATA_SETS.get(series, COMMUTERS), *rest
+            lambda folder, ledger, key, series, *rest, **given: begin(
+                folder, ledger, key, DATA_SETS.get(series, COMMUTERS), *rest, **given
             ),
         )
         release_all(var)
