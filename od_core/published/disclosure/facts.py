@@ -183,8 +183,8 @@ class Facts:
 def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
     """Return the promise of a certificate for one privacy unit.
 
-    That of derived flows is for all their releases together under units ``user`` and ``user_year``. Otherwise, it is for
-    the release with the weakest promise, because the records of one unit are of one period.
+    That of derived flows is for all their releases together under units ``user`` and ``user_year``. Under other units,
+    it is that of the release with the weakest promise, because the records of one unit are of one period.
     """
     spent = certificate["spent"]
     if "sources" in certificate:
