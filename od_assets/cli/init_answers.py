@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from od_assets.cli.init_questions import QUESTIONS, Answers, Fields, Question, as_list
+from od_assets.cli.init_questions import QUESTIONS, USERS, Answers, Fields, Question, as_list
 from od_assets.cli.init_records import (
     ROLES,
     absent_column,
@@ -56,9 +56,9 @@ def answered(
     told: set[str] = set()
     for question in QUESTIONS:
         answer = given.get(question.flag)
-        if question.of_users and not answers["unit"].startswith("user"):
+        if question.units and answers["unit"] not in question.units:
             if answer:
-                raise _not_of_users(question)
+                raise _not_of_unit(question)
             continue
         if question.flag == "one_row_a_trip" and answer in (None, "", "false"):
             answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
@@ -134,12 +134,14 @@ _VALUES: dict[str, Callable[[str], object]] = {
 """Functions that raise OdError for an answer that no declaration could have, by flag of the question."""
 
 
-def _not_of_users(question: Question) -> OdError:
+def _not_of_unit(question: Question) -> OdError:
     flag = f"--{question.flag.replace('_', '-')}"
+    units = " or ".join(f"--unit {unit}" for unit in question.units)
+    what = "protect users" if question.units == USERS else "have it"
     return OdError(
         "OD-INIT-FLAG",
-        f"{flag} is given, but --unit does not protect users",
-        next_step=f"leave out {flag}, or give --unit user_period or --unit user",
+        f"{flag} is given, but --unit does not {what}",
+        next_step=f"leave out {flag}, or give {units}",
     )
 
 

@@ -54,7 +54,7 @@ class Question:
             is a path in the declaration of the data set.
         default: answer if none is given; None if an answer is required, an empty text if the field may be left out.
         read: converts an answer to the value of the field.
-        of_users: True if the question is asked only if users are protected.
+        units: privacy units for which the question is asked; all if empty.
         advice: how to choose an answer; shown at the terminal before the question.
     """
 
@@ -63,9 +63,11 @@ class Question:
     place: str
     default: str | None = ""
     read: Callable[[str], Any] = as_text
-    of_users: bool = False
+    units: tuple[str, ...] = ()
     advice: str = ""
 
+
+USERS = ("user_period", "user", "user_year")
 
 QUESTIONS = (
     Question("records", "Path of the files of records, with {period} in it", "trips.files", None),
@@ -93,14 +95,14 @@ QUESTIONS = (
     ),
     Question(
         "unit",
-        "What is protected: trip, user_period or user",
+        "What is protected: trip, user_period, user or user_year",
         "domain:unit",
         None,
         advice="trip hides each single trip; user_period hides all trips of a person in one period, user those of all "
-        "periods. If the records have ids of persons, user_period is the usual choice; without ids, only trip is "
-        "possible.",
+        "periods, and user_year those of a year, of which only a stated number are counted. If the records have ids of "
+        "persons, user_period is the usual choice; without ids, only trip is possible.",
     ),
-    Question("column", "Column of user ids", "domain:column", None, of_users=True),
+    Question("column", "Column of user ids", "domain:column", None, units=USERS),
     Question(
         "one_row_a_trip",
         "Whether each row is one trip, even if other columns may hold the number of trips: true, or empty to stop here",
@@ -112,9 +114,28 @@ QUESTIONS = (
         "max_trips",
         None,
         as_yaml,
-        of_users=True,
+        units=USERS,
         advice="Further trips of a user are left out, and the noise grows in proportion to this number. Take it from "
         "public knowledge, such as a travel survey, and not from these records; 10 is a start for a month.",
+    ),
+    Question(
+        "max_trips_year",
+        "Largest number of trips that are counted per user and year",
+        "domain:max_trips_year",
+        None,
+        as_yaml,
+        units=("user_year",),
+        advice="The noise of the same promise grows with the square root of this number. Once they are counted, further "
+        "trips of the user in the year are left out. Four times the largest number of a period is a start.",
+    ),
+    Question(
+        "id_pattern",
+        "Regular expression that every whole user id matches, such as [0-9a-f]{16}",
+        "domain:id_pattern",
+        None,
+        units=("user_year",),
+        advice="A record with another id is faulty. So ids that are written in another way in a later period are found "
+        "before they are counted as new users.",
     ),
     Question(
         "neighbours",
@@ -189,16 +210,25 @@ def further_fields(settings: list[str]) -> Fields:
 
 def fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
     """Write the answers on the release, and the additional fields in ``settings``, into the attributes ``release``."""
-    for question, answer in answers_of("", answers):
-        put(release, question.place, question.read(answer))
+    for place, value in values_of("", answers):
+        put(release, place, value)
     for place, value in settings.items():
         put(release, place, as_yaml(value))
 
 
-def answers_of(of: str, answers: Answers) -> list[tuple[Question, str]]:
-    """Return the non-empty answers on the release (``of`` is empty) or on its data set (``of`` is ``domain``)."""
-    wanted = [question for question in QUESTIONS if question.place.rpartition(":")[0] == of]
-    return [(question, answers[question.flag]) for question in wanted if answers.get(question.flag)]
+def values_of(of: str, answers: Answers) -> list[tuple[str, Any]]:
+    """Return the non-empty answers on the release (``of`` is empty) or on its data set (``of`` is ``domain``).
+
+    Each is the path of its field and its value. Under unit ``user_year``, the contribution bound is the data set's.
+    """
+    found = []
+    for question in QUESTIONS:
+        is_moved = question.flag == "max_trips" and answers.get("unit") == "user_year"
+        place = f"domain:{question.place}" if is_moved else question.place
+        file, _, field = place.rpartition(":")
+        if file == of and answers.get(question.flag):
+            found.append((field, question.read(answers[question.flag])))
+    return found
 
 
 def put(declared: dict[str, Any], place: str, value: Any) -> None:

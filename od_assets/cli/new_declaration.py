@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from od_assets.cli.declaration_files import already_there, make_file, removed_if_refused, write_text, yaml_block
-from od_assets.cli.init_questions import Answers, Fields, answers_of, fill, put
+from od_assets.cli.init_questions import Answers, Fields, fill, put, values_of
 from od_assets.components import OdRelease
 from od_assets.components.declarations import declaration, declared_by, refuse_unloadable
 from od_assets.declared.periods import Periods
@@ -106,7 +106,8 @@ def cap_above(rho: Fraction) -> str:
 
 
 def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
-    per = "in all periods together" if data_set["unit"] == "user" else f"per {data_set['elementary_period']}"
+    together = {"user": "in all periods together", "user_year": "per year of a user"}
+    per = together.get(data_set["unit"], f"per {data_set['elementary_period']}")
     return f"room for five releases {per} at epsilon {answers['epsilon']}, including lost draws"
 
 
@@ -123,8 +124,8 @@ def _release(name: str, answers: Answers, settings: Fields) -> dict[str, Any]:
 def _data_set(name: str, answers: Answers, periods: Periods) -> dict[str, Any]:
     """Return the declaration of the data set, from the answers and the periods of the release."""
     data_set: dict[str, Any] = {"name": name}
-    for question, answer in answers_of("domain", answers):
-        put(data_set, question.place.removeprefix("domain:"), question.read(answer))
+    for field, value in values_of("domain", answers):
+        put(data_set, field, value)
     data_set["elementary_period"] = _elementary_period(periods)
     cap = data_set.pop("cap", {})  # put back below, as the last field of the file
     data_set["cap"] = cap if "rho" in cap else _NOTHING_YET

@@ -14,8 +14,9 @@ from od_assets.cli.findings import Finding
 from od_assets.cli.tables import print_frame, print_rows
 from od_assets.terminal import WRONG, console
 from od_core.flows.plan import ReleasePlan
-from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.accounting import epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.privacy.person_year import equal_periods
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle import REPORT
 
@@ -72,12 +73,15 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
     """
     domain = settings.domain
     cap = domain.cap.allowed_rho()
-    span = "for all periods" if domain.unit.kind == "user" else f"per {domain.elementary_period}"
+    of_year = "per year" if domain.unit.kind == "user_year" else f"per {domain.elementary_period}"
+    span = "for all periods" if domain.unit.kind == "user" else of_year
     console.print(
         f"One period of {settings.name} spends {_epsilon_text(plan.spent)}:"
         f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
         f" {float(cap):.4g} {span}).\n"
     )
+    if domain.unit.kind == "user_year":
+        console.print(f"{year_text(settings, plan)}\n", soft_wrap=True)
     for verdict in plan.verdicts():
         console.print(verdict)
     console.print()
@@ -87,6 +91,20 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
     if verbose:
         print_frame(f"{settings.name}: what one period measures", plan.to_frame())
         console.print(f"A release spends {spent_text(plan.spent)}.{conversion_text(plan)}\n")
+
+
+def year_text(settings: SeriesSettings[Any, Any], plan: Plan) -> str:
+    """Return sentences on what a year of releases like this one costs, and what it would cost without its bound."""
+    domain, unit, rho = settings.domain, plan.unit, plan.spent.rho
+    periods = len(domain.periods_of_year(settings.periods.first))
+    bounded, unbounded = equal_periods(unit, periods) * rho, periods * rho
+    epsilon, other = (text_above(epsilon_tight(each, plan.spent.delta), 3) for each in (bounded, unbounded))
+    return (
+        f"A year of {periods} such releases spends epsilon {epsilon} (rho {float_above(bounded):.4g}), because at most"
+        f" {unit.max_trips_year} trips of a user are counted in it. Without max_trips_year, it would spend epsilon"
+        f" {other} (rho {float_above(unbounded):.4g}). For the same promise, the noise would then be"
+        f" {math.sqrt(unbounded / bounded):.3g} times as large."
+    )
 
 
 def _print_errors(plan: ReleasePlan) -> None:

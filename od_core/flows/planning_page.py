@@ -64,7 +64,8 @@ def planning_page(plan: Plan, name: str, cap: Fraction | None = None) -> str:
         cap: rho that the data set may spend; None to say nothing of it.
 
     Raises:
-        OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
+        OdError: the plan does not release flows, its mechanism has a threshold, so that no error can be planned, or its
+            unit is ``user_year``.
     """
     facts = json.dumps(planning_facts(plan, name, cap), ensure_ascii=False, separators=(",", ":"))
     template = (files("od_core.publication.html") / PLANNING_PAGE).read_text(encoding="utf-8")
@@ -81,6 +82,8 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None) -> dict[s
         raise _refused(f"{name} does not release flows")
     if plan.has_threshold:
         raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
+    if plan.unit.kind == "user_year":
+        raise _refused("unit 'user_year' bounds a year, of which the page knows nothing")
     choices = _Choices(plan)
     return {
         "name": name,

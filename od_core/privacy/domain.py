@@ -74,6 +74,10 @@ class PrivacyDomain:
         elif self.year is not None:
             raise OdError("OD-DOMAIN-YEAR", "a year is for unit 'user_year' only", next_step=step)
 
+    def periods_of_year(self, period: Period) -> tuple[Period, ...]:
+        """Return the elementary periods of the year that contains an elementary period, under unit ``user_year``."""
+        return year_of(period, self.elementary_period, self.year or CALENDAR)
+
     def facts(self) -> dict[str, str | int | None]:
         """Return the facts that must not change once the domain is declared, as JSON-ready values."""
         zone = {} if self.time_zone is None else {"time_zone": self.time_zone}

@@ -115,7 +115,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
     def answer(**changes: str) -> str:
         answers = FLAGS | changes
-        asked = [question for question in QUESTIONS if not question.of_users or answers["unit"] != "trip"]
+        asked = [question for question in QUESTIONS if not question.units or answers["unit"] in question.units]
         asked = [question for question in asked if question.flag != "one_row_a_trip" or question.flag in changes]
         ours, theirs = os.openpty()
         said = "".join(f"{answers.get(question.flag, '')}\n" for question in asked)
