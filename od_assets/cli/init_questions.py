@@ -125,8 +125,8 @@ QUESTIONS = (
         None,
         as_yaml,
         units=("user_year",),
-        advice="The noise of the same promise grows with the square root of this number. Once they are counted, further "
-        "trips of the user in the year are left out. Four times the largest number of a period is a start.",
+        advice="The noise of the same promise grows with the square root of this number. Further trips of a "
+        "user in the year are left out. Four times the largest number of a period is a start.",
     ),
     Question(
         "id_pattern",
