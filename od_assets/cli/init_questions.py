@@ -38,6 +38,11 @@ def as_yaml(answer: str) -> Any:
         return answer
 
 
+def as_number(answer: str) -> int | str:
+    """Return a whole number; return any other answer unchanged, so that the declaration as a whole is judged."""
+    return int(answer) if answer.isascii() and answer.isdigit() else answer
+
+
 def as_mapping(answer: str) -> Any:
     """Return the mapping of an answer such as ``province=3,region=1``."""
     return {name.strip(): as_yaml(value) for name, _, value in (part.partition("=") for part in answer.split(","))}
@@ -113,7 +118,7 @@ QUESTIONS = (
         "Largest number of trips that are counted per user",
         "max_trips",
         None,
-        as_yaml,
+        as_number,
         units=USERS,
         advice="Further trips of a user are left out, and the noise grows in proportion to this number. Take it from "
         "public knowledge, such as a travel survey, and not from these records; 10 is a start for a month.",
@@ -123,7 +128,7 @@ QUESTIONS = (
         "Largest number of trips that are counted per user and year",
         "domain:max_trips_year",
         None,
-        as_yaml,
+        as_number,
         units=("user_year",),
         advice="The noise of the same promise grows with the square root of this number. Further trips of a "
         "user in the year are left out. Four times the largest number of a period is a start.",

@@ -202,7 +202,7 @@ def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[s
         )
     if unit.kind != "trip":
         year, users = unit.max_trips_year, "a user id" if unit.id_pattern is None else "a valid user id"
-        in_year = "" if year is None else f" in a period, and at most {year} in all periods of a year"
+        in_year = "" if year is None else f" in a release, and at most {year} in all periods of a year together"
         sentences["contribution"] = (
             f"At most {unit.contribution_bound} trips of each user are counted{in_year}. The others are removed before"
             f" anything is counted: a secret key and the trips of that user alone decide which. Records without {users}"
