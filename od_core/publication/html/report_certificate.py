@@ -28,6 +28,7 @@ def protected(certificate: dict[str, Any]) -> Markup:
         "not_protected": "Not protected",
         "input": "Accepted inputs",
         "contribution": "Counted trips of a user",
+        "year": "The whole year",
         "levels": "Repeated levels",
         "segments": "Counted categories",
     }
@@ -85,11 +86,16 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
         f" at delta {bound_text(spent['delta'])}" if spent["delta"] else ""
     )
     lost = spent["lost_draws"]
+    year = (
+        " The total of a year adds up the periods that cost a user most, until the user's trips of the year are used"
+        " up."
+    )
     return joined(
         paragraph(
             f"The release promises {promise}. It charged rho {_rho(rho)} to data set {certificate['data_set']}"
             f"{f', including {number(lost)} lost draws' if lost else ''}. This charge does not"
             " allow drawing the noise again. Rebuilding the release from its stored measurements costs no budget."
+            f"{year if certificate['unit'] == 'user_year' else ''}"
         ),
         table(
             f"The cap of period {context.period}, right after this release was measured",
