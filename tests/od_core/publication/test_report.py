@@ -19,6 +19,7 @@ import shapely
 from od_core import Geography, PrivacyUnit
 from od_core.errors import OdError
 from od_core.flows.publishing import report_map
+from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.geography.flow_tree import FlowTree
@@ -195,13 +196,23 @@ def test_the_numbers_of_flows_are_those_of_the_release():
     assert sum(_numbers([row[1] for row in sizes[1:]])) == len(release.leaves)
     assert sum(_numbers([row[3] for row in sizes[1:]])) == release.leaves.trips.sum()
     before = example.context.previous[1].flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
-    changed = next(table for table in built.tables if table[0][2] == "2001-05")
-    for origin, destination, then, now, change, _, marked in changed[1:]:
+    changed = changes_of(built)
+    for origin, destination, then, now, change, marked in changed:
         pair = (origin, destination)
         assert _numbers([then, now]) == [before.loc[pair, "trips"], flows_of.loc[pair, "trips"]]
-        assert _numbers([change]) == [flows_of.loc[pair, "trips"] - before.loc[pair, "trips"]]
+        assert _numbers([change.split(" (")[0]]) == [flows_of.loc[pair, "trips"] - before.loc[pair, "trips"]]
         assert marked in ("\u25cf yes", "no")
-    assert {row[-1] for row in changed[1:]} >= {"\u25cf yes"}
+    assert {row[-1] for row in changed} >= {"\u25cf yes"}
+
+
+def changes_of(built: Page) -> list[list[str]]:
+    """Rows of the tables of changes: the 10 largest increases, and the 10 largest decreases, largest first."""
+    example = examples()["flows"]
+    found = changes(example.context.previous[1], example.release, "zone", "zone")["change"]
+    tables = [table[1:] for table in built.tables if table[0][2] == "2001-05"]
+    shown = [[_numbers([row[4].split(" (")[0]])[0] for row in table] for table in tables]
+    assert shown == [found[found > 0].head(10).to_list(), found[found < 0].head(10).to_list()]
+    return [row for table in tables for row in table]
 
 
 def main_results(example: Reported) -> list[str]:
@@ -222,8 +233,12 @@ def test_the_main_results_are_those_of_the_release():
         f"The largest flow is from {most['origin']} to {most['destination']}: {most['trips']:,} trips"
         f" (90 % interval: {reach})."
     )
-    marked = sum(row[-1] == "\u25cf yes" for row in next(t for t in page("flows").tables if t[0][2] == "2001-05")[1:])
-    assert changed.startswith(f"Since 2001-05, {marked} of 16 flows")
+    marked = changes(example.context.previous[1], example.release, "zone", "zone").query("significant")
+    grew, fell = (int((sign * marked["change"] > 0).sum()) for sign in (1, -1))
+    assert changed == (
+        f"Since 2001-05, {grew + fell} of 16 flows between large areas changed by more than their uncertainty: {grew}"
+        f" grew, and {fell} fell."
+    )
     few = reported(flows(size=3), FLOWS)
     assert f"has at most {few.release.zero_bound('zone', 'zone'):,}," in main_results(few)[2]
     silent = replace(few, certificate=few.certificate | {"interval": None})
@@ -239,10 +254,31 @@ def test_other_destinations_have_no_table_of_areas():
 
 
 def test_a_mark_says_what_the_interval_of_the_change_does():
-    found = next(table for table in page("flows").tables if table[0][2] == "2001-05")
-    for row in found[1:]:
-        lower, upper = _numbers(row[5].split(" to "))
-        assert (row[6] == "\u25cf yes") == (lower > 0 or upper < 0)
+    for row in changes_of(page("flows")):
+        lower, upper = _numbers(row[4].split(" (")[1].rstrip(")").split(" to "))
+        assert (row[5] == "\u25cf yes") == (lower > 0 or upper < 0)
+
+
+def test_a_number_of_the_heat_map_that_may_be_0_is_in_italics():
+    """And the note says how far the intervals reach. Without intervals, there is neither."""
+    example = reported(flows(size=30), FLOWS)
+    found = example.release.flows_at("zone", "zone", interval=True)
+    heat = re.search('<table class="heat">.*?</table>', example.text)[0]
+    doubtful = [int(text.replace(",", "")) for text in re.findall("<em>([0-9,]+)</em>", heat)]
+    assert 0 < len(doubtful) < len(found)
+    assert sorted(doubtful) == sorted(found.loc[found["lower"] == 0, "trips"])
+    farthest = max((found["trips"] - found["lower"]).max(), (found["upper"] - found["trips"]).max())
+    assert f"The 90 % intervals of these numbers reach at most {farthest:,} trips" in example.text
+    silent = replace(example, certificate=example.certificate | {"interval": None}).text
+    assert "<em>" not in silent
+    assert "reach at most" not in silent
+
+
+def test_every_header_of_a_table_has_words():
+    """A cell above bars is no header."""
+    for contents in CONTENTS:
+        assert "<th " in examples()[contents].text
+        assert not re.search("<th[^>]*></th>", examples()[contents].text)
 
 
 def test_releases_that_cannot_be_compared_say_why():
