@@ -230,7 +230,7 @@ def _changes(
     tables = [
         table(
             f"The largest {what} since {key.period}",
-            ("from", "to", key.period, "now", f"change ({interval} interval)", "marked"),
+            ("from", "to", key.period, "now", f"change ({interval} interval)"),
             rows,
             numbers={2, 3, 4},
         )
@@ -248,11 +248,13 @@ def _rows_of_changes(release: Release, found: pd.DataFrame) -> list[tuple[object
             row["destination"],
             number(row["before"]),
             number(row["after"]),
-            with_interval(
-                signed(row["change"]),
-                "\u2013" if pd.isna(row["lower"]) else f"{signed(row['lower'])} to {signed(row['upper'])}",
+            joined(
+                *([element("span", "\u25cf ", class_="mark")] if row["significant"] else []),
+                with_interval(
+                    signed(row["change"]),
+                    "\u2013" if pd.isna(row["lower"]) else f"{signed(row['lower'])} to {signed(row['upper'])}",
+                ),
             ),
-            element("span", "\u25cf yes", class_="mark") if row["significant"] else "no",
         )
         for row in labelled_changes(release, found).to_dict("records")
     ]

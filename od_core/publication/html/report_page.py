@@ -73,7 +73,7 @@ blockquote{margin:.8rem 0;padding:.7rem 1rem;background:#f2f6fa;border-left:3px 
 overflow-wrap:anywhere}
 code{font:.92em ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 @media(max-width:34rem){body{padding:1.1rem .9rem 3rem}h1{font-size:1.5rem;overflow-wrap:anywhere}
-th,td{padding:.3rem .28rem}table{min-width:100%;font-size:.84rem}.bar{min-width:3rem}
+th,td{padding:.3rem .28rem}table{min-width:100%;font-size:.82rem}.bar{min-width:3rem}
 .bar:nth-child(n+5){display:none}
 tbody th{min-width:0;overflow-wrap:anywhere}td{overflow-wrap:break-word}td.n,td small{white-space:normal}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}h2{margin-top:1.6rem;break-after:avoid}
