@@ -184,7 +184,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
   return make(
     "table",
     { class: "matrix" },
-    make("caption", {}, cells.flat().some(mayBeZero) ? `${title}. Pale numbers may be 0.` : title),
+    make("caption", {}, make("span", {}, cells.flat().some(mayBeZero) ? `${title}. Pale numbers may be 0.` : title)),
     make("thead", {}, make("tr", {}, make("td"), ...destinations.map((name) => make("th", { scope: "col" }, make("bdi", {}, name))))),
     make("tbody", {}, ...body),
   );

@@ -233,6 +233,7 @@ def _changes(
             ("from", "to", key.period, "now", f"change ({interval} interval)"),
             rows,
             numbers={2, 3, 4},
+            spare={2},
         )
         for what, sign in (("increases", 1), ("decreases", -1))
         if (rows := _rows_of_changes(release, found[sign * found["change"] > 0].head(LISTED // 2)))

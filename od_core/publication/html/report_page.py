@@ -73,9 +73,9 @@ blockquote{margin:.8rem 0;padding:.7rem 1rem;background:#f2f6fa;border-left:3px 
 overflow-wrap:anywhere}
 code{font:.92em ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 @media(max-width:34rem){body{padding:1.1rem .9rem 3rem}h1{font-size:1.5rem;overflow-wrap:anywhere}
-th,td{padding:.3rem .28rem}table{min-width:100%;font-size:.82rem}.bar{min-width:3rem}
-.bar:nth-child(n+5){display:none}
-tbody th{min-width:0;overflow-wrap:anywhere}td{overflow-wrap:break-word}td.n,td small{white-space:normal}}
+th,td{padding:.3rem .24rem}table{min-width:100%;font-size:.82rem}.bar{min-width:3rem}
+.bar:nth-child(n+5),.spare{display:none}
+tbody th{min-width:0}td.n,td small{white-space:normal}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}h2{margin-top:1.6rem;break-after:avoid}
 .figures{grid-template-columns:repeat(auto-fit,minmax(7rem,1fr))}
 .heat{font-size:6.5pt}.heat td,.heat thead th,.heat tbody th{padding:.15rem .2rem;min-width:0}
@@ -173,6 +173,7 @@ def table(
     *,
     numbers: Collection[int] = (),
     bars: Collection[int] = (),
+    spare: Collection[int] = (),
 ) -> Markup:
     """Return a table whose first column names its rows; on a narrow screen, only the table scrolls.
 
@@ -182,10 +183,12 @@ def table(
         rows: cells of each row, one per header.
         numbers: indices of the columns that are aligned right.
         bars: indices of the columns with bars. Screen readers skip them, because they repeat numbers of other columns.
+        spare: indices of the columns that a narrow screen leaves out, because they follow from others.
     """
 
     def kind(column: int) -> str | None:
-        return "n" if column in numbers else "bar" if column in bars else None
+        classes = {"n": numbers, "bar": bars, "spare": spare}
+        return " ".join(name for name, columns in classes.items() if column in columns) or None
 
     head = [
         element("th", header, scope="col", class_=kind(column))
