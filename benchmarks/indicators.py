@@ -3,8 +3,8 @@
     python -m benchmarks.indicators --case flights norway taxis nz_education --data FOLDER --runs 100
 
 Every run is an independent release with certified noise. Areas of all levels are counted together; shares of 0
-are left out. Data sets other than
-the flights are read from the subfolders of FOLDER.
+are left out. "outflow plain" and the like are the intervals before their ends are made whole, cut at 0 and widened to
+the released number. Data sets other than the flights are read from the subfolders of FOLDER.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from benchmarks.release import FLIGHTS
 from benchmarks.segments import nz_education
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows, read_flights
+from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.distance_bands import distance_bands
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.indicators import indicators
-from od_core.flows.release import run_plan
+from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
@@ -40,9 +41,12 @@ SIZES = (0, 1, 10, 100, 1_000, 10_000)
 """Smallest true number of each class."""
 
 LEAST_CELLS = 1_000
+"""Smallest number of intervals of a class that is shown, for 100 runs or more; for fewer runs, fewer are enough."""
 
 Counts = NDArray[np.int64]
-NUMBERS = ("outflow", "inflow", "within", "balance")
+Reals = NDArray[np.float64]
+PLAIN = ("outflow", "inflow", "within")
+NUMBERS = (*PLAIN, "balance")
 RATIOS = ("self_containment", "mean_distance")
 
 
@@ -105,6 +109,22 @@ def true_bands(tree: FlowTree, trips: TripCounts) -> tuple[Counts, Counts]:
     return true, true
 
 
+def plain_ends(release: Release) -> dict[str, tuple[Reals, Reals]]:
+    """Return the ends of the intervals of all areas before anything is done to them, in the order of the indicators.
+
+    Nothing was measured below dropped nodes, so an empty dictionary is returned if there are any.
+    """
+    if not release.intervals.nothing_dropped:
+        return {}
+    levels = [release.intervals.by_area(level) for level in range(1, release.plan.tree.origin.depth + 1)]
+    ends = {}
+    for name in PLAIN:
+        estimate = np.concatenate([getattr(areas, name).estimate for areas in levels])
+        width = DEVIATIONS * np.sqrt(np.concatenate([getattr(areas, name).variance for areas in levels]))
+        ends[f"{name} plain"] = (estimate - width, estimate + width)
+    return ends
+
+
 def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
     """Return, for each indicator and class of size, the percentage of intervals that hold the truth."""
     plan = plan_release(
@@ -122,16 +142,23 @@ def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
         mean = np.divide(true["far"], known, where=known > 0, out=np.zeros(len(true)))
         truth["mean_distance"] = (np.round(mean, 3), known)
         truth["distance_bands"] = true_bands(plan.tree, data.trips)
+    truth |= {f"{name} plain": truth[name] for name in PLAIN}
     held: dict[tuple[str, int], list[float]] = defaultdict(list)
     cells: dict[tuple[str, int], int] = defaultdict(int)
     for _ in steps(range(runs), "Releasing"):
         release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
         found = indicators(release)
-        for name, (value, size) in truth.items():
-            if name == "distance_bands":
-                lower, upper = distance_bands(release)[["lower", "upper"]].to_numpy().T
-            else:
-                lower, upper = found[f"{name}_lower"].to_numpy(), found[f"{name}_upper"].to_numpy()
+        ends = plain_ends(release)
+        ends |= {
+            name: (found[f"{name}_lower"].to_numpy(), found[f"{name}_upper"].to_numpy())
+            for name in (*NUMBERS, *RATIOS)
+            if name in truth
+        }
+        if "distance_bands" in truth:
+            bands = distance_bands(release)
+            ends["distance_bands"] = (bands["lower"].to_numpy(), bands["upper"].to_numpy())
+        for name, (lower, upper) in ends.items():
+            value, size = truth[name]
             inside = (lower <= value + 1e-6) & (value - 1e-6 <= upper)
             class_of = np.searchsorted(SIZES, size, side="right") - 1
             if name in RATIOS:
@@ -143,7 +170,7 @@ def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
         name: {
             f"{SIZES[k]:,} or more": round(100 * float(np.mean(held[name, k])), 1)
             for k in range(len(SIZES))
-            if cells[name, k] >= min(LEAST_CELLS, runs)
+            if cells[name, k] >= min(LEAST_CELLS, 10 * runs)
         }
         for name in truth
     }

@@ -116,7 +116,8 @@ export function barTable(
 /** A table of flows with their changes since another release, those larger than their uncertainty first. */
 function changeTable(title: string, first: string, flows: Flow[], ends: (flow: Flow) => Named): HTMLElement {
   const listed = flows.filter(({ change }) => change?.change).slice(0, LISTED);
-  const certain = flows.filter(({ change }) => change?.certain).length;
+  const certain = flows.filter(({ change }) => change?.certain);
+  const grew = certain.filter(({ change }) => change && change.change > 0).length;
   const rows = listed.map((flow) => {
     return make(
       "tr",
@@ -141,8 +142,9 @@ function changeTable(title: string, first: string, flows: Flow[], ends: (flow: F
     make(
       "p",
       { class: "note" },
-      `${number(certain)} of ${number(flows.length)} compared flows changed by more than their uncertainty. Pale rows may` +
-        " not have changed. Of flows that did not change, up to one in ten is not pale.",
+      `${number(certain.length)} of ${number(flows.length)} compared flows changed by more than their uncertainty:` +
+        ` ${number(grew)} grew, and ${number(certain.length - grew)} fell. Pale rows may not have changed. Of flows that did not` +
+        " change, up to one in ten is not pale.",
     ),
   );
 }
@@ -182,7 +184,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
   return make(
     "table",
     { class: "matrix" },
-    make("caption", {}, cells.flat().some(mayBeZero) ? `${title}. Pale numbers may be 0.` : title),
+    make("caption", {}, make("span", {}, cells.flat().some(mayBeZero) ? `${title}. Pale numbers may be 0.` : title)),
     make("thead", {}, make("tr", {}, make("td"), ...destinations.map((name) => make("th", { scope: "col" }, make("bdi", {}, name))))),
     make("tbody", {}, ...body),
   );

@@ -34,6 +34,7 @@ BOUNDARY = "boundary"
 
 _WGS84 = ("EPSG:4326", "OGC:CRS84")
 _POLYGON, _MULTIPOLYGON = 3, 6
+_HALF_AROUND, _POLE = 180, 90
 
 
 def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
@@ -46,8 +47,8 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
 
     Raises:
         OdError: The extra ``boundaries`` is not installed; the file is missing or unreadable, is in another coordinate
-            system, or lacks the property; a code is not text or occurs twice; or a boundary is not a polygon, or is not
-            in degrees.
+            system, or lacks the property; a code is not text or occurs twice; or a boundary is not a polygon, is not in
+            degrees, or crosses the date line without being cut there.
     """
     require("boundaries")
     if (absent := absence(path)) is not None:
@@ -64,7 +65,25 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
         if shape is not None:
             boundaries[code] = shape
     check_boundaries(tuple(boundaries.values()))
+    _refuse_uncut(tuple(boundaries.values()))
     return boundaries
+
+
+def _refuse_uncut(boundaries: Sequence[bytes]) -> None:
+    """Raise OdError if a boundary crosses the date line without being cut there. It would be drawn around the world.
+
+    It has two points in turn that are more than half the way around the world apart. Where a boundary contains a pole,
+    it may run along the line that a map of the world shows for the pole.
+    """
+    import shapely
+
+    outlines = shapely.get_rings(shapely.get_parts(shapely.from_wkb(boundaries)))
+    points, ring = shapely.get_coordinates(outlines, return_index=True)
+    same = ring[1:] == ring[:-1]
+    far = abs(np.diff(points[:, 0])) > _HALF_AROUND
+    along_pole = (abs(points[1:, 1]) == _POLE) & (points[1:, 1] == points[:-1, 1])
+    if (same & far & ~along_pole).any():
+        raise _fault("a boundary crosses the date line and is not cut there")
 
 
 _Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
@@ -151,7 +170,10 @@ def check_boundaries(boundaries: Boundaries) -> None:
     if known:
         west, south, east, north = shapely.total_bounds(shapes)
         if not (west >= -180 and east <= 180 and south >= -90 and north <= 90):
-            raise _fault("boundaries are not in degrees of longitude and latitude")
+            raise _fault(
+                "boundaries are not in degrees of longitude and latitude from -180 to 180 and from -90 to 90; those"
+                " that cross the date line must be cut there"
+            )
 
 
 def points_within(boundaries: Boundaries) -> NDArray[np.float64]:

@@ -142,7 +142,7 @@ def _over_time(newest: Sequence[SiteRelease]) -> list[tuple[str, Markup]]:
     return [
         (
             "Trips by period",
-            table("Trips of each period", ("period", "trips", "", ""), rows, numbers={1}, bars={3}),
+            table("Trips of each period", ("period", "trips", "published", ""), rows, numbers={1}, bars={3}),
         )
     ]
 

@@ -134,6 +134,17 @@ def test_the_page_is_printed_dark_on_light(opened, bundle, view, scheme):
     show(page, f"atlas-print-{view}-{scheme}", whole=True)
 
 
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_the_title_of_a_matrix_is_read_without_scrolling(opened, bundle, width):
+    page, _ = opened((bundle / "atlas.html").as_uri() + "#level=state&view=matrix", width)
+    page.wait_for_selector("#matrix table")
+    ends = "(of) => document.querySelector(of).getBoundingClientRect().right"
+    assert page.evaluate(
+        "document.querySelector('#matrix').scrollWidth > document.querySelector('#matrix').clientWidth"
+    )
+    assert page.evaluate(ends, "#matrix caption span") <= page.evaluate(ends, "#matrix") + 1
+
+
 def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
     zones = pd.DataFrame({"region": ["r1", "r1", "r2"], "zone": ["a", "b", "c"], "title": list(EVIL)[:3]})
     geography = Geography.from_frame(zones, ["region", "zone"], names={"zone": "title"})

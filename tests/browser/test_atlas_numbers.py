@@ -153,6 +153,12 @@ def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, 
                 row, change = table.loc[(code, codes[flow["destination"]])], flow["change"]
                 assert [change["before"], flow["trips"], change["change"]] == [row.before, row.after, row.change]
                 assert [*change["interval"], change["certain"]] == [row.lower, row.upper, row.significant]
+    table = changes(before, after, "region", "region").query("origin != destination")
+    grew, fell = (int((table["significant"] & (sign * table["change"] > 0)).sum()) for sign in (1, -1))
+    said = (
+        f"{grew + fell} of {len(table)} compared flows changed by more than their uncertainty: {grew} grew, and {fell}"
+    )
+    assert said in page.inner_text("#panel")
     page.click("#compare")
     page.wait_for_selector("#compared", state="hidden")
     assert "change" not in page.inner_text("#panel")

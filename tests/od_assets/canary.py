@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import pickle
@@ -95,8 +96,11 @@ def _readings(path: Path) -> Iterator[bytes]:
 
 
 def _unpacked(content: bytes) -> Iterator[bytes]:
-    """Some bytes, and what they give as gzip, zlib, zip and Parquet, each opened in turn."""
+    """Some bytes, and what they give as base64, gzip, zlib, zip and Parquet, each opened in turn."""
     yield content
+    for text in re.findall(rb"[A-Za-z0-9+/]{40,}", content):
+        whole = text[: len(text) - (len(text) % 4 == 1)]
+        yield from _unpacked(base64.b64decode(whole + b"=" * (-len(whole) % 4)))
     for place in re.finditer(rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]", content):
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
         try:
@@ -144,6 +148,8 @@ def planted_forms(folder: Path) -> dict[str, str]:
     (folder / "pickled.bin").write_bytes(pickle.dumps({"trips": COUNT}))
     (folder / "frame.bin").write_bytes(pickle.dumps(texts.to_pandas()))
     (folder / "text.gz").write_bytes(b"header" + gzip.compress(str(COUNT).encode()))
+    page = b'<script id="data">' + base64.b64encode(gzip.compress(f"{{{USER}}}".encode())) + b"</script>"
+    (folder / "page.html").write_bytes(page)
     (folder / "twice.gz").write_bytes(gzip.compress(gzip.compress(USER.encode())))
     with zipfile.ZipFile(folder / "archive.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("inside.txt", USER * 3)
@@ -163,6 +169,7 @@ def planted_forms(folder: Path) -> dict[str, str]:
         "pickled.bin": "count pickled",
         "frame.bin": "count as an integer",
         "text.gz": "count as text",
+        "page.html": "user",
         "twice.gz": "user",
         "archive.zip": "user",
         "tables.duckdb": "count as text",

@@ -138,7 +138,7 @@ def derived_page(
             sources,
             *others,
             ("The largest flows", largest_flows_section(flows, leaves, confidence(certificate))),
-            ("Flows between large areas", heat_section(flows)),
+            ("Flows between large areas", heat_section(flows, confidence(certificate))),
             *areas_sections(flows, confidence(certificate)),
             *distance_sections(flows, certificate, confidence(certificate)),
             *map_sections(flows, leaves),

@@ -9,7 +9,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.flow_tables import labelled
-from od_core.flows.publishing.report_areas import areas_sections, distance_sections, main_results
+from od_core.flows.publishing.report_areas import CountedChanges, areas_sections, distance_sections, main_results
 from od_core.flows.publishing.report_flows import (
     LISTED,
     between_zones,
@@ -39,6 +39,7 @@ from od_core.publication.html.report_page import (
     rounded,
     signed,
     table,
+    with_interval,
 )
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
@@ -58,7 +59,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         ("Main results", main_results(release, leaves, certificate, interval, _counted(changed, context))),
         ("What is protected", protected(certificate)),
         ("The largest flows", largest_flows_section(release, leaves, interval)),
-        ("Flows between large areas", heat_section(release)),
+        ("Flows between large areas", heat_section(release, interval)),
         *areas_sections(release, interval),
         *distance_sections(release, certificate, interval),
         *map_sections(release, leaves),
@@ -182,11 +183,12 @@ def labelled_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
     return labelled(tree, changed, (tree.origin.level_number(origin), tree.destination.level_number(destination)))
 
 
-def _counted(found: pd.DataFrame | None, context: ReleaseContext[Release]) -> tuple[str, int, int] | None:
-    """Return the previous period, the number of marked changes since then and that of all compared pairs, if any."""
+def _counted(found: pd.DataFrame | None, context: ReleaseContext[Release]) -> CountedChanges | None:
+    """Return how many flows changed since the previous period, if any is compared."""
     if found is None or context.previous is None:
         return None
-    return context.previous[0].period, int(found["significant"].sum()), len(found)
+    grew, fell = (int((found["significant"] & (sign * found["change"] > 0)).sum()) for sign in (1, -1))
+    return CountedChanges(context.previous[0].period, grew, fell, len(found))
 
 
 def _compared_levels(release: Release) -> tuple[str, str]:
@@ -210,39 +212,50 @@ def _changes(
     key, before = context.previous
     if not _same_areas(release, before):
         return paragraph(f"The previous release, {key}, has different areas, so the two are not compared.")
-    if found is None:
+    counted = _counted(found, context)
+    if found is None or counted is None:
         return paragraph("One of the two releases has no intervals, so changes cannot be distinguished from noise.")
     levels, interval = _compared_levels(release), confidence(certificate)
-    marked = int(found["significant"].sum())
-    largest = found.head(LISTED)
-    rows = [
+    intro = [
+        paragraph(
+            f"Compared with {key}, from {levels[0]} to {levels[1]}. Both releases contain independent noise. A change"
+            f" is marked (\u25cf) only if it is larger than its uncertainty, that is, if 0 lies outside the interval of"
+            f" the change, which is in brackets. That interval combines the {interval} intervals of the two releases."
+        ),
+        paragraph(
+            f"{number(counted.marked)} of {number(counted.compared)} pairs are marked: {number(counted.grew)} grew, and"
+            f" {number(counted.fell)} fell. Of the pairs that did not change, up to one in ten is also marked."
+        ),
+    ]
+    tables = [
+        table(
+            f"The largest {what} since {key.period}",
+            ("from", "to", key.period, "now", f"change ({interval} interval)"),
+            rows,
+            numbers={2, 3, 4},
+            spare={2},
+        )
+        for what, sign in (("increases", 1), ("decreases", -1))
+        if (rows := _rows_of_changes(release, found[sign * found["change"] > 0].head(LISTED // 2)))
+    ]
+    return joined(*intro, *(tables or [paragraph("No pair changed.")]))
+
+
+def _rows_of_changes(release: Release, found: pd.DataFrame) -> list[tuple[object, ...]]:
+    """Return rows of the table of some changes."""
+    return [
         (
             row["origin"],
             row["destination"],
             number(row["before"]),
             number(row["after"]),
-            signed(row["change"]),
-            "\u2013" if pd.isna(row["lower"]) else f"{signed(row['lower'])} to {signed(row['upper'])}",
-            element("span", "\u25cf yes", class_="mark") if row["significant"] else "no",
+            joined(
+                *([element("span", "\u25cf ", class_="mark")] if row["significant"] else []),
+                with_interval(
+                    signed(row["change"]),
+                    "\u2013" if pd.isna(row["lower"]) else f"{signed(row['lower'])} to {signed(row['upper'])}",
+                ),
+            ),
         )
-        for row in labelled_changes(release, largest[largest["change"] != 0]).to_dict("records")
+        for row in labelled_changes(release, found).to_dict("records")
     ]
-    return joined(
-        paragraph(
-            f"Compared with {key}, from {levels[0]} to {levels[1]}. Both releases contain independent noise. A change"
-            f" is marked (\u25cf) only if it is larger than its uncertainty, that is, if 0 lies outside the interval of"
-            f" the change. That interval combines the {interval} intervals of the two releases."
-        ),
-        paragraph(
-            f"{number(marked)} of {number(len(found))} pairs are marked. Of the pairs that did not change, up to one in"
-            " ten is also marked."
-        ),
-        table(
-            f"The largest changes since {key.period}",
-            ("from", "to", key.period, "now", "change", f"{interval} interval", "larger than its uncertainty"),
-            rows,
-            numbers={2, 3, 4, 5},
-        )
-        if rows
-        else paragraph("No pair changed."),
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -20,12 +21,33 @@ _MOST_AREAS = 24
 """Largest number of areas in the table of indicators."""
 
 
+@dataclass(frozen=True)
+class CountedChanges:
+    """How many flows changed by more than their uncertainty.
+
+    Attributes:
+        period: the previous period.
+        grew, fell: numbers of increases and of decreases that are larger than their uncertainty.
+        compared: number of all compared pairs.
+    """
+
+    period: str
+    grew: int
+    fell: int
+    compared: int
+
+    @property
+    def marked(self) -> int:
+        """Number of changes that are larger than their uncertainty."""
+        return self.grew + self.fell
+
+
 def main_results(
     release: ReleasedFlows,
     leaves: pd.DataFrame,
     certificate: dict[str, Any],
     interval: str | None,
-    changes: tuple[str, int, int] | None,
+    changes: CountedChanges | None,
 ) -> Markup:
     """Return the main results as a list of sentences, and a link to the atlas if the bundle has one.
 
@@ -34,8 +56,7 @@ def main_results(
         leaves: its flows between zones, with intervals if it has some.
         certificate: the certificate.
         interval: confidence of the intervals; None if there are none.
-        changes: the previous period, the number of changes larger than their uncertainty, and that of all compared
-            pairs; None if no release is compared.
+        changes: changes since the previous period; None if no release is compared.
     """
     tree = release.tree
     exact = "exactly " if "trips" in certificate["exact"] else ""
@@ -53,10 +74,9 @@ def main_results(
             f"A pair of zones that is released with 0 trips has at most {most}, with a confidence of {interval}."
         )
     if changes is not None:
-        period, marked, compared = changes
         sentences.append(
-            f"Since {period}, {number(marked)} of {number(compared)} flows between large areas changed by more than"
-            " their uncertainty."
+            f"Since {changes.period}, {number(changes.marked)} of {number(changes.compared)} flows between large areas"
+            f" changed by more than their uncertainty: {number(changes.grew)} grew, and {number(changes.fell)} fell."
         )
     results = element("ul", *(element("li", sentence) for sentence in sentences))
     if certificate.get("bundle_format", 1) < FIRST_WITH_ATLAS:

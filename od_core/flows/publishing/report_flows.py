@@ -35,6 +35,11 @@ _LISTED_WITHIN = 10
 _MOST_HEATED = 12
 """Largest number of areas per side in the heat map."""
 
+_NO_NOTE = joined()
+
+_MOST_BOUNDED = 100_000
+"""Largest number of pairs of areas whose intervals are computed for the heat map."""
+
 
 def leaf_flows(release: ReleasedFlows, certificate: dict[str, Any]) -> pd.DataFrame:
     """Return the released flows between zones that are above 0, with their intervals if the certificate states any."""
@@ -106,8 +111,14 @@ def level_up_to(geography: Geography, most: int) -> int:
     return max(fitting, default=1)
 
 
-def heat_section(release: ReleasedFlows) -> Markup:
-    """Return a table of the trips between large areas, in which a darker cell means more trips."""
+def heat_section(release: ReleasedFlows, interval: str | None) -> Markup:
+    """Return a table of the trips between large areas, in which a darker cell means more trips.
+
+    Args:
+        release: the flows.
+        interval: confidence of the intervals as text; None if there are none. With intervals, numbers that may be 0 are
+            marked, and a note states how far the intervals reach.
+    """
     tree = release.tree
     levels = (level_up_to(tree.origin, _MOST_HEATED), level_up_to(tree.destination, _MOST_HEATED))
     origin, destination, trips = tree.sums_at(release.leaves, *levels)
@@ -120,17 +131,45 @@ def heat_section(release: ReleasedFlows) -> Markup:
         for geography, level, areas in zip((tree.origin, tree.destination), levels, (rows, columns), strict=True)
     )
     names = (tree.origin.level_names[levels[0]], tree.destination.level_names[levels[1]])
+    may_be_zero, reach = None, _NO_NOTE
+    if interval and every.size <= _MOST_BOUNDED:
+        lower, upper = (ends[np.ix_(rows, columns)] for ends in _ends(release, names, every.shape))
+        may_be_zero = (lower == 0).tolist()
+        farthest = max(int(np.max(shown - lower)), int(np.max(upper - shown)))
+        reach = paragraph(
+            f"The {interval} intervals of these numbers reach at most {number(farthest)} trips up or down. Numbers in"
+            " italics may be 0.",
+            note=True,
+        )
     heated = heat_table(
         f"Trips from {names[0]} (rows) to {names[1]} (columns); darker means more trips",
         f"from {names[0]}, to {names[1]}",
         destinations,
         list(zip(origins, shown, every.sum(axis=1)[rows].tolist(), strict=True)),
         "trips",
+        may_be_zero,
     )
     if every.size == len(rows) * len(columns):
-        return heated
+        return joined(heated, reach)
     left_out = f"Each side shows only the {number(_MOST_HEATED)} areas with the most trips; the sums include all areas."
-    return joined(heated, paragraph(left_out, note=True))
+    return joined(heated, reach, paragraph(left_out, note=True))
+
+
+def _ends(release: ReleasedFlows, names: tuple[str, str], shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
+    """Return the lower and the upper ends of the flows between all areas of two levels; shape (origins, destinations).
+
+    Both levels have so few areas that all pairs are listed.
+    """
+    geographies = (release.tree.origin, release.tree.destination)
+    found = release.flows_at(*names, interval=True)
+    places = tuple(
+        pd.Index(geography.codes[geography.level_number(name)]).get_indexer(pd.Index(found[side]))
+        for geography, name, side in zip(geographies, names, ("origin", "destination"), strict=True)
+    )
+    ends = [np.zeros(shape, dtype=np.int64) for _ in range(2)]
+    for end, column in zip(ends, ("lower", "upper"), strict=True):
+        end[places] = found[column]
+    return ends
 
 
 def _busiest(trips: NDArray[np.int64]) -> list[int]:

@@ -27,7 +27,7 @@ font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 .25rem;letter-spacing:-.01em}
 h2{font-size:1.3rem;line-height:1.3;margin:3rem 0 .75rem;padding-top:.9rem;border-top:2px solid #17212b}
 h3{font-size:1.02rem;margin:1.6rem 0 .4rem}
-p{margin:.6rem 0;max-width:46rem}
+p{margin:.6rem 0;max-width:46rem;overflow-wrap:anywhere}
 a{color:#1a5f94}
 .under{color:#55616e;margin:0 0 1.25rem}
 nav ul{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:.25rem 1.1rem;font-size:.92rem}
@@ -44,8 +44,8 @@ table{border-collapse:collapse;font-size:.92rem;font-variant-numeric:tabular-num
 caption{text-align:left;font-weight:600;padding:0 0 .45rem}
 caption span{display:inline-block;max-width:min(46rem,calc(100vw - 2.2rem))}
 th,td{padding:.32rem .7rem;text-align:left;vertical-align:baseline;border-bottom:1px solid #dde3e9}
-thead th{border-bottom:1.5px solid #17212b;vertical-align:bottom;font-weight:600;line-height:1.3;white-space:normal;
-max-width:9rem}
+thead th,thead td{border-bottom:1.5px solid #17212b;vertical-align:bottom}
+thead th{font-weight:600;line-height:1.3;white-space:normal;max-width:9rem}
 tbody th{font-weight:500;min-width:6rem}
 td small{display:block;font-size:.85em;color:#4a5663;white-space:nowrap}
 .n{text-align:right}
@@ -73,7 +73,9 @@ blockquote{margin:.8rem 0;padding:.7rem 1rem;background:#f2f6fa;border-left:3px 
 overflow-wrap:anywhere}
 code{font:.92em ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 @media(max-width:34rem){body{padding:1.1rem .9rem 3rem}h1{font-size:1.5rem;overflow-wrap:anywhere}
-th,td{padding:.3rem .35rem}table{min-width:100%;font-size:.88rem}.bar{min-width:3rem}}
+th,td{padding:.3rem .24rem}table{min-width:100%;font-size:.82rem}.bar{min-width:3rem}
+.bar:nth-child(n+5),.spare{display:none}
+tbody th{min-width:0}td.n,td small{white-space:normal}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}h2{margin-top:1.6rem;break-after:avoid}
 .figures{grid-template-columns:repeat(auto-fit,minmax(7rem,1fr))}
 .heat{font-size:6.5pt}.heat td,.heat thead th,.heat tbody th{padding:.15rem .2rem;min-width:0}
@@ -171,6 +173,7 @@ def table(
     *,
     numbers: Collection[int] = (),
     bars: Collection[int] = (),
+    spare: Collection[int] = (),
 ) -> Markup:
     """Return a table whose first column names its rows; on a narrow screen, only the table scrolls.
 
@@ -180,13 +183,17 @@ def table(
         rows: cells of each row, one per header.
         numbers: indices of the columns that are aligned right.
         bars: indices of the columns with bars. Screen readers skip them, because they repeat numbers of other columns.
+        spare: indices of the columns that a narrow screen leaves out, because they follow from others.
     """
 
     def kind(column: int) -> str | None:
-        return "n" if column in numbers else "bar" if column in bars else None
+        classes = {"n": numbers, "bar": bars, "spare": spare}
+        return " ".join(name for name, columns in classes.items() if column in columns) or None
 
     head = [
-        element("th", header, scope="col", class_=kind(column), aria_hidden="true" if column in bars else None)
+        element("th", header, scope="col", class_=kind(column))
+        if header
+        else element("td", class_=kind(column), aria_hidden="true" if column in bars else None)
         for column, header in enumerate(headers)
     ]
     lines = [
@@ -211,7 +218,12 @@ def table(
 
 
 def heat_table(
-    caption: str, corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[int], int]], unit: str
+    caption: str,
+    corner: str,
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[int], int]],
+    unit: str,
+    may_be_zero: Sequence[Sequence[bool]] | None = None,
 ) -> Markup:
     """Return a table whose cells are darker for larger numbers, with row sums and a legend of the shades.
 
@@ -221,17 +233,24 @@ def heat_table(
         columns: names of the columns.
         rows: name, numbers and sum of each row.
         unit: unit of the numbers.
+        may_be_zero: for each row, whether each of its numbers may be 0; these are in italics. By default, none is.
     """
+    doubtful = [[False] * len(values) for _, values, _ in rows] if may_be_zero is None else may_be_zero
     scale = Scale.up_to(max((value for _, values, _ in rows for value in values), default=0))
     head = [element("th", name, scope="col") for name in (corner, *columns)]
     lines = [
         element(
             "tr",
             element("th", name, scope="row"),
-            *(element("td", number(value), style=_shaded(scale.shade(value))) for value in values),
+            *(
+                element(
+                    "td", element("em", number(value)) if zero else number(value), style=_shaded(scale.shade(value))
+                )
+                for value, zero in zip(values, zeros, strict=True)
+            ),
             element("td", number(total), class_="sum"),
         )
-        for name, values, total in rows
+        for (name, values, total), zeros in zip(rows, doubtful, strict=True)
     ]
     whole = element(
         "table",

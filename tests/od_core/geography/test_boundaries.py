@@ -192,6 +192,33 @@ def test_other_content_is_refused(tmp_path, shapes, words):
     assert caught.value.code == "OD-GEOGRAPHY-BOUNDARIES"
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        shapely.Polygon([(179, 0), (-179, 0), (-179, 1), (179, 1)]),
+        shapely.MultiPolygon([square(0, 0), shapely.Polygon([(178, 0), (-179, 0), (179, 1)])]),
+        square(179.5, 0),
+    ],
+    ids=["the whole way around", "one of two parts", "beyond 180 degrees"],
+)
+def test_a_boundary_that_crosses_the_date_line_uncut_is_refused(tmp_path, shape):
+    """It would be drawn around the whole world."""
+    with pytest.raises(OdError, match="date line") as caught:
+        read_boundaries(geojson(tmp_path, {"a": shape}), "code")
+    assert caught.value.code == "OD-GEOGRAPHY-BOUNDARIES"
+
+
+def test_boundaries_that_are_cut_at_the_date_line_are_read(tmp_path):
+    """The coordinates of a zone are in one of its parts. Along the edge of a map of the world, a pole is a line."""
+    both = shapely.MultiPolygon([shapely.box(179, 0, 180, 1), shapely.box(-180, 0, -179, 1)])
+    pole = shapely.Polygon([(-180, -90), (180, -90), (180, -80), (0, -75), (-180, -80)])
+    geojson(tmp_path, {"a": both, "b": pole})
+    ZONES.to_csv(tmp_path / "zones.csv", index=False)
+    geography = ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code")).geography(tmp_path)
+    latitude, longitude = geography.coordinates[geography.zones.index("a")]
+    assert shapely.contains_xy(both, longitude, latitude)
+
+
 def test_two_boundaries_of_a_zone_are_refused(tmp_path):
     path = geojson(tmp_path, {"a": square(0, 0), "b": square(1, 0)})
     path.write_text(path.read_text(encoding="utf-8").replace('"b"', '"a"'), encoding="utf-8")

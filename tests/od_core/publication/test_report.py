@@ -16,9 +16,10 @@ import pandas as pd
 import pytest
 import shapely
 
-from od_core import Geography, PrivacyUnit
+from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.errors import OdError
 from od_core.flows.publishing import report_map
+from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.geography.flow_tree import FlowTree
@@ -37,6 +38,7 @@ from tests.od_core.publication.reports import EVIL, Reported, examples, flows, g
 
 CONTENTS = ("flows", "group sizes", "boxes")
 VOID = {"meta"}
+MARK = "\u25cf "
 
 
 class Page(HTMLParser):
@@ -195,13 +197,26 @@ def test_the_numbers_of_flows_are_those_of_the_release():
     assert sum(_numbers([row[1] for row in sizes[1:]])) == len(release.leaves)
     assert sum(_numbers([row[3] for row in sizes[1:]])) == release.leaves.trips.sum()
     before = example.context.previous[1].flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
-    changed = next(table for table in built.tables if table[0][2] == "2001-05")
-    for origin, destination, then, now, change, _, marked in changed[1:]:
+    changed = changes_of(built)
+    for origin, destination, then, now, change in changed:
         pair = (origin, destination)
         assert _numbers([then, now]) == [before.loc[pair, "trips"], flows_of.loc[pair, "trips"]]
-        assert _numbers([change]) == [flows_of.loc[pair, "trips"] - before.loc[pair, "trips"]]
-        assert marked in ("\u25cf yes", "no")
-    assert {row[-1] for row in changed[1:]} >= {"\u25cf yes"}
+        assert _numbers([changed_by(change)]) == [flows_of.loc[pair, "trips"] - before.loc[pair, "trips"]]
+
+
+def changed_by(cell: str) -> str:
+    """The number in a cell of changes, without its mark and its interval."""
+    return cell.removeprefix(MARK).split(" (")[0]
+
+
+def changes_of(built: Page) -> list[list[str]]:
+    """Rows of the tables of changes: the 10 largest increases, and the 10 largest decreases, largest first."""
+    example = examples()["flows"]
+    found = changes(example.context.previous[1], example.release, "zone", "zone")["change"]
+    tables = [table[1:] for table in built.tables if table[0][2] == "2001-05"]
+    shown = [_numbers([changed_by(row[4]) for row in table]) for table in tables]
+    assert shown == [found[found > 0].head(10).to_list(), found[found < 0].head(10).to_list()]
+    return [row for table in tables for row in table]
 
 
 def main_results(example: Reported) -> list[str]:
@@ -222,8 +237,12 @@ def test_the_main_results_are_those_of_the_release():
         f"The largest flow is from {most['origin']} to {most['destination']}: {most['trips']:,} trips"
         f" (90 % interval: {reach})."
     )
-    marked = sum(row[-1] == "\u25cf yes" for row in next(t for t in page("flows").tables if t[0][2] == "2001-05")[1:])
-    assert changed.startswith(f"Since 2001-05, {marked} of 16 flows")
+    marked = changes(example.context.previous[1], example.release, "zone", "zone").query("significant")
+    grew, fell = (int((sign * marked["change"] > 0).sum()) for sign in (1, -1))
+    assert changed == (
+        f"Since 2001-05, {grew + fell} of 16 flows between large areas changed by more than their uncertainty: {grew}"
+        f" grew, and {fell} fell."
+    )
     few = reported(flows(size=3), FLOWS)
     assert f"has at most {few.release.zero_bound('zone', 'zone'):,}," in main_results(few)[2]
     silent = replace(few, certificate=few.certificate | {"interval": None})
@@ -239,10 +258,50 @@ def test_other_destinations_have_no_table_of_areas():
 
 
 def test_a_mark_says_what_the_interval_of_the_change_does():
-    found = next(table for table in page("flows").tables if table[0][2] == "2001-05")
-    for row in found[1:]:
-        lower, upper = _numbers(row[5].split(" to "))
-        assert (row[6] == "\u25cf yes") == (lower > 0 or upper < 0)
+    for row in changes_of(page("flows")):
+        lower, upper = _numbers(row[4].split(" (")[1].rstrip(")").split(" to "))
+        assert row[4].startswith(MARK) == (lower > 0 or upper < 0)
+
+
+def test_a_number_of_the_heat_map_that_may_be_0_is_in_italics():
+    """And the note says how far the intervals reach. Without intervals, there is neither."""
+    example = reported(flows(size=30), FLOWS)
+    found = example.release.flows_at("zone", "zone", interval=True)
+    heat = re.search('<table class="heat">.*?</table>', example.text)[0]
+    doubtful = [int(text.replace(",", "")) for text in re.findall("<em>([0-9,]+)</em>", heat)]
+    assert 0 < len(doubtful) < len(found)
+    assert sorted(doubtful) == sorted(found.loc[found["lower"] == 0, "trips"])
+    farthest = max((found["trips"] - found["lower"]).max(), (found["upper"] - found["trips"]).max())
+    assert f"The 90 % intervals of these numbers reach at most {farthest:,} trips" in example.text
+    silent = replace(example, certificate=example.certificate | {"interval": None}).text
+    assert "<em>" not in silent
+    assert "reach at most" not in silent
+
+
+def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
+    """With a place and a boundary; no flow goes from one zone to another."""
+    shape = shapely.to_wkb(shapely.box(0, 0, 1, 1)).hex()
+    zones = pd.DataFrame({"zone": ["a"], "latitude": ["0.5"], "longitude": ["0.5"], "boundary": [shape]})
+    only = Geography.from_frame(zones, ["zone"], coordinates=("latitude", "longitude"), boundaries="boundary")
+    trips = pd.DataFrame({"origin": ["a"], "destination": ["a"], "trips": [500]})
+    release = release_flows(
+        trips, only, unit=PrivacyUnit("trip"), budget=Budget(rho=2, delta="1e-8"), fault_threshold=0
+    )
+    example = reported(release, FLOWS)
+    built = Page(example.text)
+    assert "2001-06 has exactly 500 trips." in built.text
+    (tmp_path / "bundle").mkdir()
+    write_bundle(FLOWS, release, example.certificate, example.text, tmp_path / "bundle")
+    listed = pd.read_csv(tmp_path / "bundle" / "indicators.csv")
+    assert listed[["outflow", "inflow", "within", "self_containment"]].to_numpy().tolist() == [[0, 0, 500, 1]]
+    assert (tmp_path / "bundle" / "boundaries.parquet").is_file()
+
+
+def test_every_header_of_a_table_has_words():
+    """A cell above bars is no header."""
+    for contents in CONTENTS:
+        assert "<th " in examples()[contents].text
+        assert not re.search("<th[^>]*></th>", examples()[contents].text)
 
 
 def test_releases_that_cannot_be_compared_say_why():

@@ -1,0 +1,59 @@
+"""The pages of a site in a real browser: nothing is asked of anybody, they fit a phone, and they are accessible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from od_core.published.site import write_site
+from od_core.published.site_description import SiteDescription
+from tests.browser.conftest import PERIOD, show
+from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
+
+PAGES = {
+    "home": "index.html",
+    "series": "us_flights/index.html",
+    "report": f"us_flights/{PERIOD}/r1/report.html",
+    "certificate": f"us_flights/{PERIOD}/r1/certificate.html",
+}
+
+
+@pytest.fixture(scope="module")
+def site(bundle, tmp_path_factory) -> Path:
+    """A site of one month, with the longest texts that people state."""
+    folder = tmp_path_factory.mktemp("site")
+    licence = "https://creativecommons.org/licenses/by-nc-nd/4.0/legalcode.en"
+    description = SiteDescription("Trips", "https://statistics.example/trips", "Office of Statistics", licence)
+    return write_site(bundle.parents[2], folder, description).folder
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_the_site_asks_nobody_fits_and_is_accessible(opened, site, name, width):
+    """Contrast, labels, roles and headings, by the rules of axe-core."""
+    address = (site / PAGES[name]).as_uri()
+    page, seen = opened(address, width)
+    show(page, f"site-{name}-{'phone' if width == PHONE else 'desk'}", whole=True)
+    assert (seen.asked, seen.errors) == ([address], [])
+    assert too_wide(page) == ""
+    assert [(found["id"], found["nodes"]) for found in Axe().run(page).response["violations"]] == []
+
+
+@pytest.mark.parametrize("name", ["home", "series"])
+def test_a_page_of_the_site_is_printed_whole(opened, site, name):
+    page, _ = opened((site / PAGES[name]).as_uri(), PAPER)
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
+
+
+def test_intervals_are_read_on_a_phone_without_scrolling(opened, site):
+    """Matrices and pictures are wider than a phone; no other table with an interval is."""
+    page, _ = opened((site / PAGES["report"]).as_uri(), PHONE)
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll(".scroll:has(table:not(.heat))")]
+            .filter((region) => region.scrollWidth > region.clientWidth && region.innerText.includes(" to "))
+            .map((region) => region.ariaLabel)"""
+    )
+    assert cut == []
