@@ -233,6 +233,26 @@ def test_a_link_to_records_is_refused(empty):
     assert refused("--target", STATES, "--table", str(link)).code == "OD-TABLE-CONFIDENTIAL"
 
 
+def test_another_name_of_a_file_of_records_is_refused(project):
+    """A hard link has another path, but is the same file. A copy cannot be recognized."""
+    (project.defs / "flows").mkdir()
+    declared = {"type": "od_assets.components.OdRelease", "attributes": {"trips": {"files": "{period}.csv"}}}
+    (project.defs / "flows" / "defs.yaml").write_text(yaml.dump(declared))
+    kept = project.var / "confidential" / "flows" / "counts.csv"
+    kept.parent.mkdir(parents=True)
+    elsewhere = project.root / "public"
+    elsewhere.mkdir()
+    for path in (project.root / "2001-01.csv", kept):
+        path.write_text("origin,destination,trips\n")
+        link, copy, other = (elsewhere / f"{name}-{path.name}" for name in ("link", "copy", "other"))
+        link.hardlink_to(path)
+        with pytest.raises(OdError, match="OD-TABLE-CONFIDENTIAL"):
+            public_tables.refuse_records(link)
+        copy.write_bytes(path.read_bytes())
+        other.hardlink_to(copy)
+        public_tables.refuse_records(copy)
+
+
 def test_confidential_files_are_refused(empty):
     path = empty / "var" / "confidential" / "us_flights" / "counts.csv"
     path.parent.mkdir(parents=True)
