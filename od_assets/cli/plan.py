@@ -10,6 +10,7 @@ import typer
 
 from od_assets.cli.options import Json, Period, Release
 from od_assets.terminal import console
+from od_core.errors import OdError
 
 
 def plan(
@@ -42,6 +43,7 @@ def plan(
     from od_assets.cli.printing import print_guarantee, print_plan
     from od_assets.runs.period_status import planned_period
 
+    _refuse_options(target, table, to, page)
     component = declared_series(release)
     settings, period = component.settings(), planned_period(component, period)
     planned = settings.plan(settings.read_geography(), period)
@@ -68,3 +70,16 @@ def plan(
     print_guarantee(guarantee)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
+
+
+def _refuse_options(target: list[str] | None, table: str | None, to: Path | None, page: Path | None) -> None:
+    """Raise OdError if options are given that have no effect with, or without, targets."""
+    if not target and (table is not None or to is not None):
+        name = "--to" if table is None else "--table"
+        raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
+    if target and page is not None:
+        raise OdError(
+            "OD-TARGET",
+            "a planning page begins with the declared budget, and not with that for targets",
+            next_step="declare the budget for the targets with --to, and make the page after that",
+        )

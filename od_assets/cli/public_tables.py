@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,13 @@ def refuse_records(path: Path) -> None:
     """Raise OdError if a path is a file of records of any declared release, or is in the confidential folder."""
     project = current_project()
     real = path.resolve()
-    if (project.var / "confidential").resolve() in real.parents:
+    folder = (project.var / "confidential").resolve()
+    if folder in real.parents or _is_another_name(real, folder.rglob("*")):
         raise _confidential(path, "it is in the confidential folder")
     for declaration in declarations_of(*RELEASES):
         for pattern in _files_of(declaration):
-            if re.fullmatch(_regular_expression(pattern, project.root), str(real)):
+            whole = os.path.realpath(project.root / Path(pattern))
+            if re.fullmatch(_regular_expression(whole), str(real)) or _is_another_name(real, _matching(whole)):
                 raise _confidential(path, f"{declaration.parent.name} declares it as records")
 
 
@@ -154,10 +157,22 @@ def _files_of(declaration: Path) -> Iterator[str]:
                     continue  # without its variable, no file is named
 
 
-def _regular_expression(pattern: str, root: Path) -> str:
+def _regular_expression(pattern: str) -> str:
     """Return a regular expression of the resolved paths that a path of records stands for."""
-    whole = os.path.realpath(root / Path(pattern))
-    return re.sub(r"\\\{.*?\\\}", "[^/]*", re.escape(whole)).replace(r"\*", "[^/]*")
+    return re.sub(r"\\\{.*?\\\}", "[^/]*", re.escape(pattern)).replace(r"\*", "[^/]*")
+
+
+def _matching(pattern: str) -> Iterator[Path]:
+    """Yield the files that a path of records stands for."""
+    parts = re.split(r"\{.*?\}|\*", pattern)
+    return map(Path, glob.iglob("*".join(map(glob.escape, parts))))  # noqa: PTH207  # the pattern is an absolute path
+
+
+def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
+    """Return whether a file with several names, which are hard links, is one of some files."""
+    if not path.is_file() or path.stat().st_nlink == 1:
+        return False
+    return any(file.is_file() and file.samefile(path) for file in files)
 
 
 def _confidential(path: Path, why: str) -> OdError:

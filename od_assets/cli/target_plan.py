@@ -20,6 +20,7 @@ from od_assets.series.declared_names import declaration_file
 from od_assets.series.settings import SeriesSettings
 from od_assets.terminal import console
 from od_core.errors import OdError
+from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import with_budget
 from od_core.evaluation.target_budget import CHANCE, TargetBudget, target_budget
 from od_core.evaluation.targets import Target
@@ -37,6 +38,12 @@ _RAISE = Fraction(1, 1000)
 
 _MARGIN = 1.001
 """Factor by which targets are relaxed further, so that the rounded budget for them is within the cap."""
+
+_TRIES = 8
+"""Largest number of factors of the tolerances that are tried."""
+
+_ENOUGH = 0.98
+"""Targets are near enough to the cap if they need this share of it."""
 
 _DIGITS = 4
 """Number of significant digits of the declared epsilon or rho, which is rounded up."""
@@ -141,7 +148,7 @@ def target_plan(
     cap = settings.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
-        nearest = _within(wanted, _MARGIN * math.sqrt(Fraction(found.rho) / cap))
+        nearest = _nearest(plan, wanted, known, runs, cap)
     return TargetPlan(settings.name, source, found, chosen, cap, nearest)
 
 
@@ -305,9 +312,45 @@ def _text(number: Fraction | None) -> str:
     return decimal if Fraction(decimal) == number else str(number)
 
 
-def _within(targets: Sequence[Target], factor: float) -> tuple[Target, ...] | None:
-    """Return targets whose tolerances are ``factor`` times as wide; None if one would be above 100 %."""
-    try:
-        return tuple(target.relaxed(factor) for target in targets)
-    except OdError:
-        return None
+def _nearest(
+    plan: ReleasePlan, wanted: Sequence[Target], known: KnownFlows, runs: int, cap: Fraction
+) -> tuple[Target, ...] | None:
+    """Return targets that the cap allows: all tolerances are wider by about the smallest common factor.
+
+    They are found without simulations, and once more with the correction that simulations of the first ones show.
+
+    Args:
+        plan, known, runs: see :func:`od_core.evaluation.target_budget.target_budget`.
+        wanted: targets that the cap does not allow.
+        cap: rho that the cap allows.
+
+    Returns:
+        The targets; None if a tolerance would be above 100 %.
+    """
+
+    def needed(targets: Sequence[Target], runs: int = 0) -> float:
+        different = {str(target): target for target in targets}  # wide tolerances may be equal after rounding
+        return target_budget(plan, list(different.values()), known, runs).rho
+
+    most = min((1 / float(target.within) for target in wanted if target.is_relative), default=math.inf)
+    unchanged = needed(wanted)
+
+    def widened(allowed: float) -> tuple[Target, ...] | None:
+        rho, factor, smallest, nearest = unchanged, 1.0, math.inf, None
+        for _ in range(_TRIES):
+            tried = min(factor * math.sqrt(rho / allowed) * _MARGIN, most)
+            if tried == factor:
+                break
+            factor = tried
+            targets = tuple(target.relaxed(factor) for target in wanted)
+            rho = needed(targets)
+            if rho <= allowed and factor < smallest:
+                smallest, nearest = factor, targets
+                if rho > _ENOUGH * allowed:
+                    break
+        return nearest
+
+    nearest = widened(float(cap))
+    if nearest is None or runs == 0:
+        return nearest
+    return widened(float(cap) * needed(nearest) / needed(nearest, runs))

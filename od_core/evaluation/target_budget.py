@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from od_core.errors import OdError
-from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.segment_metrics import category_trips
-from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
+from od_core.evaluation.simulation import TOO_WIDE, on_plan, simulated_releases, with_budget
 from od_core.evaluation.targets import Target, TargetClass
 from od_core.flows.allocation.optimal_shares import OptimalShares, optimal_shares
 from od_core.flows.allocation.variance_model import VarianceModel
@@ -39,6 +39,9 @@ Reals = NDArray[np.float64]
 
 CHANCE = 0.935
 """Probability with which a release meets all its targets."""
+
+LEAST_RHO = 1e-12
+"""Smallest rho. With less, the noise would be wider than any published flow."""
 
 BINDING = 0.97
 """A target binds if it needs at least this share of the rho of the solution."""
@@ -195,18 +198,18 @@ def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
     Returns:
         The weights; at least 0; shape (flows,).
     """
-    tolerances = one.tolerances / np.sqrt(2 * variances)
+    limits = one.limits / np.sqrt(2 * variances)
 
     def excess(logarithm: float) -> float:
-        return probability_of_at_least(special.erf(tolerances * math.exp(logarithm / 2)), one.needed) - chance
+        return probability_of_at_least(special.erf(limits * math.exp(logarithm / 2)), one.needed) - chance
 
-    low = high = -2 * math.log(float(np.median(tolerances)))
+    low = high = -2 * math.log(float(np.median(limits)))
     while excess(low) > 0:
         low -= 2
     while excess(high) < 0:
         high += 2
     rho = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-9)))
-    scaled = tolerances * math.sqrt(rho)
+    scaled = limits * math.sqrt(rho)
     effects = scaled * np.exp(-(scaled**2)) / variances * _pivotal(special.erf(scaled), one.needed)
     weights: Reals = effects * rho / (effects @ variances)
     return weights
@@ -270,23 +273,39 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         runs: number of releases to simulate for the correction of rho; 0 for none.
 
     Raises:
-        OdError: There is no target; no flow of the table has the size of a target; the mechanism measures one level;
-            no optimum is found; or the noise is too wide to simulate.
+        OdError: There is no target, a target is stated twice, is for numbers that are published exactly, or needs next
+            to no budget; no flow of the table has the size of a target; the mechanism measures one level; no optimum is
+            found; or the noise is too wide to simulate.
     """
-    if not targets:
-        raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
+    _refuse_useless(plan, targets)
     _, trips = on_plan(table, plan)
     classes = classes_of(plan, targets, trips)
     segments = None if plan.segments is None else _best_segments(plan, plan.segments, classes)
     model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
     problem = _Problem(model, classes, np.ones(len(classes)))
+    generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
 
     def simulated(found: _Solution) -> Reals:
         budget = Budget(rho=found.rho, delta=plan.budget.delta, shares=_all_shares(model, found))
         releases = simulated_releases(with_budget(plan, budget, segments), trips, runs)
-        return np.array([ratios_of(classes, release) for release in releases])
+        try:
+            return np.array([ratios_of(classes, release, generator) for release in releases])
+        except OdError as error:
+            if error.code != TOO_WIDE:
+                raise
+            raise OdError(
+                "OD-TARGET",
+                "the tolerances allow noise that is too wide to simulate",
+                next_step="state smaller tolerances, or request 0 runs",
+            ) from None
 
     found, factor = problem.solved(range(len(classes))), 1.0
+    if found.rho < LEAST_RHO:
+        raise OdError(
+            "OD-TARGET",
+            f"the tolerances are so wide that the targets need a rho of less than {LEAST_RHO:g}",
+            next_step="state smaller tolerances",
+        )
     if runs:
         for _ in range(_CORRECTIONS):
             problem = problem.corrected(found, simulated(found))
@@ -302,6 +321,23 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         factor=factor,
         runs=runs,
     )
+
+
+def _refuse_useless(plan: ReleasePlan, targets: Sequence[Target]) -> None:
+    """Raise OdError if there is no target, if a target is stated twice, or if all of its numbers are exact."""
+    if not targets:
+        raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
+    for number, target in enumerate(targets):
+        if target in targets[:number]:
+            raise OdError("OD-TARGET", f"the target '{target}' is stated twice", next_step="state it once")
+        quantity, tree = target.quantity, plan.tree
+        pairs = tree.origin.size(quantity.origin_level) * tree.destination.size(quantity.destination_level)
+        if plan.publishes_total and pairs == 1 and quantity.breakdown is None:
+            raise OdError(
+                "OD-TARGET",
+                f"{quantity.name} is published exactly, with any budget",
+                next_step="leave this target out",
+            )
 
 
 def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
@@ -349,12 +385,15 @@ def classes_of(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) 
     return tuple(TargetClass.of(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets)
 
 
-def ratios_of(classes: Sequence[TargetClass], release: Release) -> list[float]:
-    """Return, for each target, the smallest factor of the tolerances for which a release meets it.
+def ratios_of(
+    classes: Sequence[TargetClass], release: Release, generator: np.random.Generator | None = None
+) -> list[float]:
+    """Return, for each target, the smallest factor of the limits for which a release meets it.
 
     Args:
         classes: flows of the table that is released.
         release: a release of this table.
+        generator: see :meth:`TargetClass.ratio`.
     """
     tree, segments = release.plan.tree, release.segments
-    return [one.ratio(tree, release.leaves, segments.get(one.target.breakdown)) for one in classes]
+    return [one.ratio(tree, release.leaves, segments.get(one.target.breakdown), generator) for one in classes]

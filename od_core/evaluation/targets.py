@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,28 +155,44 @@ class TargetClass:
         destination = (pairs % width).astype(np.int32) if target.quantity.part == "all" else origin
         return cls(target, keys, trips[chosen], (origin, destination))
 
-    @property
-    def tolerances(self) -> Reals:
-        """Largest allowed error of each flow, in trips; shape (flows,)."""
-        unit = self.sizes.astype(np.float64) if self.target.is_relative else np.ones(len(self.sizes))
-        return unit * float(self.target.within)
+    @cached_property
+    def limits(self) -> Reals:
+        """Limit of the error of each flow before it is rounded, in trips; shape (flows,).
+
+        Published flows are whole, so a tolerance of 2.7 trips allows errors of at most 2, and so at most 2.5 before
+        rounding.
+        """
+        within, sizes = self.target.within, self.sizes.tolist()
+        if self.target.is_relative:
+            whole = [size * within.numerator // within.denominator for size in sizes]
+        else:
+            whole = [math.floor(within)] * len(sizes)
+        return np.array(whole, dtype=np.float64) + 0.5
 
     @property
     def needed(self) -> int:
         """Number of flows that must be within the tolerance."""
         return math.ceil(self.target.share * len(self.sizes))
 
-    def ratio(self, tree: FlowTree, leaves: Nodes, segments: Counts | None) -> float:
-        """Return the smallest factor of the tolerances for which a release of the table would meet the target.
+    def ratio(
+        self, tree: FlowTree, leaves: Nodes, segments: Counts | None, generator: np.random.Generator | None = None
+    ) -> float:
+        """Return the smallest factor of the limits for which a release of the table would meet the target.
 
-        ``tree``, ``leaves`` and ``segments`` are those of the release; see :meth:`of`. The target is met if the factor
-        is at most 1.
+        The target is met if the factor is at most 1.
+
+        Args:
+            tree, leaves, segments: those of the release; see :meth:`of`.
+            generator: source of uniform numbers between -1/2 and 1/2 that are added to the whole errors. They stand for
+                what rounding removed. So the factor has no steps, and it is at most 1 for the same releases.
         """
         keys, trips = values_of(self.target.quantity, tree, leaves, segments)
         place = np.searchsorted(keys, self.keys)
         listed = np.append(keys, -1)[place] == self.keys
-        released = np.where(listed, np.append(trips, 0)[place], 0)
-        ratios = np.abs(released - self.sizes) / self.tolerances
+        errors = (np.where(listed, np.append(trips, 0)[place], 0) - self.sizes).astype(np.float64)
+        if generator is not None:
+            errors += generator.uniform(-0.5, 0.5, len(errors))
+        ratios = np.abs(errors) / self.limits
         return float(np.partition(ratios, self.needed - 1)[self.needed - 1])
 
 

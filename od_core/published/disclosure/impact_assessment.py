@@ -109,7 +109,7 @@ def _risks(facts: Facts) -> list[tuple[str, str, str]]:
     rows = [
         (
             "Singling out: somebody finds a person's trips in the tables",
-            "noise on every count; no record and no identifier is published",
+            "noise on every measured count; no record and no identifier is published",
             f"a best guess about one privacy unit is right at most {guess} times in 100",
         ),
         (

@@ -57,7 +57,7 @@ def _published(facts: Facts, contents: str) -> Markup:
         else ""
     )
     return paragraph(
-        f"Tables of {contents} are published for everyone. {made} No single trip, no name and no identifier is"
+        f"Tables of {contents} are published for everyone. {made} No record of a trip, no name and no identifier is"
         f" published.{exact}"
     )
 
@@ -68,15 +68,16 @@ def _protection(facts: Facts) -> Markup:
         detailed = (
             ""
             if facts.reach is None
-            else " For the most detailed counts, the change is at most"
+            else " For the most detailed counts, this number is at most"
             f" {number(facts.reach)} up or down in 9 of 10 cases."
         )
-        points.append(f"Every count was changed by chance before anyone outside could see it.{detailed}")
+        counts = "every other count" if facts.has_exact_numbers else "every count"
+        points.append(f"A number drawn by chance was added to {counts} before anyone outside could see it.{detailed}")
         points.append(_counted(facts))
-        points.append("How large these changes are was fixed before any record was read, and is published.")
+        points.append("How these numbers are drawn was fixed before any record was read, and is published.")
     else:
         points.append("The earlier statistics contain changes by chance. These follow from them, and reveal no more.")
-    points.append("All statistics from these records together have a limit, which the software enforces.")
+    points.append("All statistics that the software makes from these records have a common limit, which it enforces.")
     return element("ul", *(element("li", point) for point in points))
 
 
@@ -103,9 +104,9 @@ def _risk(facts: Facts) -> Markup:
         asked = "made these trips or others" if facts.is_bounded else "are in the records"
     parts = [
         paragraph(
-            f"Suppose that somebody knows {known}, and wants to find out whether you {asked}."
-            " Without the statistics, they can only toss a coin: they are right in 50 of 100 cases. With everything"
-            f" that is published, the best method there can be is right in at most {guess} of 100 cases."
+            f"Suppose that somebody knows {known}, and wants to find out whether you {asked}. If they find both equally"
+            " likely, they can only toss a coin without the statistics: they are right in 50 of 100 cases. With these"
+            f" statistics, the best method there can be is right in at most {guess} of 100 cases."
         )
     ]
     if facts.unit == "trip" and not facts.is_derived:
@@ -132,7 +133,7 @@ def _not_protected(facts: Facts) -> Markup:
         points.append("Each period is protected by itself; what can be learned from many periods adds up.")
     else:
         points.append("What can be learned from several periods adds up, within the limit.")
-    points.append("Tables that others publish about the same people are not part of this promise.")
+    points.append("Other statistics about the same people, whoever publishes them, are not part of this promise.")
     points.append("The people who run the software see the records, and must be trusted to keep them safe.")
     return element("ul", *(element("li", point) for point in points))
 

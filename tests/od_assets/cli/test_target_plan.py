@@ -173,6 +173,22 @@ def test_targets_beyond_the_cap_are_relaxed(empty):
     assert "With the whole cap, these targets can be met:" in printed.output
 
 
+def test_tolerances_below_one_trip_allow_no_error(empty):
+    """They all need the same budget, and simulated releases without any error do not confuse the command."""
+
+    def rho(within: str, runs: str) -> float:
+        text = f"airport x airport: flows >= 10 within {within} in 90 %"
+        arguments = ["plan", "us_flights", "--json", "--table", "synthetic", "--runs", runs, "--target", text]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        return decimal_of(json.loads(result.stdout)["rho"])
+
+    needed = rho("0.1 trips", "0")
+    assert needed > 1
+    assert [rho(within, "0") for within in ("0.9 trips", "0.0000000001 %")] == [needed, needed]
+    assert needed < rho("0.1 trips", "20") < 1e4
+
+
 def decimal_of(text: str) -> float:
     return float(Fraction(text))
 
@@ -199,6 +215,26 @@ def test_a_link_to_records_is_refused(empty):
     assert refused("--target", STATES, "--table", str(link)).code == "OD-TABLE-CONFIDENTIAL"
 
 
+def test_another_name_of_a_file_of_records_is_refused(project):
+    """A hard link has another path, but is the same file. A copy cannot be recognized."""
+    (project.defs / "flows").mkdir()
+    declared = {"type": "od_assets.components.OdRelease", "attributes": {"trips": {"files": "{period}.csv"}}}
+    (project.defs / "flows" / "defs.yaml").write_text(yaml.dump(declared))
+    kept = project.var / "confidential" / "flows" / "counts.csv"
+    kept.parent.mkdir(parents=True)
+    elsewhere = project.root / "public"
+    elsewhere.mkdir()
+    for path in (project.root / "2001-01.csv", kept):
+        path.write_text("origin,destination,trips\n")
+        link, copy, other = (elsewhere / f"{name}-{path.name}" for name in ("link", "copy", "other"))
+        link.hardlink_to(path)
+        with pytest.raises(OdError, match="OD-TABLE-CONFIDENTIAL"):
+            public_tables.refuse_records(link)
+        copy.write_bytes(path.read_bytes())
+        other.hardlink_to(copy)
+        public_tables.refuse_records(copy)
+
+
 def test_confidential_files_are_refused(empty):
     path = empty / "var" / "confidential" / "us_flights" / "counts.csv"
     path.parent.mkdir(parents=True)
@@ -216,6 +252,14 @@ def test_confidential_files_are_refused(empty):
         (("--target", "flows within 5 %"), "OD-TARGET"),
         (("--target", "state x state: flows >= 10 within 105 % in 90 %"), "OD-TARGET"),
         (("--target", "state x state: flows >= 999999999 within 5 % in 90 %"), "OD-TARGET-EMPTY"),
+        (("--target", "state x state: flows >= 10 within 5 % in 150 %"), "OD-TARGET"),
+        (("--target", "state x state: flows >= 0 within 5 % in 90 %"), "OD-TARGET"),
+        (("--target", "all x all: flows >= 10 within 5 % in 90 %"), "OD-TARGET"),
+        (("--target", "state x state: flows >= 10 within 999999999999 trips in 90 %"), "OD-TARGET"),
+        (("--target", STATES, "--target", STATES.replace("1000", "1,000")), "OD-TARGET"),
+        (("--table", "synthetic"), "OD-TARGET"),
+        (("--to", "defs.yaml"), "OD-TARGET"),
+        (("--target", STATES, "--page", "page.html"), "OD-TARGET"),
         (("--target", STATES, "--table", "nowhere.csv"), "OD-TABLE-PUBLIC"),
         (("--target", STATES, "--table", "us_flights/2001-06/r9"), "OD-TABLE-PUBLIC"),
         (("--target", STATES, "--runs", "-1"), "OD-FORECAST-RUNS"),

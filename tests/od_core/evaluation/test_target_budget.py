@@ -30,6 +30,7 @@ from od_core.flows.allocation.optimal_shares import LEAST
 from od_core.flows.allocation.variance_model import VarianceModel
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments
+from od_core.privacy.neighbours import NO_FAULTS
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 
@@ -82,9 +83,8 @@ def at_least(probabilities: np.ndarray, least: int) -> float:
 
 def needed_by_hand(variances: np.ndarray, one: TargetClass, chance: float) -> float:
     """Smallest rho at which the number of flows within the tolerance is large enough, often enough."""
-    sizes = one.sizes.astype(float)
-    tolerances = sizes * float(one.target.within)
-    least = math.ceil(one.target.share * len(sizes))
+    tolerances = np.array([math.floor(size * one.target.within) + 0.5 for size in one.sizes.tolist()])
+    least = math.ceil(one.target.share * len(one.sizes))
 
     def excess(log_rho: float) -> float:
         within = special.erf(tolerances * math.exp(log_rho / 2) / np.sqrt(2 * variances))
@@ -261,6 +261,54 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
     half = with_budget(plan, Budget(rho=found.rho / 2, delta="1e-8", shares=found.shares), best)
     met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(half, trips, 100)])
     assert met < 0.7  # half of the budget is seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("within", ["1 trip", "2 trips"])
+def test_tolerances_of_a_trip_or_two_leave_no_slack(within):
+    """Two binomial shares of 2,000 and of 3,000 releases differ by less than 5 standard deviations (6e-7): by 3.6 %."""
+    plan, _, _ = problem(6, depth=2)
+    count = len(plan.tree.origin.zones)
+    origin, destination = (part.ravel().astype(np.int32) for part in np.indices((count, count)))
+    trips = np.random.default_rng(1).integers(20, 50, count * count)
+    table = KnownFlows.of_pairs("made up", "synthetic", plan.tree, origin, destination, trips)
+    zone = plan.tree.origin.levels[-1]
+    targets = [Target.of(f"{zone} x {zone}: flows >= 20 within {within} in 90 %", plan.tree)]
+    found = target_budget(plan, targets, table, runs=2000)
+    tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares))
+    _, counts = on_plan(table, tried)
+    classes = classes_of(tried, targets, counts)
+    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, counts, 3000)])
+    assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 2000 + 1 / 3000))
+
+
+def test_a_target_that_is_stated_twice_is_refused():
+    """It would divide the probability of failure twice, and cost more than once."""
+    plan, table, targets = problem(1)
+    with pytest.raises(OdError, match=r"OD-TARGET: .* is stated twice"):
+        target_budget(plan, [*targets, targets[0]], table)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_what_is_published_exactly_needs_no_target(depth):
+    base, table, _ = problem(6, depth=depth)
+    budget = Budget(1, "1e-8")
+    plan = plan_release(base.tree.origin, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS)
+    zone = plan.tree.origin.levels[-1]
+    useful = Target.of(f"{zone} x {zone}: flows >= 1 within 9 % in 90 %", plan.tree)
+    exact = Target.of("all x all: flows >= 1 within 1 % in 90 %", plan.tree)
+    with pytest.raises(OdError, match="OD-TARGET: all x all is published exactly"):
+        target_budget(plan, [useful, exact], table)
+    assert target_budget(base, [Target.of(str(exact), base.tree)], table).rho > 0  # unbounded: it has noise
+
+
+@pytest.mark.parametrize("runs", [0, 2])
+def test_a_tolerance_that_any_noise_meets_is_refused(runs):
+    plan, table, _ = problem(6, depth=2)
+    zone = plan.tree.origin.levels[-1]
+    wide = Target.of(f"{zone} x {zone}: flows >= 1 within 999999999999 trips in 90 %", plan.tree)
+    with pytest.raises(OdError, match=r"OD-TARGET: .* less than"):
+        target_budget(plan, [wide], table, runs)
 
 
 def test_there_is_no_budget_without_targets():

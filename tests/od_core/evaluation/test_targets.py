@@ -82,7 +82,7 @@ def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name)
     true = dict(zip(*(part.tolist() for part in values_of(target.quantity, TREE, leaves, segments)), strict=True))
     found = dict(zip(*(part.tolist() for part in values_of(target.quantity, TREE, other, other_segments)), strict=True))
     large = {key: trips for key, trips in true.items() if trips >= 15}
-    ratios = sorted(abs(found.get(key, 0) - trips) / (0.2 * trips) for key, trips in large.items())
+    ratios = sorted(abs(found.get(key, 0) - trips) / (trips // 5 + 0.5) for key, trips in large.items())
     smallest = next(r for r in ratios if sum(one <= r for one in ratios) >= 0.7 * len(ratios) - 1e-9)
     assert chosen.sizes.tolist() == list(large.values())
     assert chosen.ratio(TREE, other, other_segments if by_mode else None) == pytest.approx(smallest, rel=1e-12)
@@ -108,9 +108,50 @@ def test_tolerances_are_shares_or_trips():
         TargetClass.of(Target.of(f"{FIRST} x {FIRST}: flows >= 10 within {how} in 90 %", TREE), TREE, leaves, None)
         for how in ("10 %", "7.5 trips")
     )
-    assert relative.tolerances.tolist() == pytest.approx((0.1 * relative.sizes).tolist())
-    assert set(absolute.tolerances) == {7.5}
+    assert relative.limits.tolist() == (relative.sizes // 10 + 0.5).tolist()
+    assert set(absolute.limits) == {7.5}
     assert relative.needed == -(-9 * len(relative.sizes) // 10)
+
+
+def one_flow(trips: int) -> Nodes:
+    places = np.array([2], dtype=np.int32)
+    return TREE.summed_leaves(places, places, np.array([trips]))
+
+
+@pytest.mark.parametrize(
+    ("size", "within", "largest"),
+    [
+        (100, "29 %", 29),  # 100 * 0.29 is below 29 in floating point
+        (100, "0.4 %", 0),
+        (7, "100 %", 7),
+        (50, "3 trips", 3),
+        (50, "3.9 trips", 3),
+        (3, "33.333 %", 0),
+        (2**40, "12.5 %", 2**37),
+    ],
+)
+def test_whole_errors_up_to_the_tolerance_are_within_it(size, within, largest):
+    target = Target.of(f"{LAST} x {LAST}: flows >= 1 within {within} in 90 %", TREE)
+    chosen = TargetClass.of(target, TREE, one_flow(size), None)
+    generator = np.random.default_rng(4)
+    for error in {largest, -largest}:
+        assert chosen.ratio(TREE, one_flow(size + error), None) <= 1
+        assert chosen.ratio(TREE, one_flow(size + error), None, generator) <= 1
+    for error in (largest + 1, -largest - 1)[: 1 if size == largest else 2]:
+        assert chosen.ratio(TREE, one_flow(size + error), None) > 1
+        assert chosen.ratio(TREE, one_flow(size + error), None, generator) > 1
+
+
+def test_factors_of_tolerances_have_no_steps_if_the_errors_before_rounding_are_drawn():
+    """Without them, all releases of an exact flow would have the factor 0, which says nothing about the budget."""
+    target = Target.of(f"{LAST} x {LAST}: flows >= 1 within 2 trips in 90 %", TREE)
+    chosen = TargetClass.of(target, TREE, one_flow(50), None)
+    generator = np.random.default_rng(4)
+    for error in (0, 1, 2):
+        drawn = [chosen.ratio(TREE, one_flow(50 + error), None, generator) for _ in range(2000)]
+        low, high = max(error - 0.5, 0) / 2.5, (error + 0.5) / 2.5
+        assert low <= min(drawn) < low + 0.02
+        assert high - 0.02 < max(drawn) <= high
 
 
 @pytest.mark.parametrize(

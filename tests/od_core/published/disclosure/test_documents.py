@@ -281,6 +281,28 @@ def test_the_notice_has_no_mathematics_and_no_words_of_it(name: str, tmp_path: P
     assert TO_COMPLETE.lower() in text
 
 
+def said(name: str, document: str, root: Path) -> str:
+    """The words of a document."""
+    text = re.sub(r"<style>.*?</style>|<[^>]+>", " ", documents(name, root)[document], flags=re.DOTALL)
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_notice_promises_no_more_than_the_release(name: str, tmp_path: Path) -> None:
+    """Exact numbers are excepted, and other releases, and what somebody already finds likelier."""
+    notice, assessment = (said(name, document, tmp_path / document) for document in (made.NOTICE, made.ASSESSMENT))
+    facts = certified(name).facts
+    if name not in DERIVED:
+        counts = "every other count" if facts["exact"] else "every count"
+        assert f"A number drawn by chance was added to {counts} before anyone outside could see it." in notice
+        assert ("One number is published as it was counted" in notice) == bool(facts["exact"])
+    assert "noise on every measured count" in assessment
+    assert "If they find both equally likely, they can only toss a coin" in notice
+    assert "With these statistics, the best method" in notice
+    assert "Other statistics about the same people, whoever publishes them, are not part of this promise." in notice
+    assert "How large" not in notice  # for boxes by dimension, it is known only after some are drawn
+
+
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
