@@ -215,6 +215,8 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
             facts["user_column"],
             None if facts["unit"] == "trip" else facts["contribution_bound"],
             facts.get("max_weight"),
+            facts.get("max_trips_year"),
+            facts.get("id_pattern"),
         ),
         budget=Budget(
             facts["epsilon"],
