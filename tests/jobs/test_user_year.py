@@ -170,7 +170,7 @@ def test_a_job_that_dies_between_counters_and_counts_counts_again(
         assert not released.run(of_users(released), "2001-04").success
     result = released.run(of_users(released), "2001-04")
     assert result.success, failure_text(result)
-    assert counted(released, "2001-04") == 200
+    assert counted(released, "2001-04") == 198  # one of them has used up the year
     assert Ledger(released.var / "ledger.sqlite").balance("trips", "2001-04").releases == 4
 
 
