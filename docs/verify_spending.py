@@ -143,7 +143,7 @@ def year_of(period: str, domain: Facts) -> str:
     """Return the year that an elementary period belongs to, or the period itself if the domain has no years."""
     if domain.get("year", "calendar") == "calendar":
         return period[:4] if "year" in domain else period
-    dates = (days(text)[at] for text, at in zip((*domain["year"].split("--"), period), (0, 1, 0), strict=True))
+    dates = (*days(domain["year"]), days(period)[0])
     first, end, own = ((12 * day.year + day.month, day.toordinal())[len(period) > 7] for day in dates)
     return f"{domain['year']} {(own - first) // (end - first):+d}"
 

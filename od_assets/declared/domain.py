@@ -10,6 +10,7 @@ from od_core.errors import OdError, nearest_known
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.unit import UNIT_KINDS
 
 
 class CapSection(Section):
@@ -99,7 +100,8 @@ class DomainSection(Section):
             )
         except OdError as error:
             of_release = error.code == "OD-UNIT-MAX-TRIPS" or "max_" in error.message
-            in_domain = self.unit == "user_year" or not of_release
+            of_year = self.unit == "user_year" or (self.max_trips_year, self.id_pattern) != (None, None)
+            in_domain = of_year or not of_release
             raise error.in_file(f"{self.name}.yaml") if in_domain else error from None
 
     def _refuse_misplaced_bound(self, max_trips: int | None) -> None:
@@ -110,7 +112,7 @@ class DomainSection(Section):
                 "max_trips is declared for one release, but under unit 'user_year' all releases count the same trips",
                 next_step=f"move max_trips to {self.name}.yaml",
             )
-        if self.unit != "user_year" and self.max_trips is not None:
+        if self.unit in UNIT_KINDS and self.unit != "user_year" and self.max_trips is not None:
             raise OdError(
                 "OD-UNIT-MAX-TRIPS",
                 f"{self.name}.yaml declares max_trips, which each release of unit {self.unit!r} declares itself",

@@ -122,8 +122,7 @@ class UserCounters:
 
     def fingerprint(self) -> str:
         """Return the fingerprint (keyed hash) of the stored counters. Raises OdError if there are none."""
-        with self._opened(self.key) as file:
-            return self._fingerprint(file.iter_batches())
+        return self._stored_fingerprint(self.key)
 
     def hold_to_input(self, counted: Counted) -> None:
         """Store the fingerprints of the counted input and its counters, or check them if the release was drawn.
@@ -176,35 +175,37 @@ class UserCounters:
         """Return the files of counters of the year by elementary period, without those of the period ``but``.
 
         Raises:
-            OdError: the file of a drawn release is missing or changed, or was made with another key.
+            OdError: the file of a drawn release is missing or changed, or a file is damaged or was made with another
+                key.
         """
         parts = year_of(Period(self._part(self.key)), self.elementary, self.year)
         year = {part.text for part in parts}
-        for key, periods in self.ledger.drawn(self.domain).items():
-            if year.intersection(periods) and key != self.key:
-                self._verified(key)
+        drawn = [key for key, periods in self.ledger.drawn(self.domain).items() if year.intersection(periods)]
+        verified = {self._verified(key) for key in drawn if key != self.key}
         folders = {part: self.confidential.path / self._folder / part for part in sorted(year) if part != but}
         found = {part: sorted(folder.glob("[!.]*.parquet")) for part, folder in folders.items()}
         for path in (path for paths in found.values() for path in paths):
+            if path not in verified:
+                _refuse_damaged(path)
             if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
                 raise _lost(f"counters of {self.domain} were made with another key", "confidential/hmac.key")
         return {part: paths for part, paths in found.items() if paths}
 
     def _verified(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release. Raises OdError if it is missing or changed."""
-        with self._opened(key) as file:
-            if self._fingerprint(file.iter_batches()) != self._stated(key):
-                raise _lost(f"the counters of users of {key} have changed", "the confidential folder")
+        if self._stored_fingerprint(key) != self._stated(key):
+            raise _lost(f"the counters of users of {key} have changed", "the confidential folder")
         return self._path(key)
 
-    def _opened(self, key: ReleaseKey) -> pq.ParquetFile:
-        path = self._path(key)
+    def _stored_fingerprint(self, key: ReleaseKey) -> str:
+        path, lost = self._path(key), _lost if self.ledger.is_drawn(key) else _not_counted
         if not path.exists():
-            raise _lost(f"the counters of users of {key} are missing", "the confidential folder")
+            raise lost(f"the counters of users of {key} are missing", "the confidential folder")
         try:
-            return pq.ParquetFile(path)
-        except pa.ArrowException:
-            raise _lost(f"the counters of users of {key} are damaged", "the confidential folder") from None
+            with pq.ParquetFile(path) as file:
+                return self._fingerprint(file.iter_batches())
+        except (pa.ArrowException, OSError):  # Arrow raises OSError for damaged pages
+            raise lost(f"the counters of users of {key} are damaged", "the confidential folder") from None
 
     def _stated(self, key: ReleaseKey) -> str:
         """Return the fingerprint of the counters from which a release was drawn."""
@@ -240,6 +241,25 @@ def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[list[NDArray[np.int6
     yield [np.empty(0, dtype=np.int64) for _ in SCHEMA]
     for batch in batches:
         yield [column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False) for column in batch.columns]
+
+
+def _refuse_damaged(path: Path) -> None:
+    """Raise OdError if the file of counters of a release that is not drawn cannot be read."""
+    try:
+        with pq.ParquetFile(path) as file:
+            for _ in file.iter_batches():
+                pass
+    except (pa.ArrowException, OSError):
+        raise _not_counted(f"the counters of users in {path.name} are damaged", f"{path.name}") from None
+
+
+def _not_counted(message: str, what: str) -> OdError:
+    """Return the OdError for counters of a release that is not drawn, so that it may be counted again."""
+    return OdError(
+        "OD-YEAR-COUNTERS",
+        message,
+        next_step=f"run that whole release again, which counts its records; or restore {what} from a backup",
+    )
 
 
 def _lost(message: str, what: str) -> OdError:

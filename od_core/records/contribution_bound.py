@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError, base_name, nearest_only
 from od_core.files.duckdb_session import memory_database
 from od_core.ledger.user_counters import USER, Allowances, UserCounters
-from od_core.privacy.unit import PrivacyUnit
+from od_core.privacy.unit import PrivacyUnit, whole_match
 from od_core.records.faults import not_counted
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def keep_counters(connection: duckdb.DuckDBPyConnection, counters: UserCounters)
 
 def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
     """Return the regular expressions, for RE2 and Java, each of which must match a part of a valid user id."""
-    return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, rf"\A(?:{unit.id_pattern})\z")
+    return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, whole_match(unit.id_pattern))
 
 
 def user_ids(column: pd.Series, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from fractions import Fraction
 
+import pyarrow.parquet as pq
 import pytest
 
 from od_core import OdError
@@ -12,6 +13,8 @@ from od_core.noise.opendp import OpenDPNoise
 from tests.faults.account import assert_account, assert_resumed, drawn, measurement_files
 from tests.faults.worker import (
     BY_SEGMENT,
+    BY_YEAR,
+    COUNTING,
     POINTS,
     R1,
     RHO,
@@ -36,6 +39,8 @@ KILLED = [
     (BY_SEGMENT, 5, "during the draw"),  # the first query of all: the root by the first breakdown
     (BY_SEGMENT, 8, "while writing"),
     (BY_SEGMENT, 14, "after the rename"),  # the last
+    (BY_YEAR, 0, "during the draw"),
+    (BY_YEAR, 4, "after the rename"),
 ]
 """Releases, numbers of steps and points. By segment, the noise of one category is drawn, and of the others not yet."""
 
@@ -78,3 +83,23 @@ def test_a_lost_draw_that_the_cap_does_not_allow_again_stays_lost(tmp_path, star
         assert account() == before
     declare(tmp_path, RHO + charges_of(release_id)[step], "one draw more after a power cut")
     assert_resumed(tmp_path, monkeypatch, lost=[step], release_id=release_id)
+
+
+@pytest.mark.parametrize("point", COUNTING)
+def test_users_of_a_year_whose_counting_is_killed_are_counted_again(tmp_path, started, monkeypatch, point):
+    """Nothing was reserved or drawn; the next month has what is left of the year, whatever the killed count left."""
+    declare(tmp_path, Fraction(1))
+    process = started("worker", "die", tmp_path, 0, point, BY_YEAR)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == -signal.SIGKILL, errors
+    path = tmp_path / "ledger.sqlite"
+    assert (states(path, BY_YEAR), charged(path), drawn(tmp_path, BY_YEAR)) == ({}, 0, {})
+    assert not [file for file in tmp_path.rglob("*.parquet") if file.stat().st_mode & 0o077]
+    assert_resumed(tmp_path, monkeypatch, release_id=BY_YEAR)
+    later = released(ledger_at(path), "people/2001-07/r1")
+    counted = [
+        sum(pq.read_table(file)["counted"].to_pylist())
+        for file in sorted((tmp_path / "confidential" / "user-counters").rglob("*.parquet"))
+    ]
+    assert counted == [180, 90]
+    assert later.spent.rho == RHO

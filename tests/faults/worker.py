@@ -13,12 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from od_core import Budget, OdError, Release, plan_release, release_flows
+from od_core import Budget, OdError, PrivacyUnit, Release, plan_release, release_flows
 from od_core.files import durable as files
 from od_core.ledger import confidential, head, measurements
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.user_counters import UserCounters
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -27,6 +28,11 @@ from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, ledger_at
 
 R1 = "commuters/2001-06/r1"
 BY_SEGMENT = "commuters/2001-07/r1"
+BY_YEAR = "people/2001-06/r1"
+"""A release of users whose trips of a year are bounded, in a data set of its own."""
+USERS = PrivacyUnit("user_year", "unbounded", "person", 2, max_trips_year=3, id_pattern="p[0-9]+")
+TRIPS = FLOWS.loc[FLOWS.index.repeat(FLOWS["trips"])].drop(columns="trips")
+PEOPLE = TRIPS.assign(person=[f"p{k % 90}" for k in range(len(TRIPS))])
 SEGMENTS: dict[str, Any] = {
     "segments": {"mode": ["car", "bus", "?"], "day_type": ["weekday", "weekend"]},
     "segment_unknown": {"mode": "?"},
@@ -103,17 +109,25 @@ def declare(folder: Path, cap: Fraction, reason: str = "a table and some lost dr
 
 
 def released(ledger: Ledger, release_id: str = R1, flows: pd.DataFrame = FLOWS) -> Release:
-    """Make a release of the flows, or of those by category, which is the one of this name alone."""
+    """Make a release of the flows, or of those by category or by user, which are those of these names alone."""
     flows, options = (BY_CATEGORY, SEGMENTS) if release_id == BY_SEGMENT else (flows, {})
+    unit = unit_of(release_id)
+    if unit is USERS:
+        flows, options = PEOPLE, {"one_row_a_trip": True}
+        ledger.declare(PrivacyDomain("people", USERS, Cap(rho=Fraction(9)), "a year of users"))
     return release_flows(
-        flows, GEOGRAPHY, unit=TRIP, budget=BUDGET, ledger=ledger, release_id=release_id, fault_threshold=0, **options
+        flows, GEOGRAPHY, unit=unit, budget=BUDGET, ledger=ledger, release_id=release_id, fault_threshold=0, **options
     )
+
+
+def unit_of(release_id: str) -> PrivacyUnit:
+    return USERS if release_id.startswith("people/") else TRIP
 
 
 def charges_of(release_id: str) -> dict[int, Fraction]:
     """Return what each query of a release costs, by the number of its step, in the order in which they are drawn."""
     options = SEGMENTS if release_id == BY_SEGMENT else {}
-    plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, acceptance=NO_FAULTS, **options)
+    plan = plan_release(GEOGRAPHY, unit=unit_of(release_id), budget=BUDGET, acceptance=NO_FAULTS, **options)
     return {step.number: step.rho for step in plan.steps}
 
 
@@ -122,8 +136,28 @@ def side_file(folder: Path, release_id: str = R1) -> Path:
     return folder / f"{release_id.replace('/', '.')}.draws"
 
 
+COUNTING = ("before the counters", "after the counters", "before the fingerprints", "after the fingerprints")
+"""Points of a release of users of a year at which nothing is drawn or reserved yet."""
+
+
+def die_while_counting(point: str) -> None:
+    """Let this process die when it has stored the counters of users, or their fingerprints, or is about to."""
+    when, _, what = point.split()
+    name = {"counters": "keep", "fingerprints": "hold_to_input"}[what]
+    do = getattr(UserCounters, name)
+
+    def dying(self: UserCounters, *given: object) -> None:
+        if when == "after":
+            do(self, *given)
+        die()
+
+    setattr(UserCounters, name, dying)
+
+
 def run_and_die(folder: Path, level: int, point: str, release_id: str = R1) -> None:
     """Run a release until it dies at a step, of which ``level`` is the number."""
+    if point in COUNTING:
+        die_while_counting(point)
     if point in ("while writing", "before the rename"):
         write, replace = measurements.write_checked, Path.replace
         if point == "while writing":

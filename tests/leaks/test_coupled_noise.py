@@ -50,6 +50,17 @@ DOMAINS: dict[str, dict[str, Any]] = {
         "domain__neighbours": "unbounded",
         "max_trips": 3,
     },
+    **{
+        f"user_year, {relation}": {
+            "domain__unit": "user_year",
+            "domain__column": "person",
+            "domain__neighbours": relation,
+            "domain__max_trips": 3,
+            "domain__max_trips_year": 4,
+            "domain__id_pattern": "p[0-9]+|somebody else",
+        }
+        for relation in ("bounded", "unbounded")
+    },
 }
 
 

@@ -76,6 +76,9 @@ ZONES = "  geography: {file: zones.csv, levels: [region, zone]}\n"
 SEGMENTS = "  segments: {mode: {categories: [car, bus]}}\n"
 CAP = 'cap: {rho: "0.1", reason: "a test"}\n'
 
+MORE = "unit: user_year\n"
+YEAR = f'{MORE}column: person\nmax_trips: 2\nmax_trips_year: 5\nid_pattern: "[0-9]+"\n'
+
 GROUP_SIZES = DEFS.replace("OdRelease", "OdGroupSizes").replace(PRIVACY, "  privacy: {epsilon: 1}\n")
 
 WRONG = [
@@ -298,6 +301,29 @@ WRONG = [
     domain(CAP, "cap: {reason: a test}\n", "", "cap", "OD-DOMAIN-CAP"),
     domain(CAP, "cap: {rho: -1, reason: a test}\n", "", "1e-30 to 1e9", "OD-DOMAIN-CAP"),
     domain("unit: trip\n", "elementary_period: week-end\n", "", "week-end", "OD-DOMAIN-PERIOD"),
+    # Users whose trips of a year are bounded.
+    *(
+        domain("unit: trip\n", YEAR.replace(old, new), "", cause, code)
+        for old, new, cause, code in (
+            ("max_trips: 2\n", "", "needs max_trips, a whole number", "OD-UNIT-MAX-TRIPS"),
+            ("max_trips_year: 5", "max_trips_year: 1", "of at least max_trips, 2", "OD-UNIT-MAX-TRIPS-YEAR"),
+            ("max_trips_year: 5\n", "", "needs max_trips_year", "OD-UNIT-MAX-TRIPS-YEAR"),
+            ('id_pattern: "[0-9]+"\n', "", "needs id_pattern, a regular expression", "OD-UNIT-ID-PATTERN"),
+            ('"[0-9]+"', '"[0-9"', "needs id_pattern, a regular expression", "OD-UNIT-ID-PATTERN"),
+            ('"[0-9]+"', '""', "needs id_pattern, a regular expression", "OD-UNIT-ID-PATTERN"),
+            ("column: person\n", "", "needs the column", "OD-UNIT-OPTIONS"),
+            ("unit: user_year", "unit: user_yer", "did you mean 'user_year'?", "OD-UNIT-UNKNOWN"),
+            (MORE, f"{MORE}year: soon\n", "'soon' is not a period", "OD-PERIOD-TEXT"),
+            (MORE, f"{MORE}year: 2001-06\n", "the year 2001-06 does not consist of several", "OD-DOMAIN-YEAR"),
+            (MORE, f"{MORE}elementary_period: week\n", "does not consist of several whole", "OD-DOMAIN-YEAR"),
+            (MORE, f"{MORE}elementary_period: year\n", "does not consist of several whole", "OD-DOMAIN-YEAR"),
+        )
+    ),
+    domain("unit: trip\n", f"{YEAR}max_trip_year: 5\n", ": max_trip_year", "did you mean 'max_trips_year'?"),
+    domain("unit: trip\n", "max_trips_year: 5\n", "", "use unit 'user_year'", "OD-UNIT-OPTIONS"),
+    domain("unit: trip\n", 'id_pattern: "[0-9]+"\n', "", "use unit 'user_year'", "OD-UNIT-OPTIONS"),
+    domain("unit: trip\n", "year: 2001-09--2002-08\n", "", "for unit 'user_year' only", "OD-DOMAIN-YEAR"),
+    domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips: 2\n", "", "declares max_trips", "OD-UNIT-MAX-TRIPS"),
 ]
 
 
@@ -332,6 +358,23 @@ def look() -> None:
 def test_the_declaration_without_a_fault_is_accepted(declared: Project) -> None:
     write(declared)
     look()
+
+
+@pytest.mark.parametrize("year", ["", "year: 2001-01--2001-12\n", "year: 2000-09--2001-08\n"])
+def test_users_of_a_year_are_declared_by_their_data_set(declared: Project, year: str) -> None:
+    write(declared)
+    (declared.defs / "domains" / "trips.yaml").write_text(DOMAIN.replace("unit: trip\n", YEAR + year), encoding="utf-8")
+    look()
+
+
+def test_the_bound_of_a_period_is_not_declared_by_a_release_of_users_of_a_year(declared: Project) -> None:
+    """Else two series could have two of them."""
+    write(declared, defs(PRIVACY, f"{PRIVACY}  max_trips: 2\n", "", ""))
+    (declared.defs / "domains" / "trips.yaml").write_text(DOMAIN.replace("unit: trip\n", YEAR), encoding="utf-8")
+    with pytest.raises(OdError, match=r"OD-UNIT-MAX-TRIPS: .* declared for one release") as refused:
+        look()
+    assert refused.value.next_step == "move max_trips to trips.yaml"
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)

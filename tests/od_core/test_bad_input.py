@@ -28,6 +28,8 @@ from od_assets.components.declarations import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.count_records import trip_counts_of
 from od_core.records.load import RecordColumns, load_records
@@ -175,6 +177,11 @@ def counts_in_csv(what: str, count: str) -> Bad:
     text = with_rows(f"01,{CANARY},{count}", header="origin,destination,n")
     flows_columns = RecordColumns(trips="n")
     return records(f"{what} count", text, "OD-TRIPS-COUNT", "'trips'", detail="row 4 of 4", columns=flows_columns)
+
+
+def of_a_year(**changes: Any) -> PrivacyUnit:
+    given = {"column": "id", "max_trips": 4, "max_trips_year": 9, "id_pattern": "[0-9]+"} | changes
+    return PrivacyUnit("user_year", **given)
 
 
 NOON = datetime.datetime(2001, 6, 1, 12, tzinfo=datetime.UTC)
@@ -398,6 +405,40 @@ BAD = [
             "at least 1",
         )
         for m in (0, -1, 1.5, None, True, "4")
+    ),
+    *(
+        call(f"unit: year with {name} {value!r}", lambda given={name: value}: of_a_year(**given), code, *names)
+        for name, value, code, *names in (
+            ("max_trips_year", 3, "OD-UNIT-MAX-TRIPS-YEAR", "max_trips_year", "at least max_trips, 4"),
+            ("max_trips_year", None, "OD-UNIT-MAX-TRIPS-YEAR", "max_trips_year"),
+            ("max_trips_year", "9", "OD-UNIT-MAX-TRIPS-YEAR", "max_trips_year"),
+            ("id_pattern", None, "OD-UNIT-ID-PATTERN", "id_pattern", "[0-9a-f]{16}"),
+            ("id_pattern", "[0-9", "OD-UNIT-ID-PATTERN", "id_pattern"),
+            ("id_pattern", r"\Q1", "OD-UNIT-ID-PATTERN", "id_pattern"),
+        )
+    ),
+    *(
+        call(
+            f"domain: year {year} of {length}s",
+            lambda year=year, length=length: PrivacyDomain(
+                "trips", of_a_year(), Cap(rho=Fraction(1)), "a test", length, year=year
+            ),
+            code,
+            name,
+        )
+        for year, length, code, name in (
+            ("2001-09", "month", "OD-DOMAIN-YEAR", "the year 2001-09"),
+            ("2001-09--2002-08", "week", "OD-DOMAIN-YEAR", "elementary periods (weeks)"),
+            (None, "week", "OD-DOMAIN-YEAR", "the year 2001"),
+            ("2001-13--2002-08", "month", "OD-PERIOD-TEXT", "2001-13--2002-08"),
+        )
+    ),
+    option(
+        "users of a year in epsilon",
+        "OD-UNIT-YEAR",
+        "stability histograms",
+        unit=of_a_year(),
+        mechanism="stability_histogram",
     ),
     call("unit: blank column", lambda: PrivacyUnit("user", column=" ", max_trips=1), "OD-UNIT-OPTIONS", "column"),
     # Unknown names, each with the nearest known one.

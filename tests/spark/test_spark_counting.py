@@ -25,6 +25,7 @@ import pytest
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.object_store import LocalStore
+from od_core.ledger.release_key import ReleaseKey
 from od_core.records import count_files
 from od_core.records import count_query as rank_query
 from od_core.records.contribution_bound import secret_table
@@ -38,6 +39,7 @@ from od_core.records.segment_source import SegmentSource
 from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts
 from od_core.spark.counting import _Relations, count_in_spark
+from tests.od_core.ledger.person_years import PersonYear
 
 pytestmark = [
     pytest.mark.skipif(
@@ -223,6 +225,42 @@ def test_counts_by_segment_are_those_of_duckdb(session, tmp_path, monkeypatch, w
     assert by_spark == by_duckdb
     assert all(of_category[0] for of_category in by_spark[2:])
     assert len(by_spark[2:]) == 5
+
+
+@pytest.mark.parametrize("segments", [{}, dict([MODES])], ids=["totals", "segments"])
+def test_users_of_a_year_are_counted_as_by_duckdb_with_the_same_counters(session, tmp_path, segments):
+    """Two months and a revision; in the second one, some of the users have used up the year."""
+    columns = RecordColumns("home", "work", "day", user="person", segments=tuple(segments))
+    tree = TREES["origin, unknown zones"]
+    years = {engine: PersonYear(tmp_path / engine, m=3, most=4) for engine in ("spark", "duckdb")}
+    for month, revision in ((6, 1), (7, 1), (6, 2)):
+        key = ReleaseKey("commuters", f"2001-0{month}", revision)
+        modes = np.resize(np.array(["car", "bus", "Car", "é", None], dtype=object), 400)
+        table = some_records(700 + month, mode=pa.array(modes, pa.string()))
+        days = pa.array([datetime.date(2001, month, 1 + row % 30) for row in range(400)])
+        source = tmp_path / f"records-{month}-{revision}.parquet"
+        pq.write_table(table.set_column(table.column_names.index("day"), "day", days), source)
+
+        def given(engine: str, key: ReleaseKey = key) -> dict[str, Any]:
+            year = years[engine]
+            bound = {"unit": year.unit, "key": year.confidential.key(), "counters": year.counters(key)}
+            return bound | {"fault_threshold": Fraction(1), "breakdowns": tuple(segments.values())}
+
+        folder = f"counts-{month}-{revision}"
+        store = LocalStore(tmp_path)
+        files = count_in_spark(
+            session, str(source), columns, key.period, tree, store, folder, record_format=PLAIN, **given("spark")
+        )
+        load_records(source, columns, key.period, tmp_path / "raw.parquet", record_format=PLAIN)
+        by_duckdb = trip_counts_of(tmp_path / "raw.parquet", tree, period=key.period, **given("duckdb"))
+        assert counted(files.whole) == counted(lambda counts=by_duckdb: counts)
+        stored = {engine: pq.read_table(year.path(key)) for engine, year in years.items()}
+        assert stored["spark"].equals(stored["duckdb"])
+        assert len({year.counters(key).fingerprint() for year in years.values()}) == 1
+        assert years["spark"].path(key).stat().st_mode & 0o777 == 0o600
+        assert not (tmp_path / folder / "users").exists()
+        users = years["spark"].counted(key, ["u1", "u2", "null"])
+        assert (min(users.values()), max(users.values())) == ((1, 1) if month == 7 else (3, 3))
 
 
 OSLO = "Europe/Oslo"
@@ -474,6 +512,7 @@ from fractions import Fraction
 from pathlib import Path
 from pyspark.sql import SparkSession
 from od_core.ledger.object_store import LocalStore
+from od_core.ledger.release_key import ReleaseKey
 from od_core.spark.counting import count_in_spark
 from tests.spark.test_spark_counting import FORM, KEY, PERIOD, TREES, WAYS
 session = SparkSession.builder.remote("local[2]").getOrCreate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from fractions import Fraction
 
 import pytest
@@ -11,8 +12,11 @@ from od_core import OdError, PrivacyUnit
 from od_core.periods import Period
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods
+from od_core.privacy.person_year import CALENDAR, year_of, year_text
 
+DAY = datetime.timedelta(days=1)
 CAP = Cap(rho=Fraction(1))
+USER_YEAR = PrivacyUnit("user_year", "bounded", "id", 2, max_trips_year=5, id_pattern="[0-9]+")
 
 
 def days(first: str, last: str) -> tuple[str, ...]:
@@ -20,7 +24,7 @@ def days(first: str, last: str) -> tuple[str, ...]:
     return tuple((start + datetime.timedelta(days=k)).isoformat() for k in range((end - start).days + 1))
 
 
-@pytest.mark.parametrize("unit", ["trip", "user_period"])
+@pytest.mark.parametrize("unit", ["trip", "user_period", "user_year"])
 @pytest.mark.parametrize(
     ("period", "elementary", "charged"),
     [
@@ -38,15 +42,15 @@ def days(first: str, last: str) -> tuple[str, ...]:
     ],
 )
 def test_a_release_charges_every_elementary_period_that_it_touches(unit, period, elementary, charged):
-    """Under ``user_period`` it may touch one alone."""
-    if unit == "user_period" and len(charged) > 1:
+    """Under ``user_period`` and ``user_year`` it may touch one alone."""
+    if unit != "trip" and len(charged) > 1:
         with pytest.raises(OdError, match="OD-DOMAIN-PERIOD: a release of"):
             charged_periods(Period(period), elementary, unit)
         return
     assert charged_periods(Period(period), elementary, unit) == charged
 
 
-@pytest.mark.parametrize("unit", ["trip", "user", "user_period"])
+@pytest.mark.parametrize("unit", ["trip", "user", "user_period", "user_year"])
 @pytest.mark.parametrize(
     ("period", "elementary"),
     [
@@ -92,3 +96,111 @@ def test_a_data_set_has_one_time_zone():
     zones = [PrivacyDomain(**given, time_zone=zone).facts().get("time_zone") for zone in (None, "UTC", "Europe/Rome")]
     assert zones == [None, "UTC", "Europe/Rome"]
     assert "time_zone" not in PrivacyDomain(**given).facts()  # as in ledgers of before
+
+
+def domain_of_years(elementary="month", year=None, unit=USER_YEAR):
+    return PrivacyDomain("trips", unit, CAP, "why", elementary, year=year)
+
+
+@pytest.mark.parametrize(
+    ("elementary", "year"),
+    [
+        ("day", None),
+        ("month", None),
+        ("quarter", None),
+        ("month", "2001-09--2002-08"),
+        ("month", "2001-Q2--2002-Q1"),
+        ("week", "2001-W01--2001-W52"),
+        ("week", "2001-W36--2002-W35"),
+        ("day", "2001-09-01--2002-08-31"),
+        ("quarter", "2001-Q2--2002-Q1"),
+        ("year", "2001--2004"),
+        ("month", "2001"),
+        ("week", "2001-01-01--2001-12-30"),
+    ],
+)
+def test_a_year_is_a_calendar_year_or_a_span_of_elementary_periods(elementary, year):
+    facts = domain_of_years(elementary, year).facts()
+    assert facts["year"] == (year or "calendar")
+    bounds = {name: facts[name] for name in ("unit", "max_trips", "max_trips_year", "id_pattern")}
+    assert bounds == {"unit": "user_year", "max_trips": 2, "max_trips_year": 5, "id_pattern": "[0-9]+"}
+
+
+@pytest.mark.parametrize(
+    ("elementary", "year"),
+    [
+        ("week", None),
+        ("year", None),
+        ("week", "2001-09--2002-08"),
+        ("week", "2001"),
+        ("month", "2001-W01--2001-W52"),
+        ("month", "2001-06"),
+        ("quarter", "2001-09--2002-08"),
+        ("year", "2001"),
+    ],
+)
+def test_a_year_of_no_whole_elementary_periods_is_refused(elementary, year):
+    with pytest.raises(OdError, match=r"OD-DOMAIN-YEAR: the year .* does not consist of several whole") as refused:
+        domain_of_years(elementary, year)
+    assert "2001-W01--2001-W52" in refused.value.next_step
+
+
+@pytest.mark.parametrize("year", ["calendar", "2001-09--", "2001-09--2001-08", "september", "2001-09/2002-08"])
+def test_a_year_is_no_other_text(year):
+    with pytest.raises(OdError, match="OD-PERIOD-TEXT"):
+        domain_of_years(year=year)
+
+
+@pytest.mark.parametrize("unit", [PrivacyUnit("trip"), PrivacyUnit("user_period", column="id", max_trips=2)])
+def test_other_units_have_no_year(unit):
+    with pytest.raises(OdError, match="OD-DOMAIN-YEAR: a year is for unit 'user_year' only"):
+        domain_of_years(year="2001-09--2002-08", unit=unit)
+    assert "year" not in domain_of_years(unit=unit).facts()
+
+
+# elementary period, year, period: name, number of elementary periods, first and last of its year
+YEARS = [
+    ("month", CALENDAR, "2001-06", "2001", 12, "2001-01", "2001-12"),
+    ("quarter", CALENDAR, "1999-Q4", "1999", 4, "1999-Q1", "1999-Q4"),
+    ("day", CALENDAR, "2001-02-28", "2001", 365, "2001-01-01", "2001-12-31"),
+    ("day", CALENDAR, "2004-02-29", "2004", 366, "2004-01-01", "2004-12-31"),
+    ("month", "2001-09--2002-08", "2001-09", "2001-09--2002-08", 12, "2001-09", "2002-08"),
+    ("month", "2001-09--2002-08", "2002-08", "2001-09--2002-08", 12, "2001-09", "2002-08"),
+    ("month", "2001-09--2002-08", "2002-09", "2002-09--2003-08", 12, "2002-09", "2003-08"),
+    ("month", "2001-09--2002-08", "2011-01", "2010-09--2011-08", 12, "2010-09", "2011-08"),
+    ("month", "2001-09--2002-08", "2001-08", "2000-09--2001-08", 12, "2000-09", "2001-08"),
+    ("month", "2001-09--2002-08", "1991-09", "1991-09--1992-08", 12, "1991-09", "1992-08"),
+    ("quarter", "2001-Q2--2002-Q1", "2002-Q2", "2002-Q2--2003-Q1", 4, "2002-Q2", "2003-Q1"),
+    ("quarter", "2001-Q2--2002-Q1", "2000-Q1", "1999-Q2--2000-Q1", 4, "1999-Q2", "2000-Q1"),
+    ("week", "2001-W01--2001-W52", "2002-W01", "2002-W01--2002-W52", 52, "2002-W01", "2002-W52"),
+    ("week", "2004-W01--2004-W52", "2004-W53", "2004-W53--2005-W51", 52, "2004-W53", "2005-W51"),
+    ("week", "2001-W01--2001-W52", "2000-W52", "2000-W01--2000-W52", 52, "2000-W01", "2000-W52"),
+    ("day", "2003-03-01--2004-02-28", "2004-02-29", "2004-02-29--2005-02-27", 365, "2004-02-29", "2005-02-27"),
+    ("day", "2003-03-01--2004-02-28", "2003-02-28", "2002-03-01--2003-02-28", 365, "2002-03-01", "2003-02-28"),
+    ("day", "2004-01-01--2004-12-31", "2003-12-31", "2002-12-31--2003-12-31", 366, "2002-12-31", "2003-12-31"),
+    ("month", "2001", "2000-12", "2000-01--2000-12", 12, "2000-01", "2000-12"),
+]
+
+
+@pytest.mark.parametrize(("elementary", "year", "period", "name", "number", "first", "last"), YEARS)
+def test_every_elementary_period_is_of_one_year(elementary, year, period, name, number, first, last):
+    parts = year_of(Period(period), elementary, year)
+    assert (year_text(parts, year), len(parts), parts[0].text, parts[-1].text) == (name, number, first, last)
+    assert Period(period) in parts
+    assert all(year_of(part, elementary, year) == parts for part in (parts[0], parts[-1]))
+
+
+@pytest.mark.parametrize(
+    ("elementary", "year"),
+    [("week", "2001-W36--2002-W35"), ("day", "2003-03-01--2004-02-28"), ("month", "2001-09--2002-08")],
+)
+def test_the_years_of_a_span_are_consecutive(elementary, year):
+    """From five years before the span until five years after, without a gap."""
+    parts = year_of(Period(year.partition("--")[0]), elementary, year)
+    years = [parts]
+    for _ in range(5):
+        years.insert(0, year_of(Period.around(years[0][0].first - DAY, elementary), elementary, year))
+        years.append(year_of(Period.around(years[-1][-1].end, elementary), elementary, year))
+    for one, later in itertools.pairwise(years):
+        assert one[-1].end == later[0].first
+        assert len(one) == len(later) == len(parts)

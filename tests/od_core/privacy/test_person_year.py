@@ -105,12 +105,18 @@ def multisets(cells: Sequence[tuple[str, str]], size: int) -> list[tuple[tuple[s
 
 
 def worlds(m: int) -> list[Records]:
-    """All records of the user who changes: with few trips of more kinds and more than m of them, or up to m trips."""
+    """All records of the user who changes: with few trips of more kinds and more than m of them, or up to m trips.
+
+    With four, those of a period are in one cell, as those of the user who costs most are.
+    """
     if m == 1:
         return records_of(2, [("aa", "car"), ("bb", "car"), ("ab", "bus")])
     if m == 2:
         return records_of(2, [("aa", "car"), ("bb", "car"), ("bb", "bus")])
-    return records_of(m, [("aa", "car"), ("bb", "car")])
+    if m == 3:
+        return records_of(3, [("aa", "car"), ("bb", "car")])
+    of_period = [[(), *((Record(t, leaf),) * k for leaf in ("aa", "bb") for k in range(1, m + 1))] for t in PERIODS]
+    return [tuple(chain(*parts)) for parts in product(*of_period)]
 
 
 CELLS = {0: [""], 1: ["a", "b"], 2: ["aa", "ab", "bb"]}
@@ -133,11 +139,12 @@ class Explored:
     def __init__(self, m: int, most: int, releases: Releases, order: Callable[..., list[Step]]) -> None:
         steps = order(*releases)
         self.years: dict[tuple[int, ...], Year] = {}
+        other = {"w": OTHERS["w"]}
         for records in worlds(m):
-            year = Year(m, most, [{**OTHERS, "u": records}]).run(steps)
+            year = Year(m, most, [{**other, "u": records}]).run(steps)
             assert breaches(year) == set()
             self.years.setdefault(answers(year), year)
-        self.without = Year(m, most, [{**OTHERS, "u": ()}]).run(steps)
+        self.without = Year(m, most, [{**other, "u": ()}]).run(steps)
         self.draws = self.without.draws
         self.m, self.most = m, most
 
@@ -187,8 +194,9 @@ def explored(m: int, most: int, order: Callable[..., list[Step]], releases: Rele
 EVERY_WORLD = [
     pytest.param(m, most, order, id=f"{m}-{most}-{order.__name__}")
     for m, most in BOUNDS
-    for order in (ORDERS if m < 3 else (in_time, with_kills))
+    for order in ((in_time,) if m > 3 or most > min(2 * m, 4) else (in_time, with_kills) if m == 3 else ORDERS)
 ]
+"""Kills and other orders with up to three trips in a month; larger bounds in one order."""
 
 
 @pytest.mark.parametrize(("m", "most", "order"), EVERY_WORLD)
@@ -211,7 +219,7 @@ def test_with_a_root_a_replaced_user_costs_at_most_what_is_stated_and_at_least_h
     assert found.by_pairs_of_vectors() <= largest <= found.stated(root=2, below=2) <= 2 * largest
 
 
-@pytest.mark.parametrize(("m", "most"), [bound for bound in BOUNDS if bound[0] < 3])
+@pytest.mark.parametrize(("m", "most"), [(1, 1), (1, 2), (2, 2), (2, 3), (2, 4)])
 def test_with_a_root_the_exact_cost_is_that_of_the_worst_pair_if_all_series_see_the_same_records(m, most):
     found = explored(m, most, backwards, UNFILTERED)
     assert found.largest_replaced(root=True) == found.by_pairs_of_vectors()
@@ -282,7 +290,7 @@ def test_a_smaller_m_of_one_series_needs_the_noise_of_the_common_m():
     assert largest_rho(at_its_own_m, 2, 2) < cost <= largest_rho(at_the_common_m, 2, 2)
 
 
-@pytest.mark.parametrize(("m", "most"), [(1, 1), (1, 2), (2, 2), (2, 3)])
+@pytest.mark.parametrize(("m", "most"), [(1, 2), (2, 3)])
 def test_what_is_counted_of_a_user_depends_on_that_user_alone(m, most):
     """Of three users with all combinations of records; and the draws of each are the same whoever else is there."""
     own = [tuple(Record(t, "aa") for t, k in zip(PERIODS, n, strict=True) for _ in range(k)) for n in vectors(3, 2, 6)]
@@ -298,7 +306,7 @@ def test_what_is_counted_of_a_user_depends_on_that_user_alone(m, most):
             assert counted.setdefault((name, records), trips) == trips
 
 
-@pytest.mark.parametrize(("m", "most"), [(1, 1), (1, 2), (2, 2), (2, 3)])
+@pytest.mark.parametrize(("m", "most"), [(1, 1), (1, 2), (2, 3)])
 def test_the_rule_holds_if_records_are_corrected_before_and_after_releases(m, most):
     """A corrected file may have any other records of the user; a drawn release is not counted from it."""
     one, two, three = ALL
@@ -729,6 +737,7 @@ def test_a_cap_that_holds_only_on_average_is_found(order):
 AMOUNTS = st.fractions(min_value=0, max_value=10, max_denominator=30)
 
 
+@settings(max_examples=50)
 @given(st.lists(AMOUNTS, max_size=4), st.integers(1, 4), st.integers(0, 9))
 def test_the_largest_rho_is_that_of_the_worst_numbers_of_trips(amounts, m, more):
     stated = largest_rho(iter(amounts), m, m + more)
@@ -736,7 +745,7 @@ def test_the_largest_rho_is_that_of_the_worst_numbers_of_trips(amounts, m, more)
     assert stated == largest_by_search(amounts, m, m + more)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(AMOUNTS, min_size=1, max_size=12), st.integers(1, 20), st.integers(0, 300), AMOUNTS, st.randoms())
 def test_the_largest_rho_grows_with_what_is_spent_and_does_not_depend_on_the_order(amounts, m, more, amount, random):
     stated = largest_rho(amounts, m, m + more)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from od_core import OdError, PrivacyUnit
@@ -24,6 +26,10 @@ TABLE = [
 ]
 
 
+# The same under unit ``user_year``, whose root two users change in different periods.
+OF_A_YEAR = [(1, "bounded", 2), (1, "unbounded", 1), (3, "bounded", 18), (3, "unbounded", 9)]
+
+
 def unit_of(kind, m, relation) -> PrivacyUnit:
     return PrivacyUnit(kind, relation, column=None if kind == "trip" else "user_id", max_trips=m)
 
@@ -38,6 +44,58 @@ def test_sensitivities_of_the_table(kind, m, relation, level, root):
     assert staying.publishes_total is (kind == "trip" and relation == "bounded")
     assert [staying.sensitivity_squared(number) for number in (0, 9)] == [0 if staying.publishes_total else root, level]
     assert unit.contribution_bound == (m or 1)
+
+
+def of_a_year(**changes) -> PrivacyUnit:
+    given = {"column": "id", "max_trips": 3, "max_trips_year": 7, "id_pattern": "[0-9a-f]{4}"} | changes
+    return PrivacyUnit("user_year", **given)
+
+
+@pytest.mark.parametrize(("m", "relation", "level"), OF_A_YEAR)
+@pytest.mark.parametrize("rules", [{}, {"acceptance": NO_FAULTS}])
+def test_sensitivities_of_a_year_are_the_same_at_the_root(m, relation, level, rules):
+    unit = of_a_year(max_trips=m, neighbours=relation)
+    assert sensitivity_squared(unit) == level
+    neighbours = Neighbours(unit, **rules)
+    assert [neighbours.sensitivity_squared(number) for number in (0, 1, 9)] == [level] * 3
+    assert not neighbours.publishes_total
+    assert unit.contribution_bound == m
+
+
+@pytest.mark.parametrize("most", [3, 4, 1000])
+@pytest.mark.parametrize("pattern", ["[0-9a-f]{4}", "a|b", "(?i)x+", r"\d{3}", " é "])
+def test_a_unit_of_a_year_states_its_bounds_and_its_pattern(most, pattern):
+    unit = of_a_year(max_trips_year=most, id_pattern=pattern)
+    assert unit.year_facts() == {"max_trips_year": most, "id_pattern": pattern}
+    assert unit.spans_periods
+    change = Neighbours(unit).change()
+    assert f"of which at most 3 in each period and {most} in the year are counted" in change
+    assert "in the same year" in change
+
+
+WRONG_YEARS = {
+    "OD-UNIT-MAX-TRIPS-YEAR": [{"max_trips_year": value} for value in (None, 0, 2, -7, True, 7.0, "7")],
+    "OD-UNIT-ID-PATTERN": [{"id_pattern": value} for value in (None, "", "[0-9", "a)(b", "(?=a)", "a\\", r"\Qa", 7)],
+    "OD-UNIT-MAX-TRIPS": [{"max_trips": value} for value in (None, 0, True)],
+    "OD-UNIT-OPTIONS": [{"column": None}, {"column": " "}, {"max_weight": 2}],
+}
+
+
+@pytest.mark.parametrize(("code", "change"), [(code, one) for code, each in WRONG_YEARS.items() for one in each])
+def test_refuses_a_year_without_a_definite_bound_or_pattern(code, change):
+    with pytest.raises(OdError) as error:
+        of_a_year(**change)
+    assert error.value.code == code
+    assert error.value.next_step == "correct the privacy unit"
+
+
+@pytest.mark.parametrize("change", [{"max_trips_year": 7}, {"id_pattern": "a+"}])
+@pytest.mark.parametrize("kind", ["trip", "user", "user_period"])
+def test_other_units_take_no_bound_of_a_year(kind, change):
+    unit = unit_of(kind, None if kind == "trip" else 3, "bounded")
+    with pytest.raises(OdError, match=r"OD-UNIT-OPTIONS: .* use unit 'user_year'"):
+        replace(unit, **change)
+    assert unit.year_facts() == {}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ every certificate name its new entry, and the ledger the new certificate. What i
 from __future__ import annotations
 
 import copy
+import datetime
 import hashlib
 import importlib.util
 import json
@@ -30,8 +31,10 @@ from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.table import TableNoise
+from od_core.periods import following
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.person_year import CALENDAR, year_of
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.published.verification import verify_release
 from od_core.stops import release_stops
@@ -373,6 +376,34 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
     "a bundle more": (a_bundle_more, "no such certificate"),
     "a ledger without the end": (lambda entries, _: entries.__delitem__(slice(-3, None)), "no such certificate"),
 }
+
+
+@pytest.mark.parametrize(
+    ("elementary", "year"),
+    [
+        ("month", None),
+        ("quarter", None),
+        ("day", None),
+        ("month", "2001-09--2002-08"),
+        ("quarter", "2001-Q2--2002-Q1"),
+        ("week", "2001-W36--2002-W35"),
+        ("day", "2003-03-01--2004-02-28"),
+        ("day", "2001-09--2002-08"),
+        ("month", "2001"),
+        ("year", "2001--2004"),
+    ],
+)
+def test_both_programs_cut_time_into_the_same_years(elementary, year):
+    """From three years before the year until three years after, by two arithmetics."""
+    unit = PrivacyUnit("user_year", "bounded", "id", 2, max_trips_year=3, id_pattern="[0-9]+")
+    domain = PrivacyDomain("trips", unit, Cap(rho=Fraction(1)), "a test", elementary, year=year).facts()
+    names: dict[str, str] = {}
+    periods = [period for period, _ in zip(following(datetime.date(1998, 1, 7), elementary), range(2600), strict=False)]
+    for period in periods[:: 7 if elementary == "day" else 1][:400]:
+        parts = year_of(period, elementary, year or CALENDAR)
+        own = verify_spending.year_of(period.text, domain)
+        assert names.setdefault(own, parts[0].text) == parts[0].text
+    assert len({*names.values()}) == len(names) > 3
 
 
 def test_real_releases_of_all_kinds_have_no_fault(var, capsys, tmp_path):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_core import OdError, open_release
+from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_core.publication.examples import KEY, KINDS, LEVELS, by_hand, facts, release, staged_bundle
+from tests.od_core.publication.examples import KEY, KINDS, LEVELS, by_hand, facts, geography, release, staged_bundle
 
 
 def publish(made, folder, key=KEY):
@@ -70,6 +70,19 @@ def test_a_release_comes_back_whole(published, kind):
                 dict(zip(zip(table["origin"], table["destination"], strict=True), table["trips"], strict=True)) == trips
             )
     assert (len(made.flows) == 0) == (kind == "no trips") or kind == "no trips, unbounded"
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+def test_both_bounds_and_the_pattern_of_users_of_a_year_come_back(tmp_path, neighbours):
+    unit = PrivacyUnit("user_year", neighbours, "person", 2, max_trips_year=5, id_pattern=r"p\d+|\[é,;\"]")
+    trips = pd.DataFrame({"person": ["p1", "p1", "p2"], "origin": ["x"] * 3, "destination": ["x"] * 3})
+    budget = Budget(rho=2, delta="1e-8")
+    made = release_flows(trips, geography(), unit=unit, budget=budget, fault_threshold=0, one_row_a_trip=True)
+    for place in publish(made, tmp_path):
+        back = open_release(place)
+        assert back.plan.unit == unit
+        assert back.plan.facts() == made.plan.facts()
+        pd.testing.assert_frame_equal(back.flows, made.flows)
 
 
 @pytest.fixture(scope="module")

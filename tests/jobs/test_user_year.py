@@ -1,0 +1,238 @@
+"""Months of users whose trips of a year are bounded, through Dagster: counted, replayed, certified and verified."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_assets.components import OdRelease
+from od_assets.resources.verify import verified
+from od_core import open_release
+from od_core.flows.staging import StagedRelease
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.accounting import epsilon_tight
+from tests.od_assets.canary import USER, leaks
+from tests.od_assets.conftest import Project, failure_text, projects_in, public_bytes, records
+from tests.od_core.published.test_verify_spending import Row, charges, forged, found
+
+SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "certificate.schema.json"
+MONTHS = ("2001-01", "2001-02", "2001-03")
+RHO = Fraction(1, 100)
+YEAR: dict[str, Any] = {
+    "periods": {"first": "2001-01", "last": "2002-01"},
+    "privacy": {"rho": str(RHO), "delta": "1e-8"},
+    "trips__fault_threshold": "1/1000",
+    "domain__unit": "user_year",
+    "domain__column": "person",
+    "domain__max_trips": 2,
+    "domain__max_trips_year": 3,
+    "domain__id_pattern": "p[0-9]+|[A-Z0-9]+(-[A-Z0-9]+)*",
+}
+
+
+def of_users(project: Project, **changes: Any) -> OdRelease:
+    return project.component(**YEAR | changes)
+
+
+def users(month: str, first: int = 0) -> pd.DataFrame:
+    """A hundred people of twenty trips; one of them has an unmistakable id, and one record has none."""
+    people = [USER if k % 100 == 7 else f"p{first + k % 100}" for k in range(2000)]
+    return records().assign(date=f"{month}-15", person=[None, *people[1:]])
+
+
+def write_months(project: Project) -> None:
+    """In March, half of the people are new."""
+    for month, first in zip(MONTHS, (0, 0, 50), strict=True):
+        project.write_records(users(month, first), month)
+
+
+@pytest.fixture(scope="module")
+def three_months(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project whose first three months are released. Not to be changed."""
+    folder = tmp_path_factory.mktemp("three_months")
+    with projects_in(folder) as make:
+        project = make()
+        write_months(project)
+        for month in MONTHS:
+            result = project.run(of_users(project), month)
+            assert result.success, failure_text(result)
+    return folder
+
+
+@pytest.fixture
+def released(three_months: Path, project: Project) -> Project:
+    """The project, in a folder of the test."""
+    shutil.copytree(three_months, project.root, dirs_exist_ok=True)
+    return project
+
+
+def said(*arguments: str) -> Any:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def counted(project: Project, month: str, revision: int = 1) -> int:
+    folder = project.var / "confidential" / "trips" / month / f"r{revision}"
+    return StagedRelease(folder).trip_counts().whole().total
+
+
+def test_a_year_of_users_is_counted_certified_and_verified(released: Project) -> None:
+    """In January two trips of each user, in February the third one, and in March those of the new users."""
+    assert [counted(released, month) for month in MONTHS] == [200, 100, 100]
+    for month in MONTHS:
+        folder = released.var / "confidential" / "user-counters" / "trips" / "2001" / month
+        assert [path.name for path in folder.iterdir()] == [f"trips.{month}.r1.parquet"]
+    certificates = sorted((released.var / "releases").rglob("certificate.json"))
+    assert len(certificates) == 3
+    for path in certificates:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        jsonschema.validate(facts, json.loads(SCHEMA.read_text(encoding="utf-8")))
+        assert (facts["unit"], facts["contribution_bound"], facts["invariants"]) == ("user_year", 2, [])
+        assert facts["plan"]["max_trips_year"] == 3
+        protected, year = facts["guarantee"]["protected"], facts["guarantee"]["year"]
+        assert "at most 2 in each period and 3 in the year are counted" in protected
+        epsilon = epsilon_tight(Fraction(5, 4) * RHO, Fraction(1, 10**8))
+        stated = float(year.partition("together are (")[2].partition(",")[0])
+        assert epsilon <= stated <= float(epsilon) + 1e-3
+        assert "within the cap of the privacy domain" in year
+    assert [row["verified"] for row in verified("trips")] == [True] * 3
+    release = open_release(released.var / "release.duckdb", "trips", period="2001-02")
+    assert release.plan.unit == of_users(released).settings().domain.unit
+    assert leaks(released.root) == []
+
+
+def test_the_ledger_states_the_year(released: Project) -> None:
+    (row,) = said("ledger", "--json")
+    assert (row["domain"], row["period"], row["releases"], row["lost_draws"]) == ("trips", "2001", 3, 0)
+    amounts = {name: Fraction(row[name]["rho_exact"]) for name in ("cap", "spent", "left")}
+    spent = Fraction(5, 4) * RHO
+    assert amounts == {"cap": Fraction(1, 10), "spent": spent, "left": Fraction(1, 10) - spent}
+    assert said("ledger", "verify", "--json")["whole"] is True
+
+
+def test_months_are_replayed_byte_for_byte_and_revised_alike(released: Project) -> None:
+    """January after March, from shuffled records; and a revision of February, which the year leaves as it was."""
+    before, ledger = public_bytes(released.var), Ledger(released.var / "ledger.sqlite")
+    spent = ledger.balance("trips", "2001-01").spent
+    for month in ("2001-01", "2001-02"):
+        frame = pd.read_csv(released.root / f"{month}.csv", dtype=str)
+        released.write_records(frame.sample(frac=1, random_state=1), month)
+        result = released.run(of_users(released), month)
+        assert result.success, failure_text(result)
+    assert public_bytes(released.var) == before
+    assert ledger.balance("trips", "2001-01").spent == spent
+    assert released.run(of_users(released, revision=2), "2001-02").success
+    assert counted(released, "2001-02", 2) == counted(released, "2001-02") == 100
+    assert ledger.balance("trips", "2001-01").spent == Fraction(9, 4) * RHO
+    assert leaks(released.root) == []
+
+
+def test_records_that_changed_are_not_replayed_and_name_nobody(released: Project) -> None:
+    before = public_bytes(released.var)
+    frame = users("2001-01").replace({"person": {USER: "p9999"}})
+    released.write_records(frame, "2001-01")
+    result = released.run(of_users(released), "2001-01")
+    assert not result.success
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(result)
+    assert USER not in failure_text(result)
+    assert public_bytes(released.var) == before
+    assert leaks(released.root) == []
+
+
+def test_ids_of_another_form_are_refused(released: Project) -> None:
+    frame = users("2001-04")
+    released.write_records(frame.assign(person=frame["person"].str.lower().str.replace("p", "id ")), "2001-04")
+    result = released.run(of_users(released), "2001-04")
+    assert not result.success
+    assert "OD-TRIPS-FAULTS" in failure_text(result) or "fault" in failure_text(result)
+    assert ReleaseKey("trips", "2001-04") not in Ledger(released.var / "ledger.sqlite").drawn("trips")
+    assert leaks(released.root) == []
+
+
+def test_a_job_that_dies_between_counters_and_counts_counts_again(
+    released: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released.write_records(users("2001-04", 200), "2001-04")
+    with monkeypatch.context() as patch:
+        patch.setattr(StagedRelease, "keep_counted", dies)
+        assert not released.run(of_users(released), "2001-04").success
+    result = released.run(of_users(released), "2001-04")
+    assert result.success, failure_text(result)
+    assert counted(released, "2001-04") == 198  # one of them has used up the year
+    assert Ledger(released.var / "ledger.sqlite").balance("trips", "2001-04").releases == 4
+
+
+def dies(*_: object, **__: object) -> None:
+    raise RuntimeError("no such luck")
+
+
+# The second verifier
+
+Edit = Callable[[list[Row], dict[str, Any]], None]
+
+
+def lower_cap(entries: list[Row], certificates: dict[str, Any]) -> None:
+    """The cap is below what the year has spent, and above what any month has."""
+    (row,) = (row for row in entries if row["kind"] == "CAP")
+    row["content"]["rho"] = "3/250"
+
+
+def larger_bound(entries: list[Row], certificates: dict[str, Any]) -> None:
+    """The data set promised a smaller M than its releases counted by."""
+    (row,) = (row for row in entries if row["kind"] == "DOMAIN")
+    row["content"]["max_trips_year"] = 2
+
+
+def moved(entries: list[Row], certificates: dict[str, Any]) -> None:
+    """A month is charged to another year, in which nothing was spent."""
+    for row in charges(entries, "trips/2001-01/r1"):
+        row["content"]["periods"] = ["2002-01"]
+
+
+def root_of_m_squared(entries: list[Row], certificates: dict[str, Any]) -> None:
+    """The root is charged as if two users were always in the same month."""
+    for row in charges(entries, "trips/2001-01/r1"):
+        if row["level"] == 0:
+            row["rho"] = str(Fraction(row["rho"]) / 2)
+
+
+FORGERIES: dict[str, tuple[Edit, str]] = {
+    "the cap of the year": (lower_cap, "the cap of trips in 2001 is exceeded"),
+    "the M of the data set": (larger_bound, "another unit than its data set"),
+    "a month of another year": (moved, "other periods than its own"),
+    "the root": (root_of_m_squared, "was charged rho"),
+}
+
+
+def test_the_second_verifier_finds_nothing(three_months: Path, tmp_path: Path, capsys: Any) -> None:
+    assert found(three_months / "var", capsys) == []
+    assert found(forged(three_months / "var", tmp_path, lambda entries, certificates: None), capsys) == []
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_the_second_verifier_finds_a_forgery(three_months: Path, tmp_path: Path, capsys: Any, name: str) -> None:
+    edit, words = FORGERIES[name]
+    faults = found(forged(three_months / "var", tmp_path, edit), capsys)
+    assert any(words in fault for fault in faults), faults
+    assert not any("chain" in fault for fault in faults)
+
+
+def test_a_used_up_year_is_refused_before_it_is_drawn(released: Project) -> None:
+    cap = {"domain__cap": {"rho": str(Fraction(5, 4) * RHO), "reason": "no more than this"}}
+    released.write_records(users("2001-04", 200), "2001-04")
+    assert released.run(of_users(released, **cap), "2001-04").success  # the worst user of the year has no trip left
+    dear = released.run(of_users(released, revision=2, **cap), "2001-01")
+    assert "OD-LEDGER-CAP: the release needs rho" in failure_text(dear)
+    assert "in 2001, but data set 'trips'" in failure_text(dear)

@@ -1,0 +1,237 @@
+"""A year of releases of unit ``user_year`` in a folder: counted, drawn and killed step by step, without noise."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
+from od_core.flows.release import Release, run_plan
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.draw_release import Charged, locked
+from od_core.ledger.measurements import begin_release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.user_counters import Allowances, UserCounters
+from od_core.noise.sources import NoiseSource
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import Neighbours
+from od_core.records import contribution_bound
+from od_core.records.trip_counts import TripCounts, count_trips
+from tests.od_core.doubles import no_noise
+from tests.od_core.ledger.ledger_rows import ledger_at
+
+ZONES = pd.DataFrame([("a" if k < 3 else "b", f"z{k}") for k in range(6)], columns=["region", "zone"], dtype="str")
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
+PATTERN = "[a-z]+[0-9]?"
+COLUMNS = ["person", "origin", "destination"]
+
+Trip = tuple[str, str, str]
+"""User, origin and destination."""
+
+JANUARY, FEBRUARY, MARCH, REVISED, WALKERS = (
+    ReleaseKey(series, period, revision)
+    for series, period, revision in (
+        ("commuters", "2001-01", 1),
+        ("commuters", "2001-02", 1),
+        ("commuters", "2001-03", 1),
+        ("commuters", "2001-02", 2),
+        ("walkers", "2001-01", 1),
+    )
+)
+
+
+def unit_of(m: int, most: int, neighbours: str = "unbounded") -> PrivacyUnit:
+    return PrivacyUnit("user_year", neighbours, "person", m, max_trips_year=most, id_pattern=PATTERN)  # type: ignore[arg-type]
+
+
+@cache
+def plan_of(unit: PrivacyUnit) -> ReleasePlan:
+    return plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=1, delta="1e-8"), mechanism="inftda")
+
+
+def trips_of(user: str, number: int, zone: int = 0) -> list[Trip]:
+    """Trips of a user from one zone, each to another zone than the last."""
+    return [(user, f"z{zone}", f"z{k % 6}") for k in range(number)]
+
+
+@dataclass
+class PersonYear:
+    """A ledger, its confidential folder, and the releases that were counted and drawn."""
+
+    folder: Path
+    m: int
+    most: int
+    neighbours: str = "unbounded"
+    saved: dict[ReleaseKey, TripCounts] = field(default_factory=dict)
+    drawn: list[tuple[ReleaseKey, Release]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.unit = unit_of(self.m, self.most, self.neighbours)
+        self.plan = plan_of(self.unit)
+        self.ledger = ledger_at(self.folder / "ledger.sqlite")
+        self.ledger.declare(PrivacyDomain("commuters", self.unit, Cap(rho=Fraction(10**6)), "a test"))
+        self.confidential = ConfidentialFolder(self.folder / "confidential")
+        if not (self.confidential.path / "hmac.key").exists():  # the same in neighbouring worlds
+            (self.confidential.path / "hmac.key").write_bytes(bytes(range(32)))
+
+    def counters(self, key: ReleaseKey) -> UserCounters:
+        return UserCounters(self.confidential, self.ledger, key, "commuters", self.unit, "month", "calendar")
+
+    def killed(self, key: ReleaseKey, trips: Iterable[Trip]) -> TripCounts:
+        """Count, and end when the counters are durable and the counts are not."""
+        with locked(Charged(self.ledger, key)):
+            return count_trips(
+                pd.DataFrame(list(trips), columns=COLUMNS, dtype="str"),
+                self.plan.tree,
+                unit=self.unit,
+                key=self.confidential.key(),
+                period=key.period,
+                fault_threshold=Fraction(1),
+                counters=self.counters(key),
+            )
+
+    def count(self, key: ReleaseKey, trips: Iterable[Trip]) -> TripCounts:
+        counted = self.killed(key, trips)
+        self.counters(key).hold_to_input(counted)
+        self.saved[key] = counted
+        return counted
+
+    def draw(self, key: ReleaseKey, noise: NoiseSource | None = None) -> Release:
+        """Draw a release from the counts that were saved."""
+        with locked(Charged(self.ledger, key)):
+            counted, counters = self.saved[key], self.counters(key)
+            begun = begin_release(
+                self.confidential, self.ledger, key, "commuters", self.plan, counted, "table", counters=counters
+            )
+            release = run_plan(self.plan, counted, noise or no_noise(), begun)
+        self.drawn.append((key, release))
+        return release
+
+    def finish(self, key: ReleaseKey, trips: Iterable[Trip]) -> Release:
+        self.count(key, trips)
+        return self.draw(key)
+
+    def counted(self, key: ReleaseKey, users: Sequence[str]) -> dict[str, int]:
+        """Return how many trips of each user the stored counters of a release have; every row is one of the users."""
+        names = {hashed(user, self.confidential.key()): user for user in users}
+        table = pq.read_table(self.path(key)).to_pydict()
+        return {
+            names[high, low]: counted
+            for high, low, counted in zip(table["user_high"], table["user_low"], table["counted"], strict=True)
+        }
+
+    def path(self, key: ReleaseKey) -> Path:
+        folder = self.confidential.path / "user-counters" / "commuters" / key.period[:4] / key.period
+        return folder / f"{key.release}.{key.period}.r{key.revision}.parquet"
+
+
+def hashed(user: str, key: bytes) -> tuple[int, int]:
+    """Return the two numbers by which a user is named, in plain Python."""
+    digest = hmac.new(key, b"user " + user.encode().hex().upper().encode(), hashlib.sha256).hexdigest()
+    return int(digest[:15], 16), int(digest[15:30], 16)
+
+
+def pairs(release: Release) -> Counter[tuple[str, str]]:
+    """Return the released trips by origin and destination, which are the counted ones without noise."""
+    flows = release.flows
+    return Counter(dict(zip(zip(flows["origin"], flows["destination"], strict=True), flows["trips"], strict=True)))
+
+
+def by_origin(release: Release) -> dict[str, int]:
+    """Return the released trips by origin, of those that have any."""
+    found: Counter[str] = Counter()
+    for (origin, _), trips in pairs(release).items():
+        found[origin] += int(trips)
+    return dict(+found)
+
+
+def rho_between(one: PersonYear, other: PersonYear) -> Fraction:
+    """Return the sum of squared change / (2 variance) over all draws and levels of two neighbouring inputs."""
+    total = Fraction(0)
+    for (key, a), (other_key, b) in zip(one.drawn, other.drawn, strict=True):
+        assert key == other_key
+        before, after = (
+            {(level, o, d): int(v) for level, o, d, v in frame.iloc[:, :4].itertuples(index=False)}
+            for frame in (a.measurements, b.measurements)
+        )
+        for step in one.plan.steps:
+            cells = {cell for cell in before.keys() | after.keys() if cell[0] == step.level}
+            squared = sum((before.get(cell, 0) - after.get(cell, 0)) ** 2 for cell in cells)
+            total += squared / (2 * step.variance)
+    return total
+
+
+# Defects of the product
+
+
+def forget_the_year(patch: pytest.MonkeyPatch) -> None:
+    """Let m alone bound the trips of a user, in what is counted and in what is checked before a draw."""
+    allowances = UserCounters.allowances
+
+    def of_a_period(self: UserCounters) -> Allowances:
+        found = allowances(self)
+        return found if self.ledger.is_drawn(self.key) else Allowances(found.table.slice(0, 0), found.others)
+
+    patch.setattr(UserCounters, "allowances", of_a_period)
+
+
+def skip_the_check_of_the_year(patch: pytest.MonkeyPatch) -> None:
+    """Let nothing but the allowances hold the bounds."""
+    patch.setattr(UserCounters, "hold_to_year", lambda *_: None)
+
+
+def lose_the_counters(patch: pytest.MonkeyPatch) -> None:
+    """Let a kill come before the counters are durable, and after they were believed to be."""
+    patch.setattr(UserCounters, "keep", lambda self, batches: [*batches] and None)
+
+
+def count_a_revision_afresh(patch: pytest.MonkeyPatch) -> None:
+    """Let the other releases of the same period use up what the year allows, as those of other periods do."""
+    files = UserCounters._files
+    patch.setattr(UserCounters, "_files", lambda self, but=None: files(self))
+
+
+def share_one_counter(patch: pytest.MonkeyPatch) -> None:
+    """Let all users have the same hash, so that what is counted of one depends on the others."""
+    users_of = contribution_bound.users_of
+    patch.setattr(
+        contribution_bound, "users_of", lambda *given: users_of(*given).replace("'user ' || hex(person)", "'user '")
+    )
+
+
+def recompute_allowances(patch: pytest.MonkeyPatch) -> None:
+    """Let a drawn release be counted again by what the year leaves now, and not by what was counted then."""
+    allowances = UserCounters.allowances
+
+    def afresh(self: UserCounters) -> Allowances:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(type(self.ledger), "is_drawn", lambda *_: False)
+            return allowances(self)
+
+    patch.setattr(UserCounters, "allowances", afresh)
+
+
+def charge_the_root_of_a_year_as_one_of_a_period(patch: pytest.MonkeyPatch) -> None:
+    """Let the root change by m alone if a user is replaced, as it does within a period."""
+    sensitivity = Neighbours.sensitivity_squared
+
+    def of_a_period(self: Neighbours, level: int, *, by_segment: bool = False) -> int:
+        if level or by_segment:
+            return sensitivity(self, level, by_segment=by_segment)
+        return self.unit.contribution_bound**2
+
+    patch.setattr(Neighbours, "sensitivity_squared", of_a_period)
+
+
+Mutant = Callable[[pytest.MonkeyPatch], None]

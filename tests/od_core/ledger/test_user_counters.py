@@ -1,0 +1,491 @@
+"""Counters of users: at most M trips of a user in a year, in any order of counting, and through kills and replays."""
+
+from __future__ import annotations
+
+import os
+import stat
+import traceback
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, OdError, release_flows
+from od_core.ledger import identity
+from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.user_counters import UserCounters
+from od_core.noise.table import TableNoise
+from od_core.privacy.person_year import largest_rho
+from od_core.records.trip_counts import count_trips
+from tests.od_core.ledger.ledger_rows import rows
+from tests.od_core.ledger.person_years import (
+    COLUMNS,
+    FEBRUARY,
+    GEOGRAPHY,
+    JANUARY,
+    MARCH,
+    REVISED,
+    WALKERS,
+    PersonYear,
+    Trip,
+    by_origin,
+    forget_the_year,
+    hashed,
+    pairs,
+    trips_of,
+)
+from tests.od_core.oracles.person_year import Record, Step, Year, breaches
+from tests.od_core.oracles.person_year import Release as OracleRelease
+from tests.od_core.truth import pairs_of
+
+pytestmark = pytest.mark.usefixtures("one_memory_database")
+
+CANARY = "qxcanary7"
+USERS = ["ann", "bob", CANARY]
+MANY = trips_of("ann", 5) + trips_of("bob", 1, zone=1) + trips_of(CANARY, 2, zone=2)
+"""Five trips of one user, one of another, and two of a third."""
+
+
+@pytest.fixture
+def year(tmp_path: Path) -> PersonYear:
+    return PersonYear(tmp_path, m=2, most=3)
+
+
+def released(year: PersonYear, release_id: str, trips: list[Trip] = MANY, **changes: object):
+    """A release of one call, whose noise is so narrow that it is 0."""
+    frame = pd.DataFrame(trips, columns=COLUMNS, dtype="str")
+    given_ = {"unit": year.unit, "budget": Budget(rho=10**4, delta="1e-8"), "noise": "table"} | changes
+    return release_flows(frame, GEOGRAPHY, ledger=year.ledger, release_id=release_id, one_row_a_trip=True, **given_)  # type: ignore[arg-type]
+
+
+MONTHS = ("2001-01", "2001-02", "2001-03")
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_a_user_has_at_most_m_trips_a_month_and_the_rest_of_the_year_is_used_up_in_the_order_of_counting(year, order):
+    """A month that is counted later gets what is left; a release that was drawn is the same ever after."""
+    first = {MONTHS[k]: released(year, f"commuters/{MONTHS[k]}/r1") for k in order}
+    assert [by_origin(release) for release in first.values()] == [
+        {"z0": 2, "z1": 1, "z2": 2},
+        {"z0": 1, "z1": 1, "z2": 1},
+        {"z1": 1},
+    ]
+    for month in MONTHS:
+        again = released(year, f"commuters/{month}/r1")
+        pd.testing.assert_frame_equal(again.measurements, first[month].measurements)
+        pd.testing.assert_frame_equal(again.flows, first[month].flows)
+    (balance,) = year.ledger.balances()
+    assert balance.spent == largest_rho([Fraction(10**4)] * 3, 2, 3) == Fraction(12_500)
+
+
+def test_another_year_begins_afresh(year):
+    for month in ("2001-11", "2001-12"):
+        released(year, f"commuters/{month}/r1")
+    assert by_origin(released(year, "commuters/2002-01/r1")) == {"z0": 2, "z1": 1, "z2": 2}
+    assert by_origin(released(year, "commuters/2000-12/r1")) == {"z0": 2, "z1": 1, "z2": 2}
+    assert by_origin(released(year, "commuters/2001-01/r1")) == {"z1": 1}
+
+
+def test_counters_are_closed_and_name_nobody(year, tmp_path):
+    umask = os.umask(0)
+    try:
+        year.finish(JANUARY, MANY)
+    finally:
+        os.umask(umask)
+    root = tmp_path / "confidential" / "user-counters"
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (root, *root.rglob("*"))}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+    assert [path for path in modes if path.is_file()] == [year.path(JANUARY)]
+    assert CANARY.encode() not in year.path(JANUARY).read_bytes()
+    table = pq.read_table(year.path(JANUARY))
+    assert table.column_names == ["user_high", "user_low", "counted"]
+    assert table.to_pandas().equals(table.to_pandas().sort_values(["user_high", "user_low"]).reset_index(drop=True))
+    assert year.counted(JANUARY, USERS) == {"ann": 2, "bob": 1, CANARY: 2}
+
+
+def test_a_user_of_whom_nothing_is_counted_has_no_row(year):
+    for key in (JANUARY, FEBRUARY, MARCH):
+        year.finish(key, MANY)
+    assert year.counted(MARCH, USERS) == {"bob": 1}
+
+
+def test_an_empty_month_has_counters_and_changes_nobody(year):
+    assert by_origin(year.finish(JANUARY, [])) == {}
+    assert year.counted(JANUARY, USERS) == {}
+    assert by_origin(year.finish(FEBRUARY, MANY)) == {"z0": 2, "z1": 1, "z2": 2}
+    assert by_origin(year.finish(JANUARY, [])) == {}
+
+
+def test_a_revision_counts_the_same_trips_of_an_unchanged_file(year):
+    """It is counted after March, which left nothing of the year, and gets what the period had."""
+    counted = [pairs(year.finish(key, MANY)) for key in (JANUARY, FEBRUARY, MARCH)]
+    assert pairs(year.finish(REVISED, MANY)) == counted[1]
+    more = trips_of("ann", 5, zone=3) + trips_of("cy", 4, zone=4)
+    third = ReleaseKey("commuters", "2001-02", 3)
+    assert by_origin(year.finish(third, more)) == {"z3": 1, "z4": 2}
+    assert by_origin(year.finish(ReleaseKey("commuters", "2001-04"), trips_of("cy", 4, zone=4))) == {"z4": 1}
+
+
+def test_of_two_files_of_a_period_the_larger_number_counts(year):
+    """A revision with fewer trips gives nothing back, because the first release has counted them."""
+    year.finish(JANUARY, trips_of("ann", 2))
+    year.finish(ReleaseKey("commuters", "2001-01", 2), trips_of("ann", 1))
+    assert by_origin(year.finish(FEBRUARY, trips_of("ann", 5))) == {"z0": 1}
+
+
+def test_two_series_of_one_period_have_the_same_bound_and_use_it_once(year):
+    """The period is used by the largest of both, so February has one trip left, and not none."""
+    assert by_origin(year.finish(WALKERS, trips_of("ann", 1))) == {"z0": 1}
+    assert by_origin(year.finish(JANUARY, trips_of("ann", 5))) == {"z0": 2}
+    assert by_origin(year.finish(FEBRUARY, trips_of("ann", 5))) == {"z0": 1}
+    later = ReleaseKey("walkers", "2001-03")
+    assert by_origin(year.finish(later, trips_of("ann", 5))) == {}
+
+
+def test_an_undrawn_release_is_counted_again_from_changed_records(year):
+    """The first count used up the year. After the second one, it has not."""
+    year.count(JANUARY, trips_of("ann", 5))
+    assert by_origin(year.finish(FEBRUARY, trips_of("ann", 5))) == {"z0": 1}
+    year.count(JANUARY, trips_of("bob", 2, zone=1))
+    assert year.counted(JANUARY, USERS) == {"bob": 2}
+    assert by_origin(year.finish(MARCH, trips_of("ann", 5))) == {"z0": 2}
+    assert by_origin(year.finish(JANUARY, trips_of("ann", 5))) == {}
+
+
+def test_a_drawn_release_is_not_counted_from_changed_records(year, tmp_path):
+    """Of other users, or of the same users between other zones."""
+    year.finish(JANUARY, MANY)
+    before = contents(tmp_path)
+    for changed in (MANY[6:] + trips_of("cy", 2), MANY[4:], trips_of("ann", 5, 4) + MANY[5:]):
+        with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED") as refused:
+            year.count(JANUARY, changed)
+        assert_says_nothing(refused.value, year)
+    assert contents(tmp_path) == before
+    counted = year.count(JANUARY, MANY[::-1])
+    more = year.count(JANUARY, MANY + trips_of("cy", 2))  # of whom nothing was counted
+    assert pairs_of(year.plan.tree, counted) == pairs_of(year.plan.tree, more)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    files = (path for path in (folder / "confidential").rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in files}
+
+
+def assert_says_nothing(error: BaseException, year: PersonYear) -> None:
+    """One line, without a user id or the hash of one, and with a next step."""
+    assert isinstance(error, OdError), error
+    said = "".join(traceback.format_exception(error))
+    assert "\n" not in str(error)
+    assert "; next: " in str(error)
+    for user in USERS:
+        assert user not in error.message + error.next_step
+    assert CANARY not in said
+    for number in hashed(CANARY, year.confidential.key()):
+        assert not any(form in said for form in (str(number), f"{number:x}"))
+
+
+# Kills
+
+
+def test_a_kill_between_counters_and_counts_draws_nothing(year, tmp_path):
+    """The counts of an earlier attempt have trips that the new counters do not record, so they are refused."""
+    year.count(JANUARY, MANY)
+    year.killed(JANUARY, trips_of("cy", 1))
+    before = rows(year.ledger.path)
+    with pytest.raises(OdError, match=r"OD-YEAR-COUNTERS: .* were not written together") as refused:
+        year.draw(JANUARY)
+    assert_says_nothing(refused.value, year)
+    assert refused.value.spent == "nothing was spent"
+    assert rows(year.ledger.path) == before
+    assert not list(tmp_path.rglob("noisy_*"))
+    assert by_origin(year.finish(JANUARY, MANY)) == {"z0": 2, "z1": 1, "z2": 2}
+
+
+def test_a_kill_before_the_first_counts_draws_nothing(year):
+    year.saved[JANUARY] = year.killed(JANUARY, MANY)
+    with pytest.raises(OdError, match="OD-YEAR-COUNTERS"):
+        year.draw(JANUARY)
+    assert rows(year.ledger.path)[-1]["kind"] == "CAP"
+    year.finish(JANUARY, MANY)
+
+
+class Killed(BaseException):
+    """As the end of the process, which nothing handles."""
+
+
+@pytest.mark.parametrize(("module", "name"), [(UserCounters, "keep"), (UserCounters, "hold_to_input")])
+def test_one_call_that_dies_before_the_draw_is_made_again(year, monkeypatch, module, name):
+    """The same trips are counted, and nothing is charged twice."""
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, dies)
+        with pytest.raises(Killed):
+            released(year, "commuters/2001-01/r1")
+    with monkeypatch.context() as patch:
+        write = identity.write_durably
+
+        def dies_after(path, content):
+            write(path, content)
+            raise Killed
+
+        patch.setattr(identity, "write_durably", dies_after)
+        with pytest.raises(Killed):
+            released(year, "commuters/2001-01/r1")
+    assert by_origin(released(year, "commuters/2001-02/r1")) == {"z0": 1, "z1": 1, "z2": 1}
+    assert by_origin(released(year, "commuters/2001-01/r1")) == {"z0": 2, "z1": 1, "z2": 2}
+    assert by_origin(released(year, "commuters/2001-03/r1")) == {"z1": 1}
+
+
+def dies(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def test_a_lost_draw_keeps_its_counters(year, monkeypatch):
+    """Somebody may have seen it, so its trips count for the year, and another count must find the same ones."""
+    with monkeypatch.context() as patch:
+        patch.setattr(TableNoise, "draw", dies)
+        with pytest.raises(Killed):
+            released(year, "commuters/2001-01/r1")
+    for changed in (trips_of("bob", 1), MANY[4:]):
+        with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
+            released(year, "commuters/2001-01/r1", changed)
+    assert by_origin(released(year, "commuters/2001-02/r1")) == {"z0": 1, "z1": 1, "z2": 1}
+    assert by_origin(released(year, "commuters/2001-01/r1")) == {"z0": 2, "z1": 1, "z2": 2}
+
+
+# Lost and damaged counters
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path, *, at: int = 6) -> None:
+    """Change the pages of the first column, and not the footer."""
+    content = bytearray(path.read_bytes())
+    content[at : at + 24] = bytes(byte ^ 0x5A for byte in content[at : at + 24])
+    path.write_bytes(content)
+
+
+def rewrite(path: Path, change) -> None:
+    table = pq.read_table(path)
+    pq.write_table(change(table), path)
+
+
+def lower(table):
+    counted = table["counted"].to_pandas().clip(upper=1)
+    return table.set_column(2, table.schema.field(2), pa.array(counted, pa.int32()))
+
+
+def of_others(table):
+    return table.set_column(0, table.schema.field(0), [[value + 1 for value in table["user_high"].to_pylist()]])
+
+
+DAMAGES = {
+    "removed": remove,
+    "cut": cut,
+    "emptied": empty,
+    "changed bytes": flip,
+    "changed bytes of a page header": partial(flip, at=4),
+    "fewer trips": partial(rewrite, change=lower),
+    "other users": partial(rewrite, change=of_others),
+    "no rows": partial(rewrite, change=lambda table: table.slice(0, 0)),
+    "another key": partial(rewrite, change=lambda table: table.replace_schema_metadata({"key": "0123456789abcdef"})),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_lost_counters_of_a_drawn_release_stop_the_year(year, tmp_path, how):
+    """Neither a later month, nor a revision, nor the release itself is counted, and nothing is drawn or written."""
+    year.finish(JANUARY, MANY)
+    year.count(FEBRUARY, trips_of("bob", 1))
+    DAMAGES[how](year.path(JANUARY))
+    before, ledger = contents(tmp_path), rows(year.ledger.path)
+    attempts = [partial(year.count, MARCH, MANY), partial(year.draw, FEBRUARY)]
+    if how != "another key":  # its content is whole, and these count nothing of it
+        attempts += [partial(year.count, key, MANY) for key in (JANUARY, WALKERS)]
+    for attempt in attempts:
+        with pytest.raises(OdError) as refused:
+            attempt()
+        assert refused.value.code == "OD-YEAR-COUNTERS-LOST"
+        assert "restore" in refused.value.next_step
+        assert_says_nothing(refused.value, year)
+        assert contents(tmp_path) == before
+    assert rows(year.ledger.path) == ledger
+    year.finish(ReleaseKey("commuters", "2002-01"), MANY)  # another year is not concerned
+
+
+@pytest.mark.parametrize("how", [name for name in DAMAGES if name != "removed"])
+def test_damaged_counters_of_an_undrawn_release_are_told_in_one_line(year, how):
+    """They are written anew by the next count of the release."""
+    year.count(JANUARY, MANY)
+    DAMAGES[how](year.path(JANUARY))
+    code = {"another key": "OD-YEAR-COUNTERS-LOST"}.get(how, "OD-YEAR-COUNTERS")
+    if how in ("cut", "emptied", "changed bytes", "changed bytes of a page header", "another key"):
+        with pytest.raises(OdError) as refused:
+            year.count(FEBRUARY, MANY)
+        assert refused.value.code == code
+        assert_says_nothing(refused.value, year)
+    with pytest.raises(OdError, match="OD-YEAR-COUNTERS") as refused:
+        year.draw(JANUARY)
+    assert_says_nothing(refused.value, year)
+    assert rows(year.ledger.path)[-1]["kind"] == "CAP"
+    assert by_origin(year.finish(JANUARY, MANY)) == {"z0": 2, "z1": 1, "z2": 2}
+    assert by_origin(year.finish(FEBRUARY, MANY)) == {"z0": 1, "z1": 1, "z2": 1}
+
+
+def test_counters_that_exceed_a_bound_are_not_drawn_from(year):
+    """Counts of more than M trips of a user, with the counters and the fingerprint that belong to them."""
+    other = PersonYear(year.folder, 2, 3)
+    year.finish(JANUARY, MANY)
+    with pytest.MonkeyPatch.context() as patch:
+        forget_the_year(patch)
+        other.count(FEBRUARY, MANY)
+    before = rows(year.ledger.path)
+    with pytest.raises(OdError, match=r"OD-YEAR-COUNTERS: .* exceed max_trips_year") as refused:
+        other.draw(FEBRUARY)
+    assert_says_nothing(refused.value, year)
+    assert rows(year.ledger.path) == before
+
+
+def test_a_lost_key_stops_the_year(year):
+    """With another key, all users would have other hashes, and their trips would be counted afresh."""
+    year.finish(JANUARY, MANY)
+    kept = (year.confidential.path / "hmac.key").read_bytes()
+    (year.confidential.path / "hmac.key").unlink()
+    for key in (JANUARY, FEBRUARY, REVISED, WALKERS):
+        with pytest.raises(OdError) as refused:
+            year.count(key, MANY)
+        assert refused.value.code in ("OD-YEAR-COUNTERS-LOST", "OD-KEY-LOST")
+        assert_says_nothing(refused.value, year)
+    (year.confidential.path / "hmac.key").write_bytes(kept)
+    year.finish(FEBRUARY, MANY)
+
+
+def test_a_lost_fingerprint_stops_the_year(year):
+    year.finish(JANUARY, MANY)
+    (year.confidential.path / str(JANUARY.folder) / "identity.json").unlink()
+    with pytest.raises(OdError, match=r"OD-YEAR-COUNTERS-LOST: .* was drawn without counters"):
+        year.count(FEBRUARY, MANY)
+
+
+# Users
+
+
+def test_ids_that_are_written_differently_in_another_month_are_faulty(year):
+    """Two forms of an id would have the trips of two users. The pattern refuses one of them."""
+    year.finish(JANUARY, MANY)
+    for form in ("ANN", "ann ", " ann", "ann\n", "ann42", "id ann", "", "7"):
+        trips = [(form, *trip[1:]) for trip in trips_of("ann", 5)] + trips_of("bob", 1, zone=1)
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
+            released(year, "commuters/2001-02/r1", trips)
+        assert_says_nothing(refused.value, year)
+        assert pairs_of(year.plan.tree, year.killed(FEBRUARY, trips)) == {("z1", "z0"): 1}
+        assert year.counted(FEBRUARY, USERS) == {"bob": 1}
+
+
+def test_a_number_is_an_id_only_where_the_pattern_has_numbers(year):
+    frame = pd.DataFrame({"person": [7], "origin": ["z0"], "destination": ["z1"]})
+    with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
+        count_trips(frame, year.plan.tree, unit=year.unit, key=bytes(32))
+    numbered = replace(year.unit, id_pattern="[0-9]")
+    assert count_trips(frame, year.plan.tree, unit=numbered, key=bytes(32)).total == 1
+
+
+@pytest.mark.parametrize("others", [[], trips_of("bob", 4, 1), trips_of("bob", 1, 1) + trips_of("cy", 5, 2)])
+def test_what_is_counted_of_a_user_does_not_depend_on_others(tmp_path, others):
+    year = PersonYear(tmp_path, 2, 3)
+    own = trips_of("ann", 4)
+    counted = [pairs(year.finish(key, own + others)) for key in (FEBRUARY, JANUARY, MARCH, REVISED)]
+    of_ann = [{pair: trips for pair, trips in each.items() if pair[0] == "z0" and trips} for each in counted]
+    assert [sum(each.values()) for each in of_ann] == [2, 1, 0, 2]
+    assert of_ann[0] == of_ann[3]
+    assert year.counted(JANUARY, ["ann", "bob", "cy"])["ann"] == 1
+
+
+# All small worlds, against the state machine of the oracle
+
+NAMES = ("ann", "bob", "cy")
+KEYS = {"1": JANUARY, "2": FEBRUARY, "3": MARCH, "r": REVISED, "w": WALKERS}
+PERIODS = {"1": 1, "2": 2, "3": 3, "r": 2, "w": 1}
+ORACLE = {name: OracleRelease(name, period, {0: Fraction(1)}) for name, period in PERIODS.items()}
+
+NUMBERS = st.tuples(*[st.integers(0, 3)] * 3)
+FILES = st.lists(st.fixed_dictionaries(dict.fromkeys(NAMES, NUMBERS)), min_size=2, max_size=2)
+"""Two files: numbers of trips by user and period."""
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["count", "killed", "finish", "finish", "lost"]), st.sampled_from([*KEYS])), max_size=7
+)
+BOUNDS = st.tuples(st.integers(1, 3), st.integers(0, 3)).map(lambda both: (both[0], both[0] + both[1]))
+
+
+class Raising:
+    def draw(self, variance, level, first, size):
+        raise Killed
+
+
+def run_both(folder: Path, m: int, most: int, files, steps) -> tuple[PersonYear, Year]:
+    """Take the steps in the product and in the oracle, and compare all draws by user."""
+    trips = [
+        {
+            period: [t for k, name in enumerate(NAMES) for t in trips_of(name, file[name][period - 1], zone=k)]
+            for period in (1, 2, 3)
+        }
+        for file in files
+    ]
+    records = [
+        {name: tuple(Record(t, "aa") for t in (1, 2, 3) for _ in range(file[name][t - 1])) for name in NAMES}
+        for file in files
+    ]
+    year, oracle = PersonYear(folder, m, most), Year(m, most, records)
+    for number, (what, name) in enumerate(steps):
+        key, release = KEYS[name], ORACLE[name]
+        first = oracle.drawn(release)
+        file = number % 2 if first is None else first.file
+        given_ = trips[file][PERIODS[name]]
+        may_draw = oracle.may_draw(release)
+        oracle.run([Step(what, release, file)])
+        if what == "killed":
+            year.killed(key, given_)
+            continue
+        if what == "count" or not may_draw:
+            year.count(key, given_)
+        if what == "finish":
+            year.draw(key)
+        elif what == "lost":
+            try:
+                year.draw(key, Raising())
+            except Killed:
+                continue
+    finished = [draw for draw in oracle.draws if not draw.is_lost]
+    by_release = {}
+    for draw in finished:
+        by_release[draw.release.name] = {f"z{k}": len(draw.trips[n]) for k, n in enumerate(NAMES) if draw.trips[n]}
+    for key, release in year.drawn:
+        name = next(name for name, one in KEYS.items() if one == key)
+        assert by_origin(release) == by_release[name], (name, steps)
+    return year, oracle
+
+
+@settings(max_examples=12)
+@given(BOUNDS, FILES, STEPS)
+def test_the_counted_trips_are_those_of_the_state_machine(tmp_path_factory, bounds, files, steps):
+    year, oracle = run_both(tmp_path_factory.mktemp("year"), *bounds, files, steps)
+    assert breaches(oracle) == set()
+    assert {key for key, _ in year.drawn} == {KEYS[draw.release.name] for draw in oracle.draws if not draw.is_lost}

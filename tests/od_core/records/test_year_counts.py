@@ -1,0 +1,127 @@
+"""Unit ``user_year`` in files and in memory: the same counts and the same counters, month after month."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import FlowTree, Geography
+from od_core.ledger.object_store import LocalStore
+from od_core.ledger.release_key import ReleaseKey
+from od_core.records.count_records import count_records
+from od_core.records.load import RecordColumns, load_records
+from od_core.records.segment_source import SegmentSource
+from od_core.records.segments import Breakdown
+from od_core.records.trip_counts import TripCounts, count_trips
+from tests.od_core.ledger.person_years import PersonYear
+
+pytestmark = pytest.mark.usefixtures("one_memory_database")
+
+CODES = ["01", "02", "10", "?"]
+ZONES = pd.DataFrame({"region": ["n", "n", "s", "s"], "zone": CODES}, dtype="str")
+PLAIN = Geography.from_frame(ZONES, ["region", "zone"])
+WITH_UNKNOWN = Geography.from_frame(ZONES, ["region", "zone"], unknown="?")
+TREES = {"listed zones": FlowTree(PLAIN, PLAIN), "unknown zones": FlowTree(WITH_UNKNOWN, PLAIN, "origin")}
+MODE = Breakdown("mode", ("car", "bus", "other"), "other")
+USERS = ["ann", "bob1", "cy", "dee9", "Ann", "ann ", "a42", "", None]
+"""Four ids that match the pattern, and others that do not."""
+KEYS = [ReleaseKey("commuters", f"2001-0{month}", revision) for month, revision in ((6, 1), (7, 1), (5, 1), (6, 2))]
+
+
+def records(key: ReleaseKey, number: int = 120) -> pd.DataFrame:
+    """Records of the month of a release, and some of other months, zones, modes and users."""
+    generator = np.random.default_rng([int(key.period[-2:]), key.revision])
+
+    def drawn(values: list[str | None]) -> list[str | None]:
+        return [values[k] for k in generator.integers(0, len(values), number)]
+
+    days = [f"{key.period}-15", f"{key.period}-28", "2001-01-01"]
+    return pd.DataFrame(
+        {
+            "person": drawn(USERS),
+            "origin": drawn([*CODES, "03"]),
+            "destination": drawn(CODES),
+            "mode": drawn(["car", "bus", "tram", None]),
+            "date": drawn(days),
+        },
+        dtype=object,
+    )
+
+
+def counted(
+    year: PersonYear, tree: FlowTree, key: ReleaseKey, form: str, breakdowns: tuple[Breakdown, ...]
+) -> TripCounts:
+    """The records of a release, counted with the counters of its year in one of three forms."""
+    frame = records(key)
+    given = {
+        "unit": year.unit,
+        "key": year.confidential.key(),
+        "period": key.period,
+        "fault_threshold": Fraction(1),
+        "breakdowns": breakdowns,
+        "counters": year.counters(key),
+    }
+    if form == "memory":
+        in_period = frame["date"].str.startswith(key.period)
+        return count_trips(frame.assign(in_period=in_period.astype(bool)), tree, **given)
+    folder = year.confidential.subfolder(key.folder)
+    source = year.folder / f"trips.{form}"
+    if form == "csv":
+        frame.to_csv(source, index=False)
+    else:
+        frame.to_parquet(source)
+    sources = tuple(SegmentSource(one.name, one.name) for one in breakdowns)
+    columns = RecordColumns(date="date", user="person", segments=sources)
+    load_records(source, columns, key.period, folder / "raw_trips.parquet")
+    files = count_records(folder / "raw_trips.parquet", tree, LocalStore(folder), "counts", **given)
+    return files.whole()
+
+
+def pieces(counts: TripCounts) -> list[list[int]]:
+    return [column.tolist() for piece in counts.column_pieces() for column in piece]
+
+
+@pytest.mark.parametrize("breakdowns", [(), (MODE,)], ids=["totals", "segments"])
+@pytest.mark.parametrize("tree", TREES)
+def test_files_and_memory_count_the_same_trips_of_a_year(tmp_path: Path, tree: str, breakdowns) -> None:
+    """A later month, an earlier one and a revision; what one form has counted, the others count on."""
+    years = {form: PersonYear(tmp_path / form, m=3, most=7) for form in ("memory", "parquet", "csv")}
+    totals = []
+    for key in KEYS:
+        found = {form: counted(year, TREES[tree], key, form, breakdowns) for form, year in years.items()}
+        stored = {form: pq.read_table(year.path(key)).to_pylist() for form, year in years.items()}
+        assert pieces(found["memory"]) == pieces(found["parquet"]) == pieces(found["csv"])
+        assert stored["memory"] == stored["parquet"] == stored["csv"]
+        fingerprints = {year.counters(key).fingerprint() for year in years.values()}
+        assert len(fingerprints) == 1
+        per_user = years["memory"].counted(key, ["ann", "bob1", "cy", "dee9"])
+        assert sum(per_user.values()) == found["memory"].total
+        totals.append(per_user)
+    assert totals[0] == dict.fromkeys(totals[0], 3)
+    assert all(sum(each.get(user, 0) for each in totals[:3]) == 7 for user in totals[0])
+
+
+@pytest.mark.parametrize("form", ["memory", "parquet"])
+def test_the_counted_trips_of_a_year_are_a_part_of_those_that_m_alone_counts(tmp_path: Path, form: str) -> None:
+    """The same keyed order chooses them, so a user with less left loses the last ones of that order."""
+    tree = TREES["listed zones"]
+    bounded, free = PersonYear(tmp_path / "bounded", 3, 4), PersonYear(tmp_path / "free", 3, 1000)
+    for number, key in enumerate(KEYS[:3]):
+        fewer, all_of_them = (counted(year, tree, key, form, ()) for year in (bounded, free))
+        assert set(fewer.rank.tolist()) <= set(all_of_them.rank.tolist())
+        assert (fewer.total, all_of_them.total) == ([12, 4, 0][number], 12)
+
+
+def test_segments_change_nothing_of_what_is_counted_of_a_user(tmp_path: Path) -> None:
+    """Every category of the records has a place in the list, so the same trips of each leaf pair are kept."""
+    tree = TREES["listed zones"]
+    plain, by_mode = PersonYear(tmp_path / "plain", 2, 3), PersonYear(tmp_path / "by_mode", 2, 3)
+    for key in KEYS:
+        one, other = counted(plain, tree, key, "memory", ()), counted(by_mode, tree, key, "parquet", (MODE,))
+        assert (one.rank.tolist(), one.before.tolist()) == (other.rank.tolist(), other.before.tolist())
+        assert pq.read_table(plain.path(key)).to_pylist() == pq.read_table(by_mode.path(key)).to_pylist()
