@@ -1,0 +1,259 @@
+"""Measure what a bound of a user's trips in a year costs in time, and gains in accuracy, against a bound a month alone.
+
+    python -m benchmarks.person_year --speed --records 100000000 --users 5000000
+    python -m benchmarks.person_year --accuracy --trips 10000000 --users 500000 --data FOLDER
+
+All users are made up. Speed: records of one month are counted under unit ``user_period`` with m = 10, and under unit
+``user_year`` with m = 10 and M = 40, after earlier months were counted and drawn. Accuracy: monthly releases at the
+same rho for a whole year, with m alone and with several M, of a synthetic panel and of the New York taxis, which are
+read from the subfolder ``nyc_yellow_taxi`` of FOLDER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from benchmarks.counting import NATION, REGION, geography, make_zones
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
+from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel, write_loaded_records
+from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
+from od_core.evaluation.metrics import Truth
+from od_core.flows.release import run_plan
+from od_core.flows.staging import StagedRelease
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.identity import hold_to_input
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.user_counters import SCHEMA, UserCounters
+from od_core.noise.sources import noise_named
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.privacy.person_year import CALENDAR, equal_periods
+from od_core.records.count_records import count_records
+from od_core.records.trip_counts import TripCounts
+
+DATA_SET = "users"
+KEY = b"a key of the benchmark, of 32 by"
+DELTA = "1e-8"
+IDS = "[0-9a-f]{16}"
+UNITS = {
+    "m alone": PrivacyUnit("user_period", "unbounded", "user", 10),
+    "m and M": PrivacyUnit("user_year", "unbounded", "user", 10, max_trips_year=40, id_pattern=IDS),
+}
+EARLIER = 6
+"""Number of earlier months of the year that have counters."""
+
+RATIOS = ("seconds", "processor_seconds")
+"""What is compared. On a machine with other work, the processor time tells more."""
+
+
+def counters_of(folder: Path, month: int) -> UserCounters:
+    """Return the counters of a month (1 to 12) in a folder with a ledger."""
+    confidential, ledger = ConfidentialFolder(folder / "confidential"), Ledger(folder / "ledger.sqlite")
+    key = ReleaseKey(DATA_SET, f"2001-{month:02d}")
+    return UserCounters(confidential, ledger, key, DATA_SET, UNITS["m and M"], "month", CALENDAR)
+
+
+def make_earlier_months(folder: Path) -> int:
+    """Write counters of earlier months of the users of a month, enter a draw of each, and return the rows.
+
+    In every earlier month, a user has from 0 to as many trips as in this one, and at most 40 in all.
+    """
+    public, this = geography(folder), counters_of(folder, EARLIER + 1)
+    unit, ledger = this.unit, this.ledger
+    ledger.declare(PrivacyDomain(DATA_SET, unit, Cap(rho=Fraction(1)), "a benchmark"))
+    plan = plan_release(public, unit=unit, budget=Budget(rho=Fraction(1, 100), delta=DELTA), acceptance=NO_FAULTS)
+    table = pq.read_table(this._path(this.key))  # the counters of this month, made without earlier ones
+    this._path(this.key).unlink()
+    now = table["counted"].to_numpy()
+    left, generator, rows = np.full(len(now), unit.max_trips_year), np.random.default_rng(1), 0
+    nothing = TripCounts.from_pairs(plan.tree, *np.empty((3, 0), dtype=np.int64))
+    for month in range(1, EARLIER + 1):
+        counted = np.minimum(generator.integers(0, now + 1), left).astype(np.int32)
+        left = left - counted
+        counters = counters_of(folder, month)
+        kept = table.set_column(2, SCHEMA.field(2), pa.array(counted)).filter(pa.array(counted > 0))
+        counters.keep(kept.to_batches())
+        hold_to_input(counters.confidential, counters.key, nothing, drawn=False, counters=counters.fingerprint())
+        ledger.reserve(counters.key, DATA_SET, plan)
+        ledger.start_draw(counters.key, plan.steps[0].number)
+        rows += len(kept)
+    return rows
+
+
+def count_month(name: str, folder: Path) -> dict[str, Any]:
+    """Count the records of a month under a unit, and check what is checked before the first draw."""
+    public, staged = geography(folder), StagedRelease(folder)
+    tree = FlowTree(public, public)
+    tree.rank_terms(tree.depth)
+    unit, confidential = UNITS[name], ConfidentialFolder(folder / "confidential")
+    counters = counters_of(folder, EARLIER + 1) if unit.kind == "user_year" else None
+    key = ReleaseKey(DATA_SET, "2001-07")
+    at_start, start, busy = peak_memory_gigabytes(), time.perf_counter(), time.process_time()
+    trips = count_records(
+        staged.records, tree, staged.store, staged.new_trip_counts(), unit=unit, key=KEY, period="2001-07",
+        counters=counters,
+    )  # fmt: skip
+    counted = time.perf_counter()
+    if counters is None:
+        hold_to_input(confidential, key, trips, drawn=False)
+    else:
+        counters.hold_to_input(trips)
+        counters.hold_to_year(trips.total)
+    seconds = time.perf_counter() - start
+    return {
+        "seconds": seconds,
+        "count_seconds": counted - start,
+        "check_seconds": seconds - (counted - start),
+        "processor_seconds": time.process_time() - busy,
+        "peak_memory_gigabytes": peak_memory_gigabytes(),
+        "of_it_before": at_start,
+        "trips": trips.total,
+    }
+
+
+def speed(records: int, users: int, *, small: bool) -> dict[str, Any]:
+    """Measure both units, each in a process of its own."""
+    rows = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_zones(REGION if small else NATION, folder)
+        write_loaded_records(StagedRelease(folder).records, geography(folder), records, users)
+        rows["m and M, first month"] = in_child("m and M", folder)
+        earlier = make_earlier_months(folder)
+        rows |= {name: in_child(name, folder) for name in UNITS}
+    ratios = {f"ratio_of_{what}": rows["m and M"][what] / rows["m alone"][what] for what in RATIOS}
+    return {"records": records, "users": users, "rows_of_earlier_months": earlier, "units": rows, **ratios}
+
+
+def in_child(name: str, folder: Path) -> dict[str, Any]:
+    """Return what :func:`count_month` measures in a child process."""
+    command = [sys.executable, "-m", "benchmarks.person_year", "--step", name, str(folder)]
+    child = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # ourselves
+    measured: dict[str, Any] = json.loads(child.stdout)
+    return measured
+
+
+GRID = tuple((m, most) for m in (1, 2, 5, 10, 20) for most in (10, 20, 40, 60, 120) if m <= most < MONTHS * m)
+
+
+def places(panel: Panel) -> NDArray[np.int64]:
+    """Return the place of each trip, from 0, among those of its user and month; shape (trips,).
+
+    The order is random, as it is with a key.
+    """
+    cell = panel.user * MONTHS + panel.month
+    order = np.lexsort((np.random.default_rng(1).random(len(cell)), cell))
+    numbers = np.bincount(cell)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order)) - (np.cumsum(numbers) - numbers)[cell[order]]
+    return place
+
+
+def counted_trips(panel: Panel, place: NDArray[np.int64], m: int, most: int) -> NDArray[np.bool_]:
+    """Return which trips are counted if the months are counted in their order; shape (trips,)."""
+    users = int(panel.user.max()) + 1
+    cell = panel.user * MONTHS + panel.month
+    numbers = np.bincount(cell, minlength=users * MONTHS).reshape(users, MONTHS)
+    allowed, left = np.zeros((users, MONTHS), dtype=np.int64), np.full(users, most)
+    for month, trips in enumerate(numbers.T):
+        allowed[:, month] = np.minimum(np.minimum(trips, m), left)
+        left -= allowed[:, month]
+    kept: NDArray[np.bool_] = place < allowed.ravel()[cell]
+    return kept
+
+
+def planned(panel: Panel, m: int, most: int, yearly: Fraction) -> ReleasePlan:
+    """Return the plan of a month. If every month is released once, a year costs a user the rho ``yearly``."""
+    unit = PrivacyUnit("user_year", "unbounded", "user", m, max_trips_year=most, id_pattern=IDS)
+    budget = Budget(rho=yearly / equal_periods(unit, MONTHS), delta=DELTA)
+    return plan_release(panel.geography, unit=unit, budget=budget, acceptance=NO_FAULTS)
+
+
+def month_errors(panel: Panel, plan: ReleasePlan, kept: NDArray[np.bool_], month: int, runs: int) -> dict[str, float]:
+    """Return the mean total absolute error of a month per trip, at the leaves and at the first levels, and the cut."""
+    noise, tree = noise_named("table"), plan.tree
+    is_now = panel.month == month
+    true, counted = (
+        (panel.origin[chosen], panel.destination[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
+        for chosen in (is_now, is_now & kept)
+    )
+    truth, counts = Truth.from_pairs(tree, *true), TripCounts.from_pairs(tree, *counted)
+    trips = len(true[0])
+    releases = [run_plan(plan, counts, noise, MemoryMeasurements()).leaves for _ in range(runs)]
+    errors = np.array([[level["mean_abs_error"] for level in truth.errors(leaves)] for leaves in releases])
+    total = errors.mean(axis=0) * [tree.cells(level) for level in range(tree.depth + 1)] / trips
+    return {"error": float(total[-1]), "error_of_areas": float(total[-3]), "cut": 1 - len(counted[0]) / trips}
+
+
+def accuracy(panel: Panel, runs: int, grid: tuple[tuple[int, int], ...], yearly: Fraction) -> Iterator[dict[str, Any]]:
+    """Yield the errors of the first and the last month for m alone, then with each M."""
+    bounds, place = sorted({(m, MONTHS * m) for m, _ in grid} | set(grid)), places(panel)
+    for m, most in steps(bounds, panel.name):
+        plan, kept = planned(panel, m, most, yearly), counted_trips(panel, place, m, most)
+        months = {"first": 0, "last": MONTHS - 1}
+        figures = {name: month_errors(panel, plan, kept, month, runs) for name, month in months.items()}
+        yield {
+            "m": m,
+            "M": "none" if most == MONTHS * m else most,
+            "rho_of_a_month": float(plan.spent.rho),
+            **{f"{what}_{name}": figures[name][what] for what in figures["first"] for name in months},
+        }
+
+
+def main() -> None:
+    """Parse the arguments, measure, and print the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--speed", action="store_true", help="measure times alone")
+    parser.add_argument("--accuracy", action="store_true", help="measure errors alone")
+    parser.add_argument("--records", type=int, default=10_000_000, help="records of the month, for times")
+    parser.add_argument("--users", type=int, default=500_000, help="users of the month, or of the panel")
+    parser.add_argument("--trips", type=int, default=2_000_000, help="trips of the panel in the year")
+    parser.add_argument("--zones", type=int, default=400, help="zones of the panel")
+    parser.add_argument("--guests", type=float, default=0.25, help="share of the users with trips in two months only")
+    parser.add_argument("--taxi-users", type=int, default=20_000, help="users among whom the taxi trips are shared out")
+    parser.add_argument("--rho", type=Fraction, default=Fraction(1), help="rho of a year, for one user")
+    parser.add_argument("--runs", type=int, default=5, help="releases of each kind and month")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the taxis are")
+    parser.add_argument("--small", action="store_true", help="small data and one run, to see that it runs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--step", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.step:
+        print(json.dumps(count_month(options.step[0], Path(options.step[1]))))
+        return
+    small, every = options.small, options.speed == options.accuracy
+    results: dict[str, Any] = {"machine": machine()}
+    if options.speed or every:
+        records, users = (20_000, 2_000) if small else (options.records, options.users)
+        results["speed"] = speed(records, users, small=small)
+    if options.accuracy or every:
+        trips, users, zones = (20_000, 2_000, 40) if small else (options.trips, options.users, options.zones)
+        panels: list[Callable[[], Panel]] = [lambda: mobility_panel(trips, users, zones, options.guests)]
+        if options.data is not None:
+            panels.append(lambda: taxi_panel(options.data / "nyc_yellow_taxi", options.taxi_users))
+        for make in panels:
+            panel = make()
+            grid, runs = (((5, 20),), 1) if small else (GRID, options.runs)
+            results[panel.name] = list(accuracy(panel, runs, grid, options.rho))
+    printed(results, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
