@@ -19,7 +19,11 @@ ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining bu
 
 @ledger_app.callback(invoke_without_command=True)
 def ledger(context: typer.Context, as_json: Json = False) -> None:
-    """Print the cap, spent and remaining budget, and lost draws of every data set and elementary period."""
+    """Print the cap, spent and remaining budget, and lost draws of every data set and elementary period.
+
+    For a data set with a bound for a user's trips of a year, print those of every year, and what its elementary periods
+    have spent.
+    """
     if context.invoked_subcommand is not None:
         return
     from od_assets.cli.tables import print_rows
@@ -30,18 +34,22 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([_balance_facts(balance) for balance in balances], indent=2))
         return
-    table = [
-        {
-            "domain": balance.domain,
-            "period": balance.period,
-            "cap_rho": float(balance.cap),
-            "spent_rho": float_above(balance.spent),
-            "left_rho": float(balance.left),
-            "releases": balance.releases,
-            "lost_draws": balance.lost_draws,
-        }
-        for balance in balances
-    ]
+    table: list[dict[str, Any]] = []
+    for balance in balances:
+        table.append(
+            {
+                "domain": balance.domain,
+                "period": balance.period,
+                "cap_rho": float(balance.cap),
+                "spent_rho": float_above(balance.spent),
+                "left_rho": float(balance.left),
+                "releases": balance.releases,
+                "lost_draws": balance.lost_draws,
+            }
+        )
+        for period, rho in balance.parts.items():
+            own = {"domain": balance.domain, "period": period, "spent_rho": float_above(rho)}
+            table.append({name: own.get(name) for name in table[-1]})
     print_rows("Ledger", table)
 
 
@@ -95,4 +103,10 @@ def _balance_facts(balance: Balance) -> dict[str, Any]:
         **{name: {"rho": float(rho), "rho_exact": str(rho)} for name, rho in amounts.items()},
         "releases": balance.releases,
         "lost_draws": balance.lost_draws,
+        **({"periods": parts} if (parts := _parts(balance)) else {}),
     }
+
+
+def _parts(balance: Balance) -> dict[str, dict[str, Any]]:
+    """Return what each elementary period of a year has spent."""
+    return {period: {"rho": float(rho), "rho_exact": str(rho)} for period, rho in balance.parts.items()}

@@ -119,6 +119,7 @@ def test_the_ledger_states_the_year(released: Project) -> None:
     amounts = {name: Fraction(row[name]["rho_exact"]) for name in ("cap", "spent", "left")}
     spent = Fraction(5, 4) * RHO
     assert amounts == {"cap": Fraction(1, 10), "spent": spent, "left": Fraction(1, 10) - spent}
+    assert {month: one["rho_exact"] for month, one in row["periods"].items()} == dict.fromkeys(MONTHS, str(RHO))
     assert said("ledger", "verify", "--json")["whole"] is True
 
 
