@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -138,6 +139,27 @@ def test_months_are_replayed_byte_for_byte_and_revised_alike(released: Project) 
     assert counted(released, "2001-02", 2) == counted(released, "2001-02") == 100
     assert ledger.balance("trips", "2001-01").spent == Fraction(9, 4) * RHO
     assert leaks(released.root) == []
+
+
+def test_parts_and_segments_of_users_of_a_year(project: Project) -> None:
+    """Two months by a breakdown, worked on part by part; the first is replayed after the second."""
+    segments = {"mode": {"categories": ["car", "bus", "other"], "unknown": "other"}}
+    declared = of_users(project, bands={"cuts": [2], "part_trips": 50}, segments=segments)
+    for month in MONTHS[:2]:
+        frame = users(month)
+        project.write_records(frame.assign(mode=["car", "bus", "tram", "car"] * (len(frame) // 4)), month)
+        result = project.run(declared, month)
+        assert result.success, failure_text(result)
+    before = public_bytes(project.var)
+    counted_trips = []
+    for month in MONTHS[:2]:
+        folder = project.var / "confidential" / "user-counters" / "trips" / "2001" / month
+        counted_trips.append(sum(pq.read_table(folder / f"trips.{month}.r1.parquet")["counted"].to_pylist()))
+    assert counted_trips == [200, 100]
+    assert project.run(declared, MONTHS[0]).success
+    assert public_bytes(project.var) == before
+    assert [row["verified"] for row in verified("trips")] == [True] * 2
+    assert leaks(project.root) == []
 
 
 def test_records_that_changed_are_not_replayed_and_name_nobody(released: Project) -> None:
