@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +21,8 @@ ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining bu
 def ledger(context: typer.Context, as_json: Json = False) -> None:
     """Print the cap, spent and remaining budget, and lost draws of every data set and elementary period.
 
-    Under unit user_year, the cap is that of a year; what its elementary periods spent follows below it.
+    For a data set with a bound for a user's trips of a year, print those of every year, and what its elementary periods
+    have spent.
     """
     if context.invoked_subcommand is not None:
         return
@@ -35,7 +34,23 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([_balance_facts(balance) for balance in balances], indent=2))
         return
-    print_rows("Ledger", [row for balance in balances for row in _rows(balance, float_above)])
+    table: list[dict[str, Any]] = []
+    for balance in balances:
+        table.append(
+            {
+                "domain": balance.domain,
+                "period": balance.period,
+                "cap_rho": float(balance.cap),
+                "spent_rho": float_above(balance.spent),
+                "left_rho": float(balance.left),
+                "releases": balance.releases,
+                "lost_draws": balance.lost_draws,
+            }
+        )
+        for period, rho in balance.parts.items():
+            own = {"domain": balance.domain, "period": period, "spent_rho": float_above(rho)}
+            table.append({name: own.get(name) for name in table[-1]})
+    print_rows("Ledger", table)
 
 
 @ledger_app.command("verify")
@@ -80,22 +95,6 @@ def copy_ledger(
     console.print(f"{entries} entries were copied and verified. This ledger is still the one that is charged.")
 
 
-def _rows(balance: Balance, rounded: Callable[[Fraction], float]) -> Iterator[dict[str, Any]]:
-    """Yield a row of the table for a balance, and one for each elementary period of a year."""
-    yield {
-        "domain": balance.domain,
-        "period": balance.period,
-        "cap_rho": float(balance.cap),
-        "spent_rho": rounded(balance.spent),
-        "left_rho": float(balance.left),
-        "releases": balance.releases,
-        "lost_draws": balance.lost_draws,
-    }
-    for part, rho in balance.parts.items():
-        empty = dict.fromkeys(("cap_rho", "left_rho", "releases", "lost_draws"))
-        yield {"domain": balance.domain, "period": f"  {part}", "cap_rho": None, "spent_rho": rounded(rho)} | empty
-
-
 def _balance_facts(balance: Balance) -> dict[str, Any]:
     amounts = {"cap": balance.cap, "spent": balance.spent, "left": balance.left}
     return {
@@ -104,5 +103,10 @@ def _balance_facts(balance: Balance) -> dict[str, Any]:
         **{name: {"rho": float(rho), "rho_exact": str(rho)} for name, rho in amounts.items()},
         "releases": balance.releases,
         "lost_draws": balance.lost_draws,
-        **({"parts": {part: str(rho) for part, rho in balance.parts.items()}} if balance.parts else {}),
+        **({"periods": parts} if (parts := _parts(balance)) else {}),
     }
+
+
+def _parts(balance: Balance) -> dict[str, dict[str, Any]]:
+    """Return what each elementary period of a year has spent."""
+    return {period: {"rho": float(rho), "rho_exact": str(rho)} for period, rho in balance.parts.items()}

@@ -73,8 +73,8 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
     """
     domain = settings.domain
     cap = domain.cap.allowed_rho()
-    of_year = "per year" if domain.unit.kind == "user_year" else f"per {domain.elementary_period}"
-    span = "for all periods" if domain.unit.kind == "user" else of_year
+    spans = {"user": "for all periods", "user_year": "per year"}
+    span = spans.get(domain.unit.kind, f"per {domain.elementary_period}")
     console.print(
         f"One period of {settings.name} spends {_epsilon_text(plan.spent)}:"
         f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"

@@ -12,9 +12,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from od_assets.cli.app import app
+from od_core import PrivacyUnit
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
-from tests.od_core.ledger.ledger_rows import rows
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from tests.od_core.ledger.ledger_rows import rows, small_plan
 from tests.od_core.published.test_verification import published
 from tests.postgres import POINTER, Server
 
@@ -38,6 +42,21 @@ def test_the_ledger_as_json_and_as_a_table(var: Path) -> None:
     assert {name: row[name]["rho"] for name in amounts} == {"cap": 9.0, "spent": 2.0, "left": 7.0}
     table = run("ledger").stdout
     assert all(word in table for word in ("commuters", "2001-06", "cap rho", "lost draws"))
+
+
+def test_a_year_of_users_is_shown_with_its_months(var: Path) -> None:
+    """The year has spent less than its months together, which are stated below it."""
+    unit = PrivacyUnit("user_year", "unbounded", "person", 2, max_trips_year=3, id_pattern="[a-z]+")
+    ledger = Ledger(var / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(1)), "a test"))
+    for month in ("2001-06", "2001-07"):
+        ledger.reserve(ReleaseKey("commuters", month), "commuters", small_plan(Fraction(1, 8), unit=unit))
+    (row,) = json.loads(run("ledger", "--json").stdout)
+    assert (row["period"], row["spent"]["rho_exact"], row["left"]["rho_exact"]) == ("2001", "5/32", "27/32")
+    assert row["periods"] == {month: {"rho": 0.125, "rho_exact": "1/8"} for month in ("2001-06", "2001-07")}
+    lines = [line.replace("│", " ").split() for line in run("ledger").stdout.splitlines() if "commuters" in line]
+    assert [line[1] for line in lines] == ["2001", "2001-06", "2001-07"]
+    assert lines[1][2:] == ["-", "0.125", "-", "-", "-"]
 
 
 def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(var: Path) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError, release_flows
 from od_core.ledger import identity
+from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.table import TableNoise
@@ -383,6 +384,32 @@ def test_a_lost_fingerprint_stops_the_year(year):
     (year.confidential.path / str(JANUARY.folder) / "identity.json").unlink()
     with pytest.raises(OdError, match=r"OD-YEAR-COUNTERS-LOST: .* was drawn without counters"):
         year.count(FEBRUARY, MANY)
+
+
+def test_a_release_without_counters_is_not_drawn(year):
+    counted = year.count(JANUARY, MANY)
+    with pytest.raises(OdError, match=r"OD-YEAR-COUNTERS: .* counted without the counters of its users"):
+        begin_release(year.confidential, year.ledger, JANUARY, "commuters", year.plan, counted)
+    assert rows(year.ledger.path)[-1]["kind"] == "CAP"
+
+
+@pytest.mark.parametrize(
+    ("changes", "release_id", "code"),
+    [
+        ({"max_trips_year": 4}, "commuters/2001-01/r1", "OD-DOMAIN-CONFLICT"),
+        ({"id_pattern": "[a-z]+"}, "commuters/2001-01/r1", "OD-DOMAIN-CONFLICT"),
+        ({}, "walkers/2001-01/r1", "OD-DOMAIN-UNDECLARED"),
+        ({}, "commuters/2001/r1", "OD-DOMAIN-PERIOD"),
+        ({}, "commuters/2001-W05/r1", "OD-DOMAIN-PERIOD"),
+    ],
+)
+def test_what_is_refused_writes_no_counters(year, tmp_path, changes, release_id, code):
+    year.unit = replace(year.unit, **changes)
+    with pytest.raises(OdError) as refused:
+        released(year, release_id)
+    assert refused.value.code == code
+    assert not list(tmp_path.rglob("*.parquet"))
+    assert rows(year.ledger.path)[-1]["kind"] == "CAP"
 
 
 # Users
