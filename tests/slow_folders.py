@@ -44,7 +44,7 @@ def is_unwanted(path: Path, expression: str) -> bool:
 RELEASES = ("statistical/test_flights_grid.py", "statistical/test_independence.py", "statistical/test_residuals.py")
 """Files that share the real releases of ``statistical/conftest.py``."""
 
-FIRST = ("jobs/test_foreign_project.py", *RELEASES, "spark/", "browser/", "faults/")
+FIRST = ("jobs/test_foreign_project.py", "jobs/test_user_year.py", *RELEASES, "spark/", "browser/", "faults/")
 """Begun before all others, so that nothing is waited for at the end: long ones, and those that mostly wait."""
 
 SPREAD = (
