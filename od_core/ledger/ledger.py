@@ -286,9 +286,8 @@ class Ledger:
         with self._transaction() as entries:
             drawn = {row["release"] for row in entries.select("kind = ? AND domain = ?", DRAWING, domain)}
             reserved = entries.select("kind = ? AND domain = ?", RESERVED, domain)
-        return {
-            ReleaseKey.parse(row["release"]): row["content"]["periods"] for row in reserved if row["release"] in drawn
-        }
+        charged = {row["release"]: row["content"]["periods"] for row in reserved if row["release"] in drawn}
+        return {ReleaseKey.parse(name): periods for name, periods in charged.items()}
 
     def noise(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -199,11 +200,12 @@ class _Relations:
 
 
 @dataclass(frozen=True, repr=False)
-class _WriteCounts:
-    """A task that writes the counts of one partition to files and returns one word, which states whether it succeeded.
+class _Task(ABC):
+    """A task that writes one partition to the store and returns one word, which states whether it succeeded.
 
-    Last, the task writes a summary that lists its files. If a partition is processed twice, only the first summary is
-    stored, and only the files in this summary are used.
+    Attributes:
+        store: store to write to.
+        folder: folder of the files in the store.
     """
 
     store: Store
@@ -216,47 +218,42 @@ class _WriteCounts:
         try:
             from pyspark import TaskContext
 
-            part, tally = TaskContext().partitionId(), Tally()  # the partition of this task
-            stem = f"{self.folder}/{part:06d}.{secrets.token_hex(6)}."
-            files = write_count_files(self.store, stem, tally.take(batches))
-            summary = {
-                "counted": tally.counted,
-                "faulty": tally.faulty,
-                "files": [asdict(file) for file in files],
-            }
-            self.store.create_if_absent(f"{self.folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
+            self.write(batches, TaskContext().partitionId())
         except BaseException:  # noqa: BLE001  # Spark logs exceptions of tasks, with the values that they quote
             keep_detail(self.store, traceback.format_exc())
             return _TASK_FAILED
         return _DONE
 
+    @abstractmethod
+    def write(self, batches: Iterator[pa.RecordBatch], part: int) -> None:
+        """Write the rows of the partition with number ``part``."""
 
-@dataclass(frozen=True, repr=False)
-class _WriteCounters:
-    """A task that writes the counters of the users in one partition to a file and returns one word.
+
+class _WriteCounts(_Task):
+    """A task that writes the counts of one partition to files, and last a summary that lists them.
+
+    If a partition is processed twice, only the first summary is stored, and only the files in this summary are used.
+    """
+
+    def write(self, batches: Iterator[pa.RecordBatch], part: int) -> None:
+        """See :meth:`_Task.write`."""
+        tally, stem = Tally(), f"{self.folder}/{part:06d}.{secrets.token_hex(6)}."
+        files = write_count_files(self.store, stem, tally.take(batches))
+        summary = {"counted": tally.counted, "faulty": tally.faulty, "files": [asdict(file) for file in files]}
+        self.store.create_if_absent(f"{self.folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
+
+
+class _WriteCounters(_Task):
+    """A task that writes the counters of the users in one partition to a file.
 
     If a partition is processed twice, the first file is kept, since both have the same users.
     """
 
-    store: Store
-    folder: str
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"outcome": pa.array([self._outcome(batches)], pa.string())})
-
-    def _outcome(self, batches: Iterator[pa.RecordBatch]) -> str:
-        try:
-            from pyspark import TaskContext
-
-            table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
-            sink = pa.BufferOutputStream()
-            pq.write_table(table, sink)
-            name = f"{self.folder}/{TaskContext().partitionId():06d}.parquet"
-            self.store.create_if_absent(name, sink.getvalue())
-        except BaseException:  # noqa: BLE001  # as in _WriteCounts
-            keep_detail(self.store, traceback.format_exc())
-            return _TASK_FAILED
-        return _DONE
+    def write(self, batches: Iterator[pa.RecordBatch], part: int) -> None:
+        """See :meth:`_Task.write`."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA), sink)
+        self.store.create_if_absent(f"{self.folder}/{part:06d}.parquet", sink.getvalue())
 
 
 def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:

@@ -20,6 +20,7 @@ from od_assets.cli.app import app
 from od_assets.cli.init_questions import QUESTIONS
 from od_assets.cli.new_declaration import ROOM, cap_above
 from od_assets.components.declarations import declaration
+from od_core import PrivacyUnit
 from od_core.errors import OdError
 from tests.od_assets.canary import ZONE
 from tests.od_assets.conftest import ZONES, Project, records
@@ -99,6 +100,27 @@ def test_of_users_the_bound_and_the_column_are_declared(empty: Project) -> None:
     assert settings.domain.cap.allowed_rho() >= ROOM * settings.plan(settings.read_geography(), "2001-01").charge.rho
 
 
+def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project) -> None:
+    empty.write_records(records().assign(rider="r1"))
+    of_year = {"max_trips": "4", "max_trips_year": "10", "id_pattern": "r[0-9]+"}
+    result = init(unit="user_year", column="rider", neighbours="unbounded", **of_year)
+    assert result.exit_code == 0, result.exception
+    assert "Without max_trips_year, it would spend" in " ".join(result.stdout.split())
+    settings = declaration("mine").settings()
+    unit = PrivacyUnit("user_year", "unbounded", "rider", 4, max_trips_year=10, id_pattern="r[0-9]+")
+    assert settings.unit == unit
+    data_set = yaml.safe_load((empty.defs / "domains" / "mine.yaml").read_text())
+    assert (data_set["max_trips"], data_set["max_trips_year"]) == (4, 10)
+    release = yaml.safe_load((empty.defs / "mine" / "defs.yaml").read_text())["attributes"]
+    assert not release.keys() & of_year.keys()
+
+
+def test_a_bound_of_a_year_is_for_a_unit_of_a_year(empty: Project) -> None:
+    result = init(unit="user_period", column="origin", max_trips="4", max_trips_year="10")
+    assert "--max-trips-year is given, but --unit does not have it" in str(result.exception)
+    assert written(empty) == {}
+
+
 @pytest.mark.parametrize(
     ("every", "first", "elementary"),
     [("week", "2001-W02", "week"), ("single", "2001", "year"), ("single", "2001-01--2001-03", "month")],
@@ -147,8 +169,9 @@ def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[
 def test_the_hardest_questions_come_with_advice(empty: Project, typed: Callable[..., str]) -> None:
     """At the terminal, before the question; not where all is said by flags."""
     advice = {question.asks: question.advice for question in QUESTIONS if question.advice}
-    assert len(advice) == 6
-    said = " ".join(typed(unit="user_period", column="origin", max_trips="2", neighbours="unbounded").split())
+    assert len(advice) == 8
+    of_year = {"unit": "user_year", "max_trips_year": "6", "id_pattern": ".+"}
+    said = " ".join(typed(**of_year, column="origin", max_trips="2", neighbours="unbounded").split())
     for asks, text in advice.items():
         assert said.index(" ".join(text.split())) < said.index(asks)
     for path in written(empty):
