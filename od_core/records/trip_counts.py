@@ -198,8 +198,7 @@ def count_trips(
             (text or whole numbers). If the unit bounds weights: one row per record, with column ``weight``.
         tree, fault_threshold, columns: as in :func:`place_trips`.
         unit: the privacy unit.
-        key: secret of 32 to 64 bytes, chosen without using the data. It decides which trips of a user are counted. Not
-            used for unit ``trip``.
+        key: secret of 32 to 64 bytes, chosen without using the data. For user units, it decides which trips count.
         period: period of the records. Other trips of a user are chosen in another period.
         one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights,
             an unread column is refused if it contains numbers or has a name such as ``count``.
@@ -229,8 +228,7 @@ def count_trips(
     origin, destination, trips, placed = _placed(table, tree, fault_threshold, is_whole)
     ranks, code = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed])), code[placed]
     if ids is None:
-        counted = trips if weights is None else weights
-        return TripCounts.from_ranks(tree, ranks, counted[placed], code, breakdowns)
+        return TripCounts.from_ranks(tree, ranks, (trips if weights is None else weights)[placed], code, breakdowns)
     fields = {"person": ids, **{side: texts(table.column(side)) for side in ("origin", "destination")}}
     records = pa.table(fields).filter(pa.array(placed)).append_column("rank", pa.array(ranks))
     if breakdowns:
@@ -292,9 +290,8 @@ def _lost_zeros(table: TripTable, origins: tuple[Numbers, Geography], destinatio
     unlisted = listed = 0
     for side, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
         codes = pd.Series(texts(table.column(side)[numbers < 0]).drop_null().to_pylist(), dtype="str")
-        filled = codes.str.rjust(usual_length(geography.zones), "0")
         unlisted += len(codes)
-        listed += int((geography.zone_numbers(filled) >= 0).sum())
+        listed += int((geography.zone_numbers(codes.str.rjust(usual_length(geography.zones), "0")) >= 0).sum())
     return 2 * listed > unlisted
 
 

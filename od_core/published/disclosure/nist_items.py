@@ -61,15 +61,11 @@ def _all_parameters(facts: Facts) -> str:
 def _limit_of_unit(facts: Facts) -> str:
     if facts.unit == "user":
         return "The unit covers all periods: the losses of all releases add up under one cap."
-    if facts.unit == "user_period":
-        return "A user in several periods has several units, whose losses add up."
-    if facts.unit == "user_year":
-        return "The unit covers one year: a user in several years has several units, whose losses add up."
-    return (
-        f"A person has as many units as records: {person_text(facts)}."
-        if not facts.is_derived
-        else ("A person has as many units as records.")
-    )
+    if facts.unit in ("user_period", "user_year"):
+        spans = "periods" if facts.unit == "user_period" else "years"
+        return f"A user in several {spans} has several units, whose losses add up."
+    units = "A person has as many units as records"
+    return f"{units}." if facts.is_derived else f"{units}: {person_text(facts)}."
 
 
 def _middle(facts: Facts) -> list[Item]:
