@@ -85,11 +85,13 @@ def begin_release(
         ledger.reserve(key, domain, plan)
         hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
     else:
-        if not ledger.is_drawn(key):
+        drawn = ledger.is_drawn(key)
+        if not drawn:
             hold_to_counted(confidential, key, trips, counters.fingerprint())
             counters.hold_to_year(trips.total)
         ledger.reserve(key, domain, plan)
-        counters.hold_to_input(trips)
+        if drawn:
+            counters.hold_to_input(trips)
     folder = confidential.subfolder(key.folder)
     for left_behind in folder.glob(".*.tmp"):  # from a process that died while it wrote
         left_behind.unlink()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,10 +163,14 @@ class UserCounters:
         (part,) = Period(key.period).parts(self.elementary)
         return part.text
 
+    @cached_property
+    def _parts(self) -> tuple[Period, ...]:
+        """Elementary periods of the year of the release."""
+        return year_of(Period(self._part(self.key)), self.elementary, self.year)
+
     @property
     def _folder(self) -> str:
-        parts = year_of(Period(self._part(self.key)), self.elementary, self.year)
-        return f"{_FOLDER}/{self.domain}/{year_text(parts, self.year)}"
+        return f"{_FOLDER}/{self.domain}/{year_text(self._parts, self.year)}"
 
     def _path(self, key: ReleaseKey) -> Path:
         folder = self.confidential.subfolder(f"{self._folder}/{self._part(key)}")
@@ -178,8 +183,7 @@ class UserCounters:
             OdError: the file of a drawn release is missing or changed, or a file is damaged or was made with another
                 key.
         """
-        parts = year_of(Period(self._part(self.key)), self.elementary, self.year)
-        year = {part.text for part in parts}
+        year = {part.text for part in self._parts}
         drawn = [key for key, periods in self.ledger.drawn(self.domain).items() if year.intersection(periods)]
         verified = {self._verified(key) for key in drawn if key != self.key}
         folders = {part: self.confidential.path / self._folder / part for part in sorted(year) if part != but}
@@ -250,7 +254,7 @@ def _refuse_damaged(path: Path) -> None:
             for _ in file.iter_batches():
                 pass
     except (pa.ArrowException, OSError):
-        raise _not_counted(f"the counters of users in {path.name} are damaged", f"{path.name}") from None
+        raise _not_counted(f"the counters of users in {path.name} are damaged", path.name) from None
 
 
 def _not_counted(message: str, what: str) -> OdError:

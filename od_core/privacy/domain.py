@@ -70,7 +70,7 @@ class PrivacyDomain:
             check_time_zone(self.time_zone)
         if self.unit.kind == "user_year":
             some = Period(self.year).first if self.year else _SOME_DAY
-            year_of(Period.around(some, self.elementary_period), self.elementary_period, self.year or CALENDAR)
+            self.periods_of_year(Period.around(some, self.elementary_period))
         elif self.year is not None:
             raise OdError("OD-DOMAIN-YEAR", "a year is for unit 'user_year' only", next_step=step)
 
