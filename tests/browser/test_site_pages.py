@@ -19,6 +19,9 @@ PAGES = {
     "certificate": f"us_flights/{PERIOD}/r1/certificate.html",
 }
 
+LONGEST = "Fayetteville/Springdale/Rogers Intercontinental"
+"""A name with the longest word of any airport: which airports are listed depends on the noise."""
+
 
 @pytest.fixture(scope="module")
 def site(bundle, tmp_path_factory) -> Path:
@@ -52,8 +55,13 @@ def test_intervals_are_read_on_a_phone_without_scrolling(opened, site):
     """Matrices and pictures are wider than a phone; no other table with an interval is."""
     page, _ = opened((site / PAGES["report"]).as_uri(), PHONE)
     cut = page.evaluate(
-        """() => [...document.querySelectorAll(".scroll:has(table:not(.heat))")]
-            .filter((region) => region.scrollWidth > region.clientWidth && region.innerText.includes(" to "))
-            .map((region) => region.ariaLabel)"""
+        """(name) => {
+            const tables = [...document.querySelectorAll(".scroll:has(table:not(.heat))")]
+                .filter((region) => region.innerText.includes(" to "))
+            const names = document.querySelectorAll("table:not(.heat) tbody :is(th, td:not(.n, .bar))")
+            for (const cell of names) cell.innerText = name
+            return tables.filter((region) => region.scrollWidth > region.clientWidth).map((region) => region.ariaLabel)
+        }""",
+        LONGEST,
     )
     assert cut == []

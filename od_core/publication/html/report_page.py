@@ -75,7 +75,8 @@ code{font:.92em ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;overflo
 @media(max-width:34rem){body{padding:1.1rem .9rem 3rem}h1{font-size:1.5rem;overflow-wrap:anywhere}
 th,td{padding:.3rem .24rem}table{min-width:100%;font-size:.82rem}.bar{min-width:3rem}
 .bar:nth-child(n+5),.spare{display:none}
-tbody th{min-width:0}td.n,td small{white-space:normal}}
+tbody th{min-width:0}td.n,td small{white-space:normal}
+table:not(.heat) tbody :is(th,td:not(.n,.bar)){min-width:4.2rem;overflow-wrap:anywhere}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}h2{margin-top:1.6rem;break-after:avoid}
 .figures{grid-template-columns:repeat(auto-fit,minmax(7rem,1fr))}
 .heat{font-size:6.5pt}.heat td,.heat thead th,.heat tbody th{padding:.15rem .2rem;min-width:0}
