@@ -1,9 +1,8 @@
 """Recompute what every release has spent, from the ledger and the certificates alone.
 
 Run ``python3 verify_spending.py var/ledger.sqlite var/releases``. This second verifier needs Python 3.11 alone and
-shares no code with od-release. It computes in fractions, and in decimals rounded against the release. It exits with 0
-if it finds no fault, else with 1. It reads neither records nor draws: ``od-release verify`` rebuilds the published
-tables. Keys in brackets are those of references.bib.
+shares no code with od-release. It computes in fractions, and in decimals rounded against the release. It exits with 1
+if it finds a fault. ``od-release verify`` rebuilds the tables from the draws. Keys in brackets: see references.bib.
 """
 
 from __future__ import annotations
@@ -66,6 +65,7 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
     most, sides = plan.get("contribution_bound", 1), 2 if plan["neighbours"] == "bounded" else 1
     if "variance" in law:  # a replaced record leaves one cell and enters another; only the total root has one cell
         cells = sides if entry["level"] or "breakdown" in law or plan["unit"] == "user_year" else 1
+        most, cells = (law["max_uncounted"], 1) if "max_uncounted" in law else (most, cells)  # one number of trips
         rho = most**2 * cells / (2 * Fraction(law["variance"]))
         return rho, ZERO, ZERO, rho
     if "scale" in law:  # the largest size of all groups, at the root, changes by at most one
@@ -125,11 +125,12 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
                 yield f"{name}: {entry['release']} is charged to other periods than its own"
             for period in periods:
                 each, _, delta = spent.get(year := (domain, year_of(period, unit)), (Counter(), ZERO, ZERO))
-                each[period] += cost(entry)[3]
-                costly, m = sorted(each.values(), reverse=True), unit.get("max_trips", 1)
+                each["uncounted" if "max_uncounted" in facts else period] += cost(entry)[3]  # these add up in full
+                costly = sorted((each[one] for one in each.keys() - {"uncounted"}), reverse=True)
+                m = unit.get("max_trips", 1)
                 whole, rest = divmod(unit.get("max_trips_year", m), m)  # without years, one period by itself
                 rho = sum(costly[:whole], ZERO) + Fraction(rest, m) ** 2 * sum(costly[whole : whole + 1], ZERO)
-                spent[year] = each, rho, (delta := delta + cost(entry)[2])
+                spent[year] = each, (rho := rho + each["uncounted"]), (delta := delta + cost(entry)[2])
                 cap, left = caps[domain], caps[domain].get("delta", ZERO) - delta
                 in_rho = "rho" in cap and rho <= cap["rho"] and not delta
                 if not in_rho and ("rho" in cap or left <= 0 or epsilons(rho, left)[0] > cap["epsilon"]):
@@ -143,7 +144,7 @@ def year_of(period: str, domain: Facts) -> str:
     """Return the year that an elementary period belongs to, or the period itself if the domain has no years."""
     if domain.get("year", "calendar") == "calendar":
         return period[:4] if "year" in domain else period
-    dates = (*days(domain["year"]), days(period)[0])
+    dates = *days(domain["year"]), days(period)[0]
     first, end, own = ((12 * day.year + day.month, day.toordinal())[len(period) > 7] for day in dates)
     return f"{domain['year']} {(own - first) // (end - first):+d}"
 
@@ -173,8 +174,7 @@ def certificate_faults(entries: list[Facts], certificates: dict[str, Facts]) -> 
     yield from (f"{name} was published, and has no certificate" for name in published if name not in certificates)
     for name, facts in (one for one in certificates.items() if one[0] in published or "sources" not in one[1]):
         told = json.dumps({key: fact for key, fact in facts.items() if key != "software"}, sort_keys=True)
-        known = published.get(name, {})
-        if known.get("certificate") != hashlib.sha256(told.encode()).hexdigest():
+        if (known := published.get(name, {})).get("certificate") != hashlib.sha256(told.encode()).hexdigest():
             yield f"{name}: the ledger has no such certificate as published"
         if known.get("exact", {}) != facts.get("exact", {}):
             yield f"{name}: the ledger has other numbers that are published exactly"

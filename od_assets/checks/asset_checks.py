@@ -135,7 +135,7 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
 def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
     """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
     ledger = warehouse.ledger
-    planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.steps}
+    planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.charged_steps}
     return int(Counter(ledger.charges(key)) != Counter(planned))
 
 

@@ -95,9 +95,9 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
 
 def year_text(settings: SeriesSettings[Any, Any], plan: Plan) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound."""
-    domain, unit, rho = settings.domain, plan.unit, plan.spent.rho
+    domain, unit, rho, in_full = settings.domain, plan.unit, plan.spent.rho, plan.spent.every_period
     periods = len(domain.periods_of_year(settings.periods.first))
-    bounded, unbounded = equal_periods(unit, periods) * rho, periods * rho
+    bounded, unbounded = equal_periods(unit, periods) * (rho - in_full) + periods * in_full, periods * rho
     epsilon, other = (text_above(epsilon_tight(each, plan.spent.delta), 3) for each in (bounded, unbounded))
     return (
         f"A year of {periods} such releases spends epsilon {epsilon} (rho {float_above(bounded):.4g}), because at most"

@@ -29,6 +29,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.plan import Plan
+from od_core.privacy.uncounted import share_of_table
 
 RUNS = 200
 """Number of releases that are simulated at a time."""
@@ -276,17 +277,17 @@ def _loaded(text: str) -> Any:
 
 def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     """Return the found budget in the terms of the declared one: epsilon or rho, rounded up."""
-    declared = plan.budget
+    declared, rho = plan.budget, Fraction(found.rho) / share_of_table(plan.uncounted)
     if declared.epsilon is None:
-        return Budget(rho=_above(Fraction(found.rho)), delta=declared.delta, shares=found.shares)
+        return Budget(rho=_above(rho), delta=declared.delta, shares=found.shares)
 
     def of(epsilon: Fraction) -> Budget:
         return Budget(_above(epsilon), declared.delta, conversion=declared.conversion, shares=found.shares)
 
-    exact = Budget(rho=found.rho, delta=declared.delta, shares=found.shares)
+    exact = Budget(rho=rho, delta=declared.delta, shares=found.shares)
     epsilon = _with_found(plan, exact, found).spent.epsilon
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
-    while _with_found(plan, of(epsilon), found).spent.rho < found.rho:
+    while _with_found(plan, of(epsilon), found).spent.rho < rho:
         epsilon = _above(epsilon) * (1 + _RAISE)
     return of(epsilon)
 

@@ -11,11 +11,12 @@ from od_assets.declared.series import DeclaredSeries, Records, Zones
 from od_assets.project import Project, current_project
 from od_assets.series.engine import SparkEngine
 from od_assets.series.settings import ReleaseSettings
-from od_core import Budget
+from od_core import Budget, PrivacyUnit
 from od_core.errors import OdError, nearest_known
 from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.queries import Segments
+from od_core.privacy.uncounted import Uncounted
 from od_core.records.segment_source import check_sources
 from od_core.records.segments import breakdowns
 
@@ -79,6 +80,13 @@ class Spark(Section):
     )
 
 
+class UncountedSection(Section):
+    """The measurement of the number of trips that the bounds of unit user_year leave out."""
+
+    share: Number = Field(..., description="Share of the budget of the release, such as 0.01.")
+    max_trips: int = Field(..., description="Largest number of trips of a user that are considered in a release.")
+
+
 class DeclaredFlows(DeclaredSeries):
     """The declaration of a series of origin-destination tables."""
 
@@ -105,6 +113,9 @@ class DeclaredFlows(DeclaredSeries):
     segments: dict[str, SegmentSection] = Field({}, description="Breakdowns by name; at most 3.")
     segment_share: Number | None = Field(
         None, description="Share of the budget of all breakdowns together; by default, totals and each have the same."
+    )
+    uncounted: UncountedSection | None = Field(
+        None, description="For unit user_year, how the number of trips that are not counted is measured and published."
     )
     engine: str = Field(
         "threads", description="Engine that counts the records and works on parts: threads (of this machine) or spark."
@@ -161,6 +172,7 @@ class DeclaredFlows(DeclaredSeries):
             bands=bands,
             engine=self._engine(),
             segments=segments,
+            uncounted=self._uncounted(domain.unit),
             tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
             **self.shared_settings(project, domain, self.trips),
         )
@@ -178,6 +190,13 @@ class DeclaredFlows(DeclaredSeries):
     @property
     def _bands(self) -> Bands | None:
         return None if self.bands is None else Bands(tuple(self.bands.cuts), self.bands.part_trips)
+
+    def _uncounted(self, unit: PrivacyUnit) -> Uncounted | None:
+        if self.uncounted is None:
+            return None
+        uncounted = Uncounted(self.uncounted.share, self.uncounted.max_trips)
+        uncounted.check(unit)
+        return uncounted
 
     def _engine(self) -> SparkEngine | None:
         if self.engine not in ("threads", "spark"):

@@ -265,7 +265,8 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         """Return the release, from its staged estimates and stored measurements."""
         leaves = self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines)
         segments = self.staged.segments(self.plan)
-        return finish(self.plan, leaves, self.measured(), segments=segments, **self.facts_of_draws)
+        uncounted = self.measurements.uncounted(self.plan)
+        return finish(self.plan, leaves, self.measured(), segments=segments, uncounted=uncounted, **self.facts_of_draws)
 
 
 class TableWork(ReleaseWork[P, G]):

@@ -31,6 +31,7 @@ from od_core.noise.sources import noise_named, refuse_too_wide
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.plan import Plan
+from od_core.privacy.uncounted import Uncounted
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.format import RecordColumns, RecordFormat
@@ -204,7 +205,7 @@ class SeriesSettings(ABC, Generic[P, G]):
                 f" of data set {self.domain.name!r}",
                 next_step="request a smaller budget, or raise the cap and state a reason",
             )
-        refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.steps))
+        refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.charged_steps))
         return plan
 
     @abstractmethod
@@ -285,6 +286,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         bands: cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut.
         engine: engine that counts the records and processes the parts; None for the threads of this machine.
         segments: breakdowns by which trips are also counted, with their share of the budget; None if there are none.
+        uncounted: how the number of uncounted trips is measured; None if it is not measured.
     """
 
     destination_zones: ZoneList | None
@@ -295,6 +297,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     bands: Bands | None
     engine: SparkEngine | None
     segments: Segments | None
+    uncounted: Uncounted | None
 
     kind = FLOWS
 
@@ -396,4 +399,5 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
             bands=self.bands,
             acceptance=self.acceptance,
             segments=self.segments,
+            uncounted=self.uncounted,
         )

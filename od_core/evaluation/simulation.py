@@ -103,4 +103,5 @@ def with_budget(plan: ReleasePlan, budget: Budget, segments: Segments | None = N
         destination_geography=plan.tree.destination,
         acceptance=plan.acceptance,
         segments=segments or plan.segments,
+        uncounted=plan.uncounted,
     )

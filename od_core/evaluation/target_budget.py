@@ -33,6 +33,7 @@ from od_core.flows.queries import Segments
 from od_core.flows.release import Release
 from od_core.geography.flow_tree import Nodes
 from od_core.privacy.budget import Budget
+from od_core.privacy.uncounted import share_of_table
 from od_core.records.trip_counts import TripCounts
 
 Reals = NDArray[np.float64]
@@ -286,7 +287,8 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
 
     def simulated(found: _Solution) -> Reals:
-        budget = Budget(rho=found.rho, delta=plan.budget.delta, shares=_all_shares(model, found))
+        rho = found.rho / share_of_table(plan.uncounted)
+        budget = Budget(rho=rho, delta=plan.budget.delta, shares=_all_shares(model, found))
         releases = simulated_releases(with_budget(plan, budget, segments), trips, runs)
         try:
             return np.array([ratios_of(classes, release, generator) for release in releases])

@@ -111,3 +111,13 @@ def _segment_variances(plan: ReleasePlan, breakdown: Breakdown) -> dict[int, Fra
 def _half_widths(largest: Sequence[float]) -> list[float]:
     """Return the half width of the 90 % interval of a noisy 0 with each of the variances."""
     return [float(width) for width in half_width(np.zeros(len(largest)), np.array(largest))]
+
+
+def verdict(width: float) -> str:
+    """Return what intervals of at most this half-width say of flows. The width is rounded up to two digits."""
+    digits = max(len(str(math.ceil(width))) - 2, 0)
+    trips = math.ceil(width / 10**digits) * 10**digits
+    return (
+        f"below {trips:,} trips, a flow cannot always be told from 0; from {10 * trips:,} on, it is known to within"
+        " 10 %, 9 times in 10."
+    )

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import Nodes
+from od_core.privacy.plan import plan_defect
 
 PART_TRIPS = 1_000_000
 """Default number of trips of a part, which then takes about a second and some tens of megabytes on census data."""
@@ -45,10 +47,25 @@ class Bands:
         if self.part_trips < 1:
             raise _refused("part_trips is a number of trips, at least 1")
 
-    def check_depth(self, depth: int) -> None:
-        """Raise OdError if the last cut is not above the leaves of the flow tree, whose level is ``depth``."""
+    def check(self, depth: int, mechanism: Mechanism) -> None:
+        """Check that a flow tree and a mechanism may be combined with the bands.
+
+        Raises:
+            OdError: The last cut is not above the leaves of the flow tree, whose level is ``depth``. Or the mechanism
+                does not measure every level, or learns from whole levels.
+        """
         if self.cuts[-1] >= depth:
             raise _refused(f"the flow tree has {depth} levels; the last cut is above its leaves")
+        if mechanism.measures != "every_level":
+            raise plan_defect("a mechanism that does not measure every level cannot have bands")
+        estimate, profile = mechanism.estimate, mechanism.segment_profile
+        learning = f"estimate: {estimate}" if mechanism.shrinks else "" if profile is None else "segment_profile"
+        if learning:
+            raise OdError(
+                "OD-BANDS",
+                f"{learning} learns from whole levels, so it cannot be used with bands",
+                next_step=f"leave out the bands, or the option {learning.split(':')[0]}",
+            )
 
     def split(self, levels: Sequence[int]) -> list[slice]:
         """Return one slice of ``levels`` for each band, top band first; bands without any of the levels are omitted.

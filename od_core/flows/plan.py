@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import half_widths_of_segments, segment_errors, total_errors, total_half_widths
+from od_core.flows.accuracy import half_widths_of_segments, segment_errors, total_errors, total_half_widths, verdict
 from od_core.flows.allocation.minimised_error import with_exact_shares
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
@@ -31,6 +30,7 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import Plan, plan_defect
+from od_core.privacy.uncounted import Uncounted, UncountedStep, share_of_table
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
 
@@ -46,6 +46,7 @@ class ReleasePlan(Plan):
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
         steps: all steps, top level first; the steps of a level are its totals and then its segments.
         segments: breakdowns by which trips are also counted; None if there are none.
+        uncounted: how the number of uncounted trips is measured; None if it is not measured.
 
     Raises:
         OdError: If the steps do not match the unit, the neighbours, the budget and the mechanism.
@@ -59,24 +60,11 @@ class ReleasePlan(Plan):
     bands: Bands | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
     segments: Segments | None = None
+    uncounted: Uncounted | None = None
 
     def __post_init__(self) -> None:
         if self.bands is not None:
-            self.bands.check_depth(self.tree.depth)
-            if self.mechanism.measures != "every_level":
-                raise plan_defect("a mechanism that does not measure every level cannot have bands")
-            if self.mechanism.shrinks:
-                raise OdError(
-                    "OD-BANDS",
-                    f"estimate: {self.mechanism.estimate} learns from whole levels, so it cannot be used with bands",
-                    next_step="leave out the bands, or the option estimate",
-                )
-            if self.mechanism.segment_profile is not None:
-                raise OdError(
-                    "OD-BANDS",
-                    "segment_profile learns from whole levels, so it cannot be used with bands",
-                    next_step="leave out the bands, or the option segment_profile",
-                )
+            self.bands.check(self.tree.depth, self.mechanism)
             if len(self.step_bands) <= len(self.bands.cuts):
                 raise OdError(
                     "OD-BANDS",
@@ -91,6 +79,8 @@ class ReleasePlan(Plan):
                 "segment_profile is given without segments",
                 next_step="declare segments, or leave the option out",
             )
+        if self.uncounted is not None:
+            self.uncounted.check(self.unit)
         levels = [step.level for step in self.totals]
         if levels != [level for level in self._shared_levels if level in levels]:
             raise plan_defect("the steps must be measured levels, top first")
@@ -112,7 +102,17 @@ class ReleasePlan(Plan):
             raise plan_defect("the steps do not sum to the budget")
 
     def _planned(self) -> tuple[GaussianStep, ...]:
-        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, self.segments)
+        of_table = share_of_table(self.uncounted)
+        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, self.segments, of_table)
+
+    @cached_property
+    def uncounted_step(self) -> UncountedStep | None:
+        """See :attr:`od_core.privacy.plan.Plan.uncounted_step`. Its number follows on those of all other steps."""
+        if self.uncounted is None:
+            return None
+        number = (1 + len(self.breakdowns)) * (self.tree.depth + 1)
+        rho = sum((step.rho for step in self.steps), start=Fraction(0)) / share_of_table(self.uncounted)
+        return self.uncounted.step(number, rho * self.uncounted.share)
 
     @cached_property
     def totals(self) -> tuple[TotalStep, ...]:
@@ -194,7 +194,7 @@ class ReleasePlan(Plan):
             levels = [step.level for step in self.segment_steps(breakdown.name)]
             own += [(level, f" by {breakdown.name}", widths[level]) for level in levels]
         names = self.tree.level_names
-        return [f"{names[level][0]} x {names[level][1]}{by}: {_verdict(width)}" for level, by, width in own]
+        return [f"{names[level][0]} x {names[level][1]}{by}: {verdict(width)}" for level, by, width in own]
 
     @property
     def conversion(self) -> str:
@@ -208,8 +208,9 @@ class ReleasePlan(Plan):
         """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
         if self.has_threshold:
             return super().spent_on(draws)
-        levels = tuple(number * step.rho for number, step in zip(draws, self.steps, strict=True))
-        return Spent(levels, self.budget.delta, self._cells if set(draws) == {1} else None)
+        each = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
+        every_period = each[-1] if self.uncounted is not None else Fraction(0)
+        return Spent(each, self.budget.delta, self._cells if set(draws) == {1} else None, every_period)
 
     @property
     def unmeasured_levels(self) -> list[int]:
@@ -233,6 +234,8 @@ class ReleasePlan(Plan):
 
     @property
     def _cells(self) -> tuple[int, ...] | None:
+        if self.uncounted is not None:
+            return None
         return shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self.steps])
 
     def level_above(self, step: TotalStep) -> int | None:
@@ -313,6 +316,7 @@ class ReleasePlan(Plan):
             "destination_unknown_zone": self.tree.destination.unknown,
             **({} if self.bands is None else {"bands": self.bands.facts()}),
             **({} if self.segments is None else {"segments": self.segments.facts()}),
+            **({} if self.uncounted is None else {"uncounted": self.uncounted.facts()}),
         }
 
 
@@ -329,6 +333,7 @@ def plan_release(
     segments: Mapping[str, Sequence[str]] | Segments | None = None,
     segment_unknown: Mapping[str, str] | None = None,
     segment_share: Number | None = None,
+    uncounted: Uncounted | None = None,
 ) -> ReleasePlan:
     """Plan a release from public facts alone.
 
@@ -349,6 +354,7 @@ def plan_release(
         segment_unknown: for some breakdowns, the category of records whose category is missing or not listed.
         segment_share: share of the budget that all breakdowns have together; see
             :meth:`od_core.flows.queries.Segments.of` for the default.
+        uncounted: for unit ``user_year``, how the number of trips that are not counted is measured.
 
     Raises:
         OdError: If the geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong,
@@ -367,20 +373,12 @@ def plan_release(
         unit.refuse_year("stability histograms")
         step = threshold_step(unit, budget, flow_tree.depth)
         return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
+    if uncounted is not None:
+        uncounted.check(unit)
     neighbours = _neighbours(unit, acceptance, flow_tree, segments)
     budget = with_exact_shares(budget, flow_tree, neighbours, chosen, segments)
-    steps = planned_steps(flow_tree, neighbours, chosen, budget, segments)
-    return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments)
-
-
-def _verdict(width: float) -> str:
-    """Return what intervals of at most this half-width say of flows. The width is rounded up to two digits."""
-    digits = max(len(str(math.ceil(width))) - 2, 0)
-    trips = math.ceil(width / 10**digits) * 10**digits
-    return (
-        f"below {trips:,} trips, a flow cannot always be told from 0; from {10 * trips:,} on, it is known to within"
-        " 10 %, 9 times in 10."
-    )
+    steps = planned_steps(flow_tree, neighbours, chosen, budget, segments, share_of_table(uncounted))
+    return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments, uncounted)
 
 
 def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:

@@ -121,9 +121,16 @@ def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) ->
 
 
 def planned_steps(
-    tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, budget: Budget, segments: Segments | None = None
+    tree: FlowTree,
+    neighbours: Neighbours,
+    mechanism: Mechanism,
+    budget: Budget,
+    segments: Segments | None = None,
+    of_table: Fraction = Fraction(1),
 ) -> tuple[GaussianStep, ...]:
     """Return the steps of a mechanism without a threshold, top level first; within a level, the totals first.
+
+    Together, they have the share ``of_table`` of the budget.
 
     Raises:
         OdError: The budget has no delta, or shares for another number of levels.
@@ -139,7 +146,7 @@ def planned_steps(
     whole = sum(share for *_, share in queries)  # below 1 if the total is exact, although the root has a share
     shares = tuple(share / whole for *_, share in queries)
     cells = shifted_cells(neighbours, [(level, breakdown is not None) for level, breakdown, _ in queries])
-    rho = budget.total_rho(mechanism.default_conversion, shares, cells)
+    rho = of_table * budget.total_rho(mechanism.default_conversion, shares, cells if of_table == 1 else None)
     steps: list[GaussianStep] = []
     for (level, breakdown, _), share in zip(queries, shares, strict=True):
         sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)

@@ -44,6 +44,7 @@ from od_core.parallel import memory
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease
+from od_core.privacy.uncounted import Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts, count_trips
@@ -228,6 +229,7 @@ def release_flows(
     segments: Mapping[str, Sequence[str]] | None = None,
     segment_unknown: Mapping[str, str] | None = None,
     segment_share: Number | None = None,
+    uncounted: Uncounted | None = None,
 ) -> Release:
     """Release the flows of trips with a differential privacy guarantee.
 
@@ -260,6 +262,7 @@ def release_flows(
             are ``origin``, ``destination``, ``trips``, ``weight`` and the names of the breakdowns.
         segments, segment_unknown, segment_share: see :func:`od_core.flows.plan.plan_release`. ``flows`` has a text
             column with the name of each breakdown.
+        uncounted: for unit ``user_year``, how the number of trips that are not counted is measured. It needs a ledger.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
@@ -277,9 +280,10 @@ def release_flows(
         segments=segments,
         segment_unknown=segment_unknown,
         segment_share=segment_share,
+        uncounted=uncounted,
     )
     source = noise_named(noise)
-    refuse_too_wide(source, (step.largest_variance for step in plan.steps))
+    refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
     if plan.has_threshold:
         laplace_source(source)
     charged = charged_to(ledger, release_id, source)
@@ -331,10 +335,11 @@ def finish(
     noise: str | None,
     spent: Spent,
     segments: Mapping[str, NDArray[np.int64]] | None = None,
+    uncounted: int | None = None,
 ) -> Release:
     """Return the release of a plan whose levels are all measured and estimated.
 
-    For ``noise`` and ``spent``, see :class:`od_core.privacy.plan.PlannedRelease`; for ``segments``, see
+    For ``noise``, ``spent`` and ``uncounted``, see :class:`od_core.privacy.plan.PlannedRelease`; for ``segments``, see
     :class:`Release`.
 
     Raises:
@@ -344,4 +349,4 @@ def finish(
         raise OdError(
             "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
         )
-    return Release(plan, spent, noise, leaves, tuple(measured), segments or {})
+    return Release(plan, spent, noise, leaves, tuple(measured), segments or {}, uncounted=uncounted)

@@ -12,6 +12,7 @@ from od_core.ledger.entries import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Period
 from od_core.privacy.cap import Cap, Charge
 from od_core.privacy.person_year import largest_rho, year_of, year_text
+from od_core.privacy.uncounted import is_of_uncounted
 
 NEWEST = (1 << 63) - 1
 """Largest possible number (position in the ledger) of an entry; as a limit, it includes all entries."""
@@ -27,7 +28,7 @@ class Balance:
         cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
             its delta.
         spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
-            a year add up by :func:`od_core.privacy.person_year.largest_rho`.
+            a year add up by :func:`od_core.privacy.person_year.largest_rho`; those for uncounted trips add up in full.
         releases: number of releases that are charged to the period.
         lost_draws: number of draws that were lost with their process and charged once more.
         asked: rho by which a requested charge would raise ``spent``; 0 if none is requested.
@@ -54,8 +55,18 @@ def charge_of(row: dict[str, Any]) -> Charge:
     return Charge(*(Fraction(row[name]) for name in ("rho", "epsilon", "delta")))
 
 
+def in_full_of(row: dict[str, Any]) -> Fraction:
+    """Return the charge of a RESERVED entry as rho if it is for uncounted trips, which add up in full; otherwise 0."""
+    return charge_of(row).as_rho if is_of_uncounted(row["content"]) else Fraction(0)
+
+
 def balances(
-    entries: Entries, domain: str, periods: Sequence[str], asked: Charge | None = None, until: int = NEWEST
+    entries: Entries,
+    domain: str,
+    periods: Sequence[str],
+    asked: Charge | None = None,
+    until: int = NEWEST,
+    asked_in_full: Fraction = Fraction(0),
 ) -> list[Balance]:
     """Return the balance of each elementary period, in the order of ``periods``, or of each year that contains some.
 
@@ -66,6 +77,7 @@ def balances(
         asked: requested charge to each of the periods, which is not reserved yet. Its delta is subtracted from the cap
             like the delta of a reservation.
         until: number of the last entry to include.
+        asked_in_full: the part of ``asked`` that is for uncounted trips, as rho.
     """
     of_domain = "kind = ? AND domain = ? AND number <= ?"
     declared = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
@@ -75,12 +87,16 @@ def balances(
     for name, parts in _capped(declared, periods).items():
         mine = [(row, charge) for row, charge in rows if not parts.isdisjoint(row["content"]["periods"])]
         delta = sum((charge.delta for _, charge in mine), start=Fraction(0) if asked is None else asked.delta)
-        charged = {part: Fraction(0) for part in parts}
+        charged, in_full = {part: Fraction(0) for part in parts}, {part: Fraction(0) for part in parts}
         for row, charge in mine:
             for part in parts.intersection(row["content"]["periods"]):
-                charged[part] += charge.as_rho
-        spent = _added_up(declared, charged)
-        raised = {part: rho + asked.as_rho if asked and part in periods else rho for part, rho in charged.items()}
+                charged[part] += charge.as_rho - in_full_of(row)
+                in_full[part] += in_full_of(row)
+        spent = _added_up(declared, charged, in_full)
+        each = {part: charged[part] + in_full[part] for part in sorted(parts) if charged[part] + in_full[part]}
+        for part in parts.intersection(periods):
+            charged[part] += (Fraction(0) if asked is None else asked.as_rho) - asked_in_full
+            in_full[part] += asked_in_full
         found.append(
             Balance(
                 domain,
@@ -89,8 +105,8 @@ def balances(
                 spent=spent,
                 releases=len({row["release"] for row, _ in mine}),
                 lost_draws=sum(row["draw"] > 1 for row, _ in mine),
-                asked=_added_up(declared, raised) - spent,
-                parts={part: rho for part, rho in sorted(charged.items()) if rho} if "year" in declared else {},
+                asked=_added_up(declared, charged, in_full) - spent,
+                parts=each if "year" in declared else {},
             )
         )
     return found
@@ -104,13 +120,28 @@ def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, fr
     return {year_text(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
 
 
-def _added_up(declared: Mapping[str, Any], charged: Mapping[str, Fraction]) -> Fraction:
+def _added_up(
+    declared: Mapping[str, Any], charged: Mapping[str, Fraction], in_full: Mapping[str, Fraction]
+) -> Fraction:
+    """Return the rho of all periods; the charges for uncounted trips, ``in_full``, do not depend on the counted trips.
+
+    The other charges, ``charged``, are limited by the number of a user's counted trips in the year.
+    """
+    others = sum(in_full.values(), start=Fraction(0))
     if "year" not in declared:
-        return sum(charged.values(), start=Fraction(0))
-    return largest_rho(charged.values(), declared["max_trips"], declared["max_trips_year"])
+        return sum(charged.values(), start=others)
+    return largest_rho(charged.values(), declared["max_trips"], declared["max_trips_year"]) + others
 
 
-def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Charge, *, lost_draw: bool = False) -> None:
+def check_cap(
+    entries: Entries,
+    domain: str,
+    periods: Sequence[str],
+    asked: Charge,
+    *,
+    in_full: Fraction = Fraction(0),
+    lost_draw: bool = False,
+) -> None:
     """Check that the cap allows a charge in each of the periods.
 
     Args:
@@ -118,13 +149,15 @@ def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Char
         domain: name of the data set.
         periods: elementary periods to charge.
         asked: requested charge to each of them.
+        in_full: the part of it that is for uncounted trips, as rho.
         lost_draw: True if the charge is for drawing a lost level again; it only changes the message.
 
     Raises:
         OdError: the cap does not allow the charge in one of the periods. The message states the cap, the spent and the
             remaining rho of the period with the least remaining rho.
     """
-    balance = min(balances(entries, domain, periods, asked), key=lambda balance: balance.left - balance.asked)
+    found = balances(entries, domain, periods, asked, asked_in_full=in_full)
+    balance = min(found, key=lambda balance: balance.left - balance.asked)
     if balance.asked > balance.left:
         what = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(

@@ -120,13 +120,21 @@ def draw_release(
         counters: result of :meth:`Charged.counters`, with which the input was counted.
 
     Raises:
-        OdError: :func:`od_core.ledger.measurements.begin_release` or ``run`` raised it.
+        OdError: :func:`od_core.ledger.measurements.begin_release` or ``run`` raised it. Or there is no ledger, but the
+            plan measures the uncounted trips.
     """
     if charged is None:
+        if plan.uncounted_step is not None:
+            raise OdError(
+                "OD-UNCOUNTED",
+                "uncounted trips cannot be measured: without a ledger, there are no counters of users",
+                next_step="give a ledger and a release_id, or leave out `uncounted`",
+            )
         return run(MemoryMeasurements())
     ledger, key, confidential = charged.ledger, charged.key, charged.confidential
     if counters is not None:
         counters.hold_to_input(counted)
     backend = backend_name(noise)
     measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
-    return replace(run(measurements), spent=ledger.spent(key, plan), noise=ledger.noise(key))
+    uncounted = measurements.uncounted(plan)
+    return replace(run(measurements), spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)

@@ -16,7 +16,7 @@ from typing import Any
 
 from od_core.errors import OdError
 from od_core.files.durable import make_folder
-from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap
+from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap, in_full_of
 from od_core.ledger.domain_entries import declared_facts, enter_domain, other_unit
 from od_core.ledger.entries import DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries, broken
 from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
@@ -141,9 +141,9 @@ class Ledger:
             if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
                 raise other_unit(domain)
             periods = charged_periods(Period(key.period), declared["content"]["elementary_period"], plan.unit.kind)
-            check_cap(entries, domain, periods, plan.charge)
+            check_cap(entries, domain, periods, plan.charge, in_full=plan.spent.every_period)
             facts = plan.facts()
-            for step in plan.steps:
+            for step in plan.charged_steps:
                 content = {
                     "mechanism": facts["mechanism"],
                     "periods": periods,
@@ -200,7 +200,7 @@ class Ledger:
                 if lost is None:
                     raise broken()
                 charge, content = charge_of(lost), lost["content"]
-                check_cap(entries, row["domain"], content["periods"], charge, lost_draw=True)
+                check_cap(entries, row["domain"], content["periods"], charge, in_full=in_full_of(lost), lost_draw=True)
                 draw += 1
                 entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
             entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})
@@ -334,7 +334,7 @@ class Ledger:
             OdError: a reservation has another charge than the plan has for its level.
         """
         charges = self.charges(key)
-        planned = {step.number: step.charge for step in plan.steps}
+        planned = {step.number: step.charge for step in plan.charged_steps}
         if any(planned.get(level) != charge for level, charge in charges):
             raise wrong_charge(f"the charges of {key} differ from its plan")
         return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])

@@ -22,7 +22,9 @@ from od_core.ledger.ledger import Ledger, LevelState
 from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
+from od_core.noise.sources import checked_noise, noise_named
 from od_core.privacy.plan import Plan, Step
+from od_core.privacy.uncounted import UncountedStep
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
 """Function that draws the noisy values of a level, and returns them in consecutive arrays."""
@@ -63,7 +65,8 @@ def begin_release(
     """Reserve a release, check its input, and return its store of measurements.
 
     If the release was begun before, the store contains the values that were drawn then. The release is reserved first,
-    so if the cap does not allow it, no file is written.
+    so if the cap does not allow it, no file is written. If the plan measures the number of uncounted trips, it is drawn
+    here, because it follows from the counters alone.
 
     Args:
         confidential: confidential folder, in which the folder of the release is created.
@@ -101,7 +104,16 @@ def begin_release(
         sync(confidential.path / name)
     sync(confidential.path.parent)
     measurements.store.settle()
+    if counters is not None and plan.uncounted_step is not None:
+        measurements.once(plan.uncounted_step, partial(_uncounted, plan.uncounted_step, counters, noise or "opendp"))
     return measurements
+
+
+def _uncounted(step: UncountedStep, counters: UserCounters, noise: str) -> Iterator[NDArray[np.int64]]:
+    """Return the true number of trips that are not counted, plus noise. The true number is confidential."""
+    source = noise_named(noise)
+    drawn = checked_noise(source, source.draw(step.variance, step.number, 0, 1), 1)
+    return iter([drawn + counters.uncounted(step.max_trips)])
 
 
 class DurableMeasurements:
@@ -169,6 +181,14 @@ class DurableMeasurements:
                 spent=STAYS_CHARGED,
             )
         return NoisyVector(path)
+
+    def uncounted(self, plan: Plan) -> int | None:
+        """Return the measured number of uncounted trips, or None if the plan does not measure it.
+
+        Raises:
+            OdError: as in :meth:`read`.
+        """
+        return None if plan.uncounted_step is None else int(self.read(plan.uncounted_step).values()[0])
 
     def keep_parts_here(self, steps: Iterable[int]) -> None:
         """Copy the measurements of steps from the store of parts into the release's folder, unless they exist.

@@ -1,6 +1,6 @@
 """Confidential: store how many trips of each user the releases of a year count, for unit ``user_year``.
 
-Each release has a file of counters, with one row for each user of whom it counts a trip. A user is named by a keyed
+Each release has a file of counters, with one row for each user of whom it has a valid trip. A user is named by a keyed
 hash. When a release is counted, a user may have at most m trips, and at most what M leaves after the other periods of
 the year. In another period, a user has used the largest number that any release of it counts. So the bounds hold for
 releases that are counted in any order, and for revisions and further series of the same period.
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 USER = ("user_high", "user_low")
 """Columns of the keyed hash of a user: its first 60 bits and the next 60."""
 
-SCHEMA = pa.schema([*((name, pa.int64()) for name in USER), ("counted", pa.int32())])
-"""Columns of a file of counters, which is sorted by user."""
+SCHEMA = pa.schema([*((name, pa.int64()) for name in USER), ("counted", pa.int32()), ("trips", pa.int64())])
+"""Columns of a file of counters, which is sorted by user: the hash, the counted trips, and all valid trips."""
 
 _FOLDER = "user-counters"  # with a hyphen, so no series has this name
 
@@ -90,7 +90,8 @@ class UserCounters:
         """
         if self.ledger.is_drawn(self.key):
             own = self._verified(self.key)
-            return Allowances(pq.read_table(own, schema=SCHEMA).rename_columns([*USER, "allowed"]), others=0)
+            columns = [*USER, "counted"]
+            return Allowances(pq.read_table(own, columns=columns).rename_columns([*USER, "allowed"]), others=0)
         m, most = self.unit.contribution_bound, self.unit.max_trips_year
         others = self._files(but=self._part(self.key))
         query = f"""
@@ -157,6 +158,17 @@ class UserCounters:
                 f"the counters of users of {self.key} and the counts do not agree, or exceed max_trips_year",
                 next_step="run the whole release, which counts its records again",
             )
+
+    def uncounted(self, max_trips: int) -> int:
+        """Return how many trips of the release are not counted, where at most ``max_trips`` of a user are considered.
+
+        Raises:
+            OdError: as in :meth:`fingerprint`.
+        """
+        self.fingerprint()  # refuses a file that is damaged, or missing
+        path = self._path(self.key)
+        query = f"SELECT coalesce(sum(least(trips, {max_trips:d}) - counted), 0) AS uncounted FROM {parquet_rows(path)}"  # noqa: S608  # a number, and a file of our own
+        return int(self._asked(query, {"": [path]})["uncounted"][0].as_py())
 
     def _part(self, key: ReleaseKey) -> str:
         """Return the elementary period of a release."""

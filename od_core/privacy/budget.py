@@ -224,11 +224,14 @@ class Spent:
         delta: delta for which epsilon is reported.
         shifted_cells: for each measured level, the number of cells that differ between neighbours, if each differs by
             one and every level was drawn once. Otherwise None, and there is no exact epsilon.
+        every_period: under unit ``user_year``, the part of rho that a user costs in every period, even where none of
+            the user's trips is counted.
     """
 
     levels: tuple[Fraction, ...]
     delta: Fraction
     shifted_cells: tuple[int, ...] | None = None
+    every_period: Fraction = Fraction(0)
 
     @property
     def rho(self) -> Fraction:

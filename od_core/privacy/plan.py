@@ -7,7 +7,7 @@ import html
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +20,8 @@ from od_core.privacy.unit import PrivacyUnit
 
 if TYPE_CHECKING:  # the ledger needs plans, but no table of a plan
     import pandas as pd
+
+    from od_core.privacy.uncounted import UncountedStep
 
 
 @dataclass(frozen=True)
@@ -98,19 +100,29 @@ class Plan(ABC):
         return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
 
     @property
+    def uncounted_step(self) -> UncountedStep | None:
+        """Step that measures the number of trips that are not counted; None if it is not measured."""
+        return None
+
+    @property
+    def charged_steps(self) -> tuple[Step, ...]:
+        """All steps that the ledger charges: those of the table, and that of the uncounted trips."""
+        return tuple(self.steps) if self.uncounted_step is None else (*self.steps, self.uncounted_step)
+
+    @property
     def charge(self) -> Charge:
         """Charge of the whole release if each step is drawn once.
 
         For a single step, it is the charge of that step. For several, it is the sum of their charges as rho.
         """
-        if len(self.steps) == 1:
-            return self.steps[0].charge
-        return Charge(rho=sum((step.charge.as_rho for step in self.steps), start=Fraction(0)))
+        if len(self.charged_steps) == 1:
+            return self.charged_steps[0].charge
+        return Charge(rho=sum((step.charge.as_rho for step in self.charged_steps), start=Fraction(0)))
 
     @property
     def spent(self) -> Spent:
         """Budget that a release spends if each step is drawn once."""
-        return self.spent_on([1] * len(self.steps))
+        return self.spent_on([1] * len(self.charged_steps))
 
     def spent_on(self, draws: Sequence[int | Fraction]) -> Spent:
         """Return the budget that some draws of the steps have spent.
@@ -118,10 +130,10 @@ class Plan(ABC):
         This base class adds up the epsilons and the deltas of the draws. Plans that charge rho override the method.
 
         Args:
-            draws: how often each step was drawn, including lost draws, in the order of the steps. A damaged certificate
-                may state a fraction.
+            draws: how often each charged step was drawn, including lost draws, in the order of :attr:`charged_steps`. A
+                damaged certificate may state a fraction.
         """
-        charges = [(number, step.charge) for number, step in zip(draws, self.steps, strict=True)]
+        charges = [(number, step.charge) for number, step in zip(draws, self.charged_steps, strict=True)]
         return SpentDirectly(
             tuple(number * charge.as_rho for number, charge in charges),
             delta=sum((number * charge.delta for number, charge in charges), start=Fraction(0)),
@@ -148,7 +160,7 @@ class Plan(ABC):
             "mechanism": self.mechanism.name,
             "mechanism_options": self.mechanism.options,
             **self._own_facts(),
-            "steps": [step.facts() for step in self.steps],
+            "steps": [step.facts() for step in self.charged_steps],
         }
 
     @abstractmethod
@@ -170,11 +182,13 @@ class PlannedRelease(ABC):
         spent: budget that was spent. For a release with a ledger, it includes lost draws.
         noise: name of the noise backend, or several names if the setting changed between two steps. None if the noise
             source is not a backend of this library: then the release has no guarantee.
+        uncounted: noisy number of the trips that are not counted, if the plan measures it.
     """
 
     plan: Plan
     spent: Spent
     noise: str | None
+    uncounted: int | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         charge = ", ".join(f"{name} {value}" for name, value in self.plan.charge.facts().items())
@@ -223,14 +237,15 @@ def check_charges(plan: Plan) -> None:
             the unit is ``user_year``. Or the charges of the steps do not sum to the charge of the plan.
     """
     neighbours = Neighbours(plan.unit, plan.acceptance)
-    for step in plan.steps:
+    for step in plan.charged_steps:
         refuse_other_charge(step.noise_facts, step.charge)
+    for step in plan.steps:
         if step.charge.epsilon:
             plan.unit.refuse_year("releases with Laplace noise")
         expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
-    charges = [step.charge for step in plan.steps]
+    charges = [step.charge for step in plan.charged_steps]
     rho = sum((charge.as_rho for charge in charges), start=Fraction(0))
     delta = sum((charge.delta for charge in charges), start=Fraction(0))
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):

@@ -276,12 +276,14 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
 
 def _year(unit: PrivacyUnit, spent: Spent) -> str:
     """Return a sentence on what a whole year costs under unit ``user_year``, with one release in each period."""
-    factor = equal_periods(unit)
-    epsilon, delta = text_above(epsilon_tight(factor * spent.rho, spent.delta), 4), text_above(spent.delta)
+    rho = equal_periods(unit) * (spent.rho - spent.every_period) + PERIODS_OF_A_YEAR * spent.every_period
+    epsilon, delta = text_above(epsilon_tight(rho, spent.delta), 4), text_above(spent.delta)
+    limited = f"if a year has at most {PERIODS_OF_A_YEAR} periods"
+    many = limited if spent.every_period else "however many periods there are"
     return (
         "All releases from the records of a year together stay within the cap of the privacy domain, which holds for"
         f" the trips of a user in the whole year. If each period of a year is released once, like this one, all of them"
-        f" together are ({epsilon}, {delta})-differentially private for that change, however many periods there are."
+        f" together are ({epsilon}, {delta})-differentially private for that change, {many}."
     )
 
 

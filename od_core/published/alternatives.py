@@ -226,6 +226,7 @@ def _planner(plan: Plan) -> Planner:
                 bands=plan.bands,
                 acceptance=plan.acceptance,
                 segments=plan.segments,
+                uncounted=plan.uncounted if unit.kind == plan.unit.kind else None,
             )
 
         return lambda unit, budget: plan_flows(unit, _fitted(budget, plan_flows, unit))

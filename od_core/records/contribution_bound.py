@@ -101,8 +101,8 @@ def users_of(placed: str, allowances: Allowances) -> str:
     """Return SQL with one row per user of whom a record may be counted, for DuckDB and Spark.
 
     The SQL reads the relations ``secret`` and ``allowances``, the table of the same name. Its columns are person, the
-    two columns of :data:`od_core.ledger.user_counters.USER`, allowed (the largest number of trips to count) and counted
-    (the number of trips to count).
+    two columns of :data:`od_core.ledger.user_counters.USER`, allowed (the largest number of trips to count), counted
+    (the number of trips to count) and trips (the number of valid trips).
 
     Args:
         placed: SQL of the records, as for :func:`bounded`.
@@ -115,7 +115,8 @@ def users_of(placed: str, allowances: Allowances) -> str:
     named = ", ".join(f"hashed.{name}" for name in USER)
     allowed = f"coalesce(allowances.allowed, {allowances.others:d})"
     return f"""
-        SELECT person, {named}, {allowed} AS allowed, CAST(least(trips, {allowed}) AS INTEGER) AS counted
+        SELECT person, {named}, {allowed} AS allowed, CAST(least(trips, {allowed}) AS INTEGER) AS counted,
+            CAST(trips AS BIGINT) AS trips
         FROM (
             SELECT person, trips, {", ".join(digits)}
             FROM (
@@ -127,7 +128,7 @@ def users_of(placed: str, allowances: Allowances) -> str:
     """  # noqa: S608  # numbers, names and queries of our own
 
 
-COUNTERS = f"SELECT {', '.join(USER)}, counted FROM users WHERE counted > 0"  # noqa: S608  # names of our own
+COUNTERS = f"SELECT {', '.join(USER)}, counted, trips FROM users"  # noqa: S608  # names of our own
 """SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation ``users`` of :func:`users_of`."""
 
 

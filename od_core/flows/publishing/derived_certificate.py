@@ -91,10 +91,11 @@ def _all_periods(sources: Sequence[Source]) -> _Promise:
     delta = max(one.delta for one in spent)
     by_period: dict[str, Fraction] = {}
     for source, one in zip(sources, spent, strict=True):
-        by_period[source.key.period] = by_period.get(source.key.period, Fraction(0)) + one.rho
+        by_period[source.key.period] = by_period.get(source.key.period, Fraction(0)) + one.rho - one.every_period
     rho = sum(by_period.values(), Fraction(0))
     if unit.max_trips_year is not None:
         rho = largest_rho(by_period.values(), unit.contribution_bound, unit.max_trips_year)
+    rho += sum((one.every_period for one in spent), Fraction(0))
     return epsilon_tight(rho, delta), delta
 
 

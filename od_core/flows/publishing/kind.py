@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.errors import OdError
+from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.segment_levels import combined_totals
@@ -66,6 +67,7 @@ class FlowKind(Kind[Release]):
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": _interval(release),
             "levels": [_measured_level(plan, measurement) for measurement in release.measured],
+            **_uncounted(release),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
             "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
             "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
@@ -83,7 +85,8 @@ class FlowKind(Kind[Release]):
         repetition = repetition_sentence(plan.tree)
         levels = {} if repetition is None else {"levels": repetition}
         segments = {} if plan.segments is None else {"segments": _counted_by(plan.breakdowns)}
-        return guarantee_sentences(plan.neighbours, spent, public) | levels | segments
+        uncounted = {} if plan.uncounted is None else {"uncounted": plan.uncounted.sentence}
+        return guarantee_sentences(plan.neighbours, spent, public) | levels | segments | uncounted
 
     def summary(self, release: Release) -> pd.DataFrame:
         """Return a table with one row per level of the flow tree.
@@ -129,8 +132,11 @@ class FlowKind(Kind[Release]):
         return open_flows(bundle)
 
     def measured(self, release: Release) -> list[tuple[Step, NoisyVector]]:
-        """Return each step of a release with its noisy values, top level first."""
-        return [(measurement.step, measurement.noisy) for measurement in release.measured]
+        """Return each charged step of a release with its noisy values, top level first."""
+        measured: list[tuple[Step, NoisyVector]] = [(one.step, one.noisy) for one in release.measured]
+        if release.plan.uncounted_step is not None:
+            measured.append((release.plan.uncounted_step, NoisyVector.in_memory([np.array([release.uncounted])])))
+        return measured
 
     def recomputed(self, release: Release, certificate: dict[str, Any]) -> tuple[Release, Mapping[str, Examination]]:
         """Return the release with leaves estimated again from the measurements, and the examinations to make, by name.
@@ -219,6 +225,25 @@ def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, An
         "public_cells": cells,
         "measured_cells": len(measurement.noisy),
     }
+
+
+def _uncounted(release: Release) -> dict[str, Any]:
+    """Return the fact of the certificate on the trips that are not counted; empty if their number is not measured."""
+    step, number = release.plan.uncounted_step, release.uncounted
+    if step is None or number is None:
+        return {}
+    estimate, variance = np.array([float(number)]), np.array([float(step.variance)])
+    left_out, counted = max(number, 0), int(release.leaves.trips.sum())
+    facts = {
+        "trips": number,
+        "lower": int(lower_bound(estimate, variance)[0]),
+        "upper": int(upper_bound(estimate, variance)[0]),
+        "share": round(left_out / max(left_out + counted, 1), 4),
+        "max_trips": step.max_trips,
+        "variance_exact": str(step.variance),
+        "rho_exact": str(step.charge.rho),
+    }
+    return {"uncounted": facts}
 
 
 def _counted_by(breakdowns: Sequence[Breakdown]) -> str:

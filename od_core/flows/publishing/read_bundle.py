@@ -21,6 +21,7 @@ from od_core.flows.release import Release, finish
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
+from od_core.privacy.uncounted import Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import (
     AREAS_FILE,
@@ -197,6 +198,7 @@ def _release(certificate: dict[str, Any], tables: PublishedTables) -> Release:
         noise=certificate["noise"],
         spent=stated_spent(plan, certificate),
         segments=segments_of(plan, leaves, tables.segments),
+        uncounted=certificate["uncounted"]["trips"] if "uncounted" in certificate else None,
     )
 
 
@@ -230,6 +232,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
         acceptance=Acceptance.from_facts(facts["acceptance"]),
         segments=Segments.from_facts(facts.get("segments")),
+        uncounted=Uncounted.from_facts(facts.get("uncounted")),
     )
     refuse_other_plan(plan, facts)
     return plan

@@ -9,7 +9,7 @@ _PARTS = (
     ("What is protected", ("guarantee", "known_limitations")),
     (
         "What was released",
-        ("release", "data_set", "period", "revision", "contents", "interval", "invariants", "promises"),
+        ("release", "data_set", "period", "revision", "contents", "uncounted", "interval", "invariants", "promises"),
     ),
     ("What was spent", ("spent", "unit", "neighbours", "contribution_bound", "fault_threshold")),
     (

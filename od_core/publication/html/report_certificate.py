@@ -29,6 +29,7 @@ def protected(certificate: dict[str, Any]) -> Markup:
         "input": "Accepted inputs",
         "contribution": "Counted trips of a user",
         "year": "The whole year",
+        "uncounted": "Uncounted trips",
         "levels": "Repeated levels",
         "segments": "Counted categories",
     }
@@ -38,6 +39,13 @@ def protected(certificate: dict[str, Any]) -> Markup:
         for name in sorted(stated, key=lambda name: (list(names).index(name) if name in names else len(names), name))
     ]
     invariants = ", ".join(certificate["invariants"]) or "nothing"
+    if uncounted := certificate.get("uncounted"):
+        measured = (
+            f"about {number(max(uncounted['trips'], 0))} trips are not counted (90 % interval"
+            f" {number(uncounted['lower'])} to {number(uncounted['upper'])}), {100 * uncounted['share']:.3g} % of all"
+            f" trips of which at most {number(uncounted['max_trips'])} of each user are considered."
+        )
+        facts += [element("dt", "Measured uncounted trips"), element("dd", _sentence(measured))]
     return element(
         "dl", *facts, element("dt", "Published exactly"), element("dd", _sentence(invariants)), class_="facts"
     )

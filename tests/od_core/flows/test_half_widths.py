@@ -11,7 +11,7 @@ import pytest
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.flows.confidence import half_width
 from od_core.flows.mechanisms.inftda import InfTDARefined
-from od_core.flows.plan import _verdict
+from od_core.flows.accuracy import verdict
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
@@ -100,7 +100,7 @@ def test_what_is_said_of_flows_is_true_in_releases_of_an_almost_empty_table():
     ],
 )
 def test_a_verdict_is_rounded_up_to_two_digits(width, small, large):
-    said = _verdict(width)
+    said = verdict(width)
     assert f"below {small}trips" in said
     assert f"from {large}on" in said
 
