@@ -183,7 +183,7 @@ def _count(
             counted = place_records(records, geography, settings.fault_threshold)
         case _:
             return
-    settings.acceptance.refuse_empty(counted.total)
+    settings.acceptance.refuse_empty(counted.total, settings.unit)
 
 
 @dataclass(frozen=True, repr=False)

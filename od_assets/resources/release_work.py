@@ -128,15 +128,15 @@ class ReleaseWork(Generic[P, G]):
             The counted input.
 
         Raises:
-            OdError: ``count`` raised it (the names of the file and its columns are added); no record is counted, and
-                the series does not accept an empty input; noise was drawn from another input; or the records were read
-                with other settings.
+            OdError: ``count`` raised it (if it concerns the records, the names of the file and its columns are added);
+                no record is counted, and the series does not accept an empty input; noise was drawn from another input;
+                or the records were read with other settings.
         """
         self.hold_to_reading()
         plan = self.plan  # computed first, because an error of the plan must not name the file of records
         try:
             counted = count()
-            plan.acceptance.refuse_empty(counted.total)
+            plan.acceptance.refuse_empty(counted.total, plan.unit)
         except OdError as error:
             file = self.settings.records_path(self.key.period).name
             raise in_records(error, file, self.settings.columns) from None

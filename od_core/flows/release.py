@@ -252,10 +252,10 @@ def release_flows(
             release has no guarantee and cannot be published.
         fault_threshold: largest accepted share of faulty trips. Up to this share, faulty trips are dropped. Above it,
             the input is refused. A trip is faulty if it has an unlisted zone and the geography has no unknown area, or
-            if it lacks a user id or a weight that the unit needs. The total number of trips is an invariant, which is
-            published exactly, only if the unit is a single unweighted trip with bounded neighbours and no trip can be
-            dropped: both geographies have an unknown area and every breakdown an unknown category, or the threshold
-            is 0.
+            if it lacks a valid user id or a weight that the unit needs. The total number of trips is an invariant,
+            which is published exactly, only if the unit is a single unweighted trip with bounded neighbours and no trip
+            can be dropped: both geographies have an unknown area and every breakdown an unknown category, or the
+            threshold is 0.
         one_row_a_trip: whether to count each row as one trip even if the table has numeric columns that are not read;
             see :func:`od_core.records.trip_counts.count_trips`.
         columns: your names of the columns in ``flows``, if they differ, such as ``{"origin": "from_zone"}``. The keys

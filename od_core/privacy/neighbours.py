@@ -44,7 +44,7 @@ class Standing(Enum):
     """How a release treats one record, which depends only on the record and on public facts."""
 
     COUNTED = "counted"
-    FAULTY = "dropped because a zone is not listed, or because the user id or weight is missing"
+    FAULTY = "dropped because a zone is not listed, or because the user id or weight is missing or not valid"
     OTHER_CATEGORY = "of a category that the release does not count"
     OTHER_PERIOD = "of another period, or without a date"
 
@@ -82,15 +82,22 @@ class Acceptance:
         """Return the rules whose :meth:`facts` are given."""
         return cls(Fraction(facts["fault_threshold"]), facts["has_categories"], facts["refuses_empty"])
 
-    def refuse_empty(self, counted: int) -> None:
+    def refuse_empty(self, counted: int, unit: PrivacyUnit) -> None:
         """Raise OdError if ``counted``, the number of counted records, is 0 and the rules refuse an empty input."""
-        if self.refuses_empty and counted == 0:
-            raise OdError(
-                "OD-TRIPS-NONE",
-                "no record of the input is counted: the input is empty, or all its records are of other periods or"
-                " categories",
-                next_step="correct the files of records; if a period may have no records, declare accept_empty: true",
-            )
+        if not self.refuses_empty or counted:
+            return
+        message = (
+            "no record of the input is counted: the input is empty, or all its records are of other periods or"
+            " categories"
+        )
+        if unit.kind == "user_year":
+            message += ", or of users who have no trips of the year left (max_trips_year)"
+        raise OdError(
+            "OD-TRIPS-NONE",
+            message,
+            next_step="correct the files of records; if a period may have no counted record, declare"
+            " accept_empty: true",
+        )
 
     def sentence(self, of_what: str) -> str:
         """Return sentences that state which inputs are refused; ``of_what`` is "trips" or "records"."""

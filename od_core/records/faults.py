@@ -73,9 +73,9 @@ def refuse_too_many_faults(
         return
     raise OdError(
         "OD-TRIPS-FAULTS",
-        f"more than {float(fault_threshold):.3%} of the trips are of another period, lack a user id, weight or listed"
-        " category that is needed, or have an origin or destination that is not in the zone list (missing, misspelt,"
-        " different case, spaces, or lost leading zeros)"
+        f"more than {float(fault_threshold):.3%} of the trips are of another period, lack a valid user id (one that"
+        " matches id_pattern, if declared), weight or listed category that is needed, or have an origin or destination"
+        " that is not in the zone list (missing, misspelt, different case, spaces, or lost leading zeros)"
         + ("; most such codes have lost their leading zeros" if lost_zeros() else ""),
         next_step="correct the records or the zone list, or raise the operator's fault threshold",
         confidential_detail=f"{faulty} of {trips} trips",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
-from od_core.errors import OdError
+from od_core.errors import InputError, OdError
 from od_core.records.format import RecordColumns, RecordFormat, shown
 
 CORRECT = "correct the file of records, or the columns named in the configuration"
@@ -51,13 +51,16 @@ def file_fault(
 def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
     """Return a copy of an error of counting that names the file of the records and its own columns.
 
-    Loaded records have columns of fixed names, but the user knows only those of the file.
+    Loaded records have columns of fixed names, but the user knows only those of the file. An error that does not
+    concern the records, such as one of the counters of users, is returned as it is.
 
     Args:
         error: error of counting loaded records.
         file: name of the file.
         columns: names of the columns in the file.
     """
+    if not isinstance(error, InputError) and error.code != "OD-SPARK-FAILED":  # Spark may not find the records
+        return error
     message = error.message
     if columns.trips is not None:
         message = message.replace("column 'trips'", f"column {shown(columns.trips)}")

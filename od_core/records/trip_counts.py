@@ -189,9 +189,9 @@ def count_trips(
 ) -> TripCounts:
     """Assign each record to its zones, and count the trips of each leaf pair (origin zone, destination zone).
 
-    If the unit is a user, a record without a user id (missing or blank) is a fault and is dropped. Of the remaining
-    records of a user, at most m (the contribution bound) are counted. If the unit bounds weights,
-    :mod:`od_core.records.weights` defines how many trips a record counts.
+    If the unit is a user, a record without a valid user id (missing, blank, or not matching ``id_pattern``) is a fault
+    and is dropped. Of the remaining records of a user, at most m (the contribution bound) are counted. If the unit
+    bounds weights, :mod:`od_core.records.weights` defines how many trips a record counts.
 
     Args:
         flows: as in :func:`place_trips`. If the unit is a user: one row per trip, with the unit's column of user ids

@@ -201,7 +201,8 @@ def test_ids_of_another_form_are_refused(released: Project) -> None:
     released.write_records(frame.assign(person=frame["person"].str.lower().str.replace("p", "id ")), "2001-04")
     result = released.run(of_users(released), "2001-04")
     assert not result.success
-    assert "OD-TRIPS-FAULTS" in failure_text(result) or "fault" in failure_text(result)
+    assert "OD-TRIPS-FAULTS: 2001-04.csv: more than" in failure_text(result)
+    assert "lack a valid user id" in failure_text(result)
     assert ReleaseKey("trips", "2001-04") not in Ledger(released.var / "ledger.sqlite").drawn("trips")
     assert leaks(released.root) == []
 
@@ -217,6 +218,26 @@ def test_a_job_that_dies_between_counters_and_counts_counts_again(
     assert result.success, failure_text(result)
     assert counted(released, "2001-04") == 198  # one of them has used up the year
     assert Ledger(released.var / "ledger.sqlite").balance("trips", "2001-04").releases == 4
+
+
+def test_a_month_whose_users_have_no_trips_left_is_refused_with_that_reason(released: Project) -> None:
+    released.write_records(users("2001-04"), "2001-04")
+    result = released.run(of_users(released), "2001-04")
+    assert "OD-TRIPS-NONE: 2001-04.csv: no record of the input is counted" in failure_text(result)
+    assert "or of users who have no trips of the year left (max_trips_year)" in failure_text(result)
+    assert ReleaseKey("trips", "2001-04") not in Ledger(released.var / "ledger.sqlite").drawn("trips")
+
+
+@pytest.mark.parametrize(("name", "code"), [("trips.2001-01.r1", "OD-YEAR-COUNTERS-LOST"), ("x", "OD-YEAR-COUNTERS")])
+def test_damaged_counters_do_not_name_the_file_of_records(released: Project, name: str, code: str) -> None:
+    """Those of a drawn release, and those of another."""
+    released.write_records(users("2001-04", 200), "2001-04")
+    folder = released.var / "confidential" / "user-counters" / "trips" / "2001" / "2001-01"
+    (folder / f"{name}.parquet").write_bytes(b"PAR1")
+    result = released.run(of_users(released), "2001-04")
+    assert f"{code}: the counters of users " in failure_text(result)
+    assert "2001-04.csv" not in failure_text(result)
+    assert leaks(released.root) == []
 
 
 def dies(*_: object, **__: object) -> None:

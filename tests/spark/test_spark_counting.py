@@ -263,6 +263,24 @@ def test_users_of_a_year_are_counted_as_by_duckdb_with_the_same_counters(session
         assert (min(users.values()), max(users.values())) == ((1, 1) if month == 7 else (3, 3))
 
 
+def test_an_id_that_the_pattern_refuses_is_told_as_by_duckdb(session, tmp_path):
+    table = pa.table({"home": ["01"] * 2, "work": ["A"] * 2, "day": [datetime.date(2001, 6, 1)] * 2})
+    source = tmp_path / "records.parquet"
+    pq.write_table(table.append_column("person", pa.array(["ann", CANARY])), source)
+    columns, tree = RecordColumns("home", "work", "day", user="person"), TREES["destination"]
+    bound = {"unit": PersonYear(tmp_path / "year", m=3, most=4).unit, "key": KEY, "fault_threshold": Fraction(0)}
+    load_records(source, columns, PERIOD, tmp_path / "raw.parquet", record_format=PLAIN)
+    store = LocalStore(tmp_path)
+    with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as by_spark:
+        count_in_spark(session, str(source), columns, PERIOD, tree, store, "counts", record_format=PLAIN, **bound)
+    with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as by_duckdb:
+        trip_counts_of(tmp_path / "raw.parquet", tree, period=PERIOD, **bound)
+    assert str(by_spark.value) == str(by_duckdb.value)
+    assert by_spark.value.confidential_detail == by_duckdb.value.confidential_detail == "1 of 2 trips"
+    assert "lack a valid user id (one that matches id_pattern, if declared)" in by_spark.value.message
+    assert CANARY not in "".join(traceback.format_exception(by_spark.value))
+
+
 OSLO = "Europe/Oslo"
 TIMES = [
     *("2001-05-31", "2001-06-01", "2001-06-30T23:59", "2001-06-30 24:00:00", "2001-06-30T24:00:01"),

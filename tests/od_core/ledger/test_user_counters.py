@@ -423,6 +423,7 @@ def test_ids_that_are_written_differently_in_another_month_are_faulty(year):
         with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
             released(year, "commuters/2001-02/r1", trips)
         assert_says_nothing(refused.value, year)
+        assert "lack a valid user id (one that matches id_pattern, if declared)" in refused.value.message
         assert pairs_of(year.plan.tree, year.killed(FEBRUARY, trips)) == {("z1", "z0"): 1}
         assert year.counted(FEBRUARY, USERS) == {"bob": 1}
 

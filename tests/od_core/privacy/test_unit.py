@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from od_core import OdError, PrivacyUnit
-from od_core.privacy.neighbours import NO_FAULTS, Neighbours
+from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.privacy.sensitivity import sensitivity_squared
 
 # unit, m, relation: squared sensitivity of a measured level, and of the root where a record may leave the release.
@@ -60,6 +60,17 @@ def test_sensitivities_of_a_year_are_the_same_at_the_root(m, relation, level, ru
     assert [neighbours.sensitivity_squared(number) for number in (0, 1, 9)] == [level] * 3
     assert not neighbours.publishes_total
     assert unit.contribution_bound == m
+
+
+@pytest.mark.parametrize("unit", [*(unit_of(*case[:3]) for case in TABLE), of_a_year()])
+def test_users_without_trips_of_the_year_left_are_a_reason_for_no_record_under_that_unit_alone(unit):
+    rules = Acceptance(refuses_empty=True)
+    with pytest.raises(OdError, match="OD-TRIPS-NONE") as refused:
+        rules.refuse_empty(0, unit)
+    reason = "or of users who have no trips of the year left (max_trips_year)"
+    assert (reason in refused.value.message) == ("year" in str(refused.value)) == (unit.kind == "user_year")
+    rules.refuse_empty(1, unit)
+    Acceptance().refuse_empty(0, unit)
 
 
 @pytest.mark.parametrize("most", [3, 4, 1000])

@@ -16,6 +16,7 @@ import pytest
 from od_core import FlowTree, Geography, OdError
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.count_records import trip_counts_of
+from od_core.records.file_faults import in_records
 from od_core.records.formats.table import TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
@@ -260,3 +261,19 @@ def test_a_frame_names_its_types_likewise(column):
         with pytest.raises(OdError, match=code) as error:
             count_trips(flows.assign(**{name: column}), TREE, unit=unit, key=bytes(32))
         assert not re.search(f"{CANARY}|7731", str(error.value))
+
+
+OF_RECORDS = ("OD-TRIPS-FAULTS", "OD-TRIPS-NONE", "OD-TRIPS-NOT-COUNTED", "OD-STOPS-TRIPS", "OD-SPARK-FAILED")
+OF_OTHERS = ("OD-YEAR-COUNTERS", "OD-YEAR-COUNTERS-LOST", "OD-KEY-LOST", "OD-REPLAY-INPUT-CHANGED", "OD-SPARK-SESSION")
+
+
+@pytest.mark.parametrize("code", OF_RECORDS + OF_OTHERS)
+def test_only_an_error_that_concerns_the_records_names_their_file(code):
+    error = OdError(code, "column 'trips' is wrong", next_step="mend it", spent="all", confidential_detail="1 of 2")
+    named = in_records(error, "trips.csv", RecordColumns(trips="n"))
+    if code in OF_OTHERS:
+        assert named.message == error.message
+    else:
+        assert named.message.startswith("trips.csv: column 'n' is wrong")
+    facts = [(one.code, one.next_step, one.spent, one.confidential_detail) for one in (named, error)]
+    assert facts[0] == facts[1]

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import FlowTree, Geography
+from od_core import FlowTree, Geography, OdError
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records.count_records import count_records
@@ -57,12 +57,23 @@ def counted(
     year: PersonYear, tree: FlowTree, key: ReleaseKey, form: str, breakdowns: tuple[Breakdown, ...]
 ) -> TripCounts:
     """The records of a release, counted with the counters of its year in one of three forms."""
-    frame = records(key)
+    return counted_records(records(key), year, tree, key, form, breakdowns)
+
+
+def counted_records(
+    frame: pd.DataFrame,
+    year: PersonYear,
+    tree: FlowTree,
+    key: ReleaseKey,
+    form: str,
+    breakdowns: tuple[Breakdown, ...] = (),
+    fault_threshold: Fraction = Fraction(1),
+) -> TripCounts:
     given = {
         "unit": year.unit,
         "key": year.confidential.key(),
         "period": key.period,
-        "fault_threshold": Fraction(1),
+        "fault_threshold": fault_threshold,
         "breakdowns": breakdowns,
         "counters": year.counters(key),
     }
@@ -115,6 +126,20 @@ def test_the_counted_trips_of_a_year_are_a_part_of_those_that_m_alone_counts(tmp
         fewer, all_of_them = (counted(year, tree, key, form, ()) for year in (bounded, free))
         assert set(fewer.rank.tolist()) <= set(all_of_them.rank.tolist())
         assert (fewer.total, all_of_them.total) == ([12, 4, 0][number], 12)
+
+
+def test_an_id_that_the_pattern_refuses_is_told_alike_in_files_and_memory(tmp_path: Path) -> None:
+    """Every record has an id. No message quotes one."""
+    frame = pd.DataFrame({"person": ["ann", "Ann42"], "origin": "01", "destination": "02", "date": "2001-06-15"})
+    tree, none, told = TREES["listed zones"], Fraction(0), set()
+    for form in ("memory", "parquet", "csv"):
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
+            counted_records(frame, PersonYear(tmp_path / form, 2, 3), tree, KEYS[0], form, fault_threshold=none)
+        told.add((str(refused.value), refused.value.confidential_detail))
+    ((said, detail),) = told
+    assert "lack a valid user id (one that matches id_pattern, if declared)" in said
+    assert "ann" not in said.lower()
+    assert detail == "1 of 2 trips"
 
 
 def test_segments_change_nothing_of_what_is_counted_of_a_user(tmp_path: Path) -> None:
