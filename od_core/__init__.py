@@ -8,7 +8,8 @@ module that defines it is loaded when the name is first used. A release of flows
    how much may be spent.
 2. Plan. :func:`plan_release` returns a :class:`ReleasePlan` with the noise, the charge and the expected error of every
    measured level, before any data is read. A mechanism is given as a name or as an object such as :class:`InfTDA`.
-   With ``segments``, every trip is also counted by public categories, such as modes of transport.
+   With ``segments``, every trip is also counted by public categories, such as modes of transport. With
+   :class:`Uncounted`, the number of trips that the bounds of a year leave out is measured, too.
 3. Release. :func:`release_flows` counts the confidential trips, draws the noise and returns a :class:`Release`.
    Without a ledger, the guarantee covers this one call. With a :class:`Ledger` and a ``release_id``, the release is
    charged to a :class:`PrivacyDomain`, whose :class:`Cap` limits what is spent in each period, and a repeated call

@@ -35,6 +35,7 @@ from .privacy.cap import Cap, Charge
 from .privacy.domain import PrivacyDomain
 from .privacy.neighbours import Acceptance, Neighbours
 from .privacy.plan import Plan, PlannedRelease, Step
+from .privacy.uncounted import Uncounted
 from .privacy.unit import PrivacyUnit
 from .published.contract import data_contract
 from .published.disclosure.documents import disclosure_documents
@@ -103,6 +104,7 @@ __all__ = [
     "TDALinf",
     "TopCodeEstimate",
     "Trajectories",
+    "Uncounted",
     "VanillaGauss",
     "assist_release",
     "data_contract",

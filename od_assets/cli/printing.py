@@ -13,6 +13,7 @@ from rich.text import Text
 from od_assets.cli.findings import Finding
 from od_assets.cli.tables import print_frame, print_rows
 from od_assets.terminal import WRONG, console
+from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.plan import ReleasePlan
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
@@ -103,7 +104,19 @@ def year_text(settings: SeriesSettings[Any, Any], plan: Plan) -> str:
         f"A year of {periods} such releases spends epsilon {epsilon} (rho {float_above(bounded):.4g}), because at most"
         f" {unit.max_trips_year} trips of a user are counted in it. Without max_trips_year, it would spend epsilon"
         f" {other} (rho {float_above(unbounded):.4g}). For the same promise, the noise would then be"
-        f" {math.sqrt(unbounded / bounded):.3g} times as large."
+        f" {math.sqrt(unbounded / bounded):.3g} times as large.{_uncounted_text(plan)}"
+    )
+
+
+def _uncounted_text(plan: Plan) -> str:
+    """Return a sentence on how well the number of uncounted trips is known; empty if it is not measured."""
+    if plan.uncounted_step is None:
+        return ""
+    width = math.ceil(DEVIATIONS * math.sqrt(plan.uncounted_step.variance))
+    share = text_above(100 * plan.uncounted_step.charge.rho / plan.spent.rho, 3)
+    return (
+        f" The number of uncounted trips has {share} % of the budget of a release, and is known to within {width:,}"
+        " trips, 9 times in 10."
     )
 
 

@@ -116,7 +116,7 @@ class UserCounters:
         elif self._fingerprint(batches) != self._stated(self.key):
             raise OdError(
                 "OD-REPLAY-INPUT-CHANGED",
-                f"the records of {self.key} are of other users than those with which it began",
+                f"the records of {self.key} have other users, or other numbers of their trips, than when it began",
                 next_step=f"restore the records, or release them as revision {self.key.revision + 1}, which is charged"
                 " again",
                 spent=STAYS_CHARGED,

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
+from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, Uncounted, plan_release
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.draw_release import Charged, locked
@@ -56,8 +56,9 @@ def unit_of(m: int, most: int, neighbours: str = "unbounded") -> PrivacyUnit:
 
 
 @cache
-def plan_of(unit: PrivacyUnit) -> ReleasePlan:
-    return plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=1, delta="1e-8"), mechanism="inftda")
+def plan_of(unit: PrivacyUnit, uncounted: Uncounted | None = None) -> ReleasePlan:
+    budget = Budget(rho=1, delta="1e-8")
+    return plan_release(GEOGRAPHY, unit=unit, budget=budget, mechanism="inftda", uncounted=uncounted)
 
 
 def trips_of(user: str, number: int, zone: int = 0) -> list[Trip]:

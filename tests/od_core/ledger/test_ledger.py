@@ -104,12 +104,19 @@ def cheaper(step: Any, **noise: Any) -> Claims:
 
 PLAN = small_plan()
 FIRST, *OTHERS = PLAN.steps
+
+
+def with_first(step: Claims) -> Claims:
+    """The plan with another first step."""
+    return Claims(PLAN, steps=[step, *OTHERS], charged_steps=(step, *OTHERS))
+
+
 LIES = {
-    "a step that costs less than its noise": Claims(PLAN, steps=[cheaper(FIRST), *OTHERS]),
-    "noise that costs more": Claims(PLAN, steps=[cheaper(FIRST, variance=str(FIRST.variance / 2)), *OTHERS]),
+    "a step that costs less than its noise": with_first(cheaper(FIRST)),
+    "noise that costs more": with_first(cheaper(FIRST, variance=str(FIRST.variance / 2))),
     "the sensitivity of another unit": Claims(PLAN, unit=PrivacyUnit("trip", max_weight=3)),
     "a whole that is less than its steps": Claims(PLAN, charge=Charge(rho=PLAN.spent.rho / 2)),
-    "no noise": Claims(PLAN, steps=[Claims(FIRST, noise_facts={}), *OTHERS]),
+    "no noise": with_first(Claims(FIRST, noise_facts={})),
 }
 
 
