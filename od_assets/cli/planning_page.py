@@ -18,7 +18,9 @@ def write_planning_page(settings: SeriesSettings[Any, Any], plan: Plan, path: Pa
     Raises:
         OdError: :func:`od_core.flows.planning_page.planning_page` refuses the plan, or the file cannot be written.
     """
-    page = planning_page(plan, settings.name, settings.domain.cap.allowed_rho())
+    domain = settings.domain
+    year = domain.periods_of_year(settings.periods.first) if domain.unit.kind == "user_year" else ()
+    page = planning_page(plan, settings.name, domain.cap.allowed_rho(), len(year))
     try:
         write_text(path, page)
     except OSError as error:

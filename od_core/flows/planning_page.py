@@ -32,7 +32,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.plan import Plan
 from od_core.privacy.unit import Neighbours as Relation
-from od_core.privacy.unit import PrivacyUnit, UnitKind
+from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.markup import escaped
 from od_core.records.segments import counts_unlisted
 
@@ -51,29 +51,32 @@ USER_TRIPS = 10
 
 PLANNING_PAGE = "planning.html"
 
-_STAND_IN = 987_654_321
-"""Stands for the number of trips of a user in the sentences of Python. The page replaces it by the chosen number."""
+_STAND_INS = {987_654_321: "{trips}", 987_654_322: "{yearly}"}
+"""Stand for the numbers of trips of a user, in a period and in a year, in the sentences of Python. The page replaces
+them by the chosen numbers."""
+
+_TRIPS, _YEARLY = _STAND_INS
 
 
-def planning_page(plan: Plan, name: str, cap: Fraction | None = None) -> str:
+def planning_page(plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12) -> str:
     """Return the planning page as HTML, which follows from public facts alone.
 
     Args:
         plan: the declared plan, with which the page begins.
         name: name of the series.
         cap: rho that the data set may spend; None to say nothing of it.
+        periods: number of elementary periods of a year; only unit ``user_year`` needs it.
 
     Raises:
-        OdError: the plan does not release flows, its mechanism has a threshold, so that no error can be planned, or its
-            unit is ``user_year``.
+        OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
     """
-    facts = json.dumps(planning_facts(plan, name, cap), ensure_ascii=False, separators=(",", ":"))
+    facts = json.dumps(planning_facts(plan, name, cap, periods), ensure_ascii=False, separators=(",", ":"))
     template = (files("od_core.publication.html") / PLANNING_PAGE).read_text(encoding="utf-8")
     before, after = template.replace("{{title}}", escaped(f"Planning page of {name}")).split("{{data}}")
     return before + facts.replace("<", "\\u003c") + after
 
 
-def planning_facts(plan: Plan, name: str, cap: Fraction | None = None) -> dict[str, Any]:
+def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12) -> dict[str, Any]:
     """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
 
     Arguments and errors are those of :func:`planning_page`.
@@ -82,9 +85,8 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None) -> dict[s
         raise _refused(f"{name} does not release flows")
     if plan.has_threshold:
         raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
-    if plan.unit.kind == "user_year":
-        raise _refused("unit 'user_year' bounds a year, of which the page knows nothing")
     choices = _Choices(plan)
+    yearly = plan.unit.max_trips_year
     return {
         "name": name,
         "cap": None if cap is None else float(cap),
@@ -103,6 +105,7 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None) -> dict[s
         "levels": [list(plan.tree.origin.levels), list(plan.tree.destination.levels)],
         "normal": NORMAL_VALUES.tolist(),
         "declared": choices.declared(),
+        "year": None if yearly is None else {"periods": periods, "trips": yearly},
         "budgets": [choices.budget_facts(budget) for budget in choices.budgets],
         "conversion": choices.simple,
         "units": [choices.unit_facts(unit) for unit in choices.units],
@@ -178,14 +181,14 @@ class _Choices:
 
     @cached_property
     def units(self) -> list[PrivacyUnit]:
-        """Units with both relations; the number of trips of a user is a stand-in, because readers choose it."""
+        """Units with both relations; the numbers of trips of a user are stand-ins, because readers choose them."""
         declared = self.plan.unit
-        user: UnitKind = "user_period" if declared.kind == "user_period" else "user"
-        column = declared.column or "user"
+        user = PrivacyUnit("user", column="user", max_trips=1) if declared.kind == "trip" else declared
+        yearly = user.max_trips_year and _YEARLY
         relations: tuple[Relation, ...] = ("bounded", "unbounded")
         units = [PrivacyUnit("trip", relation, max_weight=declared.max_weight) for relation in relations]
         if declared.max_weight is None:  # records with weights have no user unit
-            units += [PrivacyUnit(user, relation, column, _STAND_IN) for relation in relations]
+            units += [replace(user, neighbours=each, max_trips=_TRIPS, max_trips_year=yearly) for each in relations]
         return units
 
     def unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
@@ -194,10 +197,8 @@ class _Choices:
         return {
             "kind": unit.kind,
             "relation": unit.neighbours,
-            "trips": None if unit.max_trips == _STAND_IN else unit.contribution_bound,
-            "change": [
-                each.change().replace(f"{_STAND_IN:,}", "{trips}").replace(str(_STAND_IN), "{trips}") for each in both
-            ],
+            "trips": None if unit.max_trips == _TRIPS else unit.contribution_bound,
+            "change": [_with_names(each.change()) for each in both],
             "publishesTotal": [each.publishes_total for each in both],
         }
 
@@ -296,6 +297,13 @@ def _shape_facts(geography: Geography) -> dict[str, Any]:
         "pairs": pairs,
         "merged": any(len(level) == MAX_SHAPES for level in shapes.areas),
     }
+
+
+def _with_names(sentence: str) -> str:
+    """Return a sentence with the names of the numbers that a reader chooses instead of their stand-ins."""
+    for number, name in _STAND_INS.items():
+        sentence = sentence.replace(str(number), name)
+    return sentence
 
 
 def _rho(rho: Fraction) -> list[float | str]:

@@ -51,6 +51,8 @@ class Setting:
     levels: tuple[int, ...]
     segments: bool
     weights: tuple[int, ...] | None
+    yearly: int | None = None
+    """For unit ``user_year``, the largest number of counted trips of a year."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Case:
     budget: Budget = field(default_factory=lambda: Budget(epsilon="0.7", delta="1e-8"))
     options: dict[str, Any] = field(default_factory=dict)
     unknown: bool = False
+    periods: int = 12
 
     @property
     def depth(self) -> int:
@@ -96,9 +99,9 @@ class Case:
         """The plan of a setting: with the declared shares, or with weights and the conversion that is stated."""
         user = setting.unit != "trip"
         weight = None if user else self.unit.max_weight
-        unit = PrivacyUnit(
-            setting.unit, setting.relation, "user" if user else None, setting.trips if user else None, weight
-        )
+        pattern = None if setting.yearly is None else self.unit.id_pattern
+        counted = (setting.trips if user else None, weight, setting.yearly, pattern)
+        unit = PrivacyUnit(setting.unit, setting.relation, "user" if user else None, *counted)
         budget = self.budget
         if setting.epsilon is not None:
             budget = replace(budget, epsilon=Fraction(setting.epsilon), rho=None)
@@ -121,7 +124,7 @@ class Case:
     def write(self, folder: Path, name: str = "flows") -> str:
         """Write the page, and return its address."""
         path = folder / "planning.html"
-        path.write_text(planning_page(self.declared(), name, CAP), encoding="utf-8")
+        path.write_text(planning_page(self.declared(), name, CAP, self.periods), encoding="utf-8")
         return path.as_uri()
 
     def epsilons(self) -> list[str | None]:
@@ -139,12 +142,12 @@ class Case:
         sets = [kept for size in range(1, self.depth + 1) for kept in combinations(range(1, self.depth + 1), size)]
         if self.depth > 4:
             sets = [kept for kept in sets if kept[-1] - kept[0] == len(kept) - 1]
-        user = "user_period" if self.unit.kind == "user_period" else "user"
+        user = "user" if self.unit.kind == "trip" else self.unit.kind
         units = ["trip"] if self.unit.max_weight else ["trip", user]
         weighted = self.options.get("mechanism") != "vanilla_gauss"
         for _ in range(number):
             weights = tuple(int(each) for each in random.integers(1, 101, 2 * self.depth + 1))
-            yield Setting(
+            setting = Setting(
                 self.epsilons()[random.integers(len(self.epsilons()))],
                 str(random.choice(units)),
                 str(random.choice(["bounded", "unbounded"])),
@@ -153,6 +156,10 @@ class Case:
                 self.has_segments and random.random() < 0.7,
                 weights if weighted and random.random() < 0.5 else None,
             )
+            if setting.unit == "user_year":
+                most = setting.trips * (self.periods + 2)
+                setting = replace(setting, yearly=int(random.integers(setting.trips, most)))
+            yield setting
 
     def fragment(self, setting: Setting) -> str:
         """The end of the address that leads to a setting."""
@@ -161,6 +168,7 @@ class Case:
             "unit": setting.unit,
             "neighbours": setting.relation,
             **({} if setting.unit == "trip" else {"trips": setting.trips}),
+            **({} if setting.yearly is None else {"yearly": setting.yearly}),
             "levels": ",".join(map(str, setting.levels)),
             **({"segments": int(setting.segments)} if self.has_segments else {}),
             **({} if setting.weights is None else {"weights": ",".join(map(str, setting.weights))}),
@@ -213,5 +221,11 @@ CASES = {
     ),
     "lost records": Case(FOUR, options={"acceptance": Acceptance()}, budget=Budget(epsilon=20, delta="1e-3")),
     "deep": Case(DEEP, budget=Budget(epsilon=5, delta="1e-8", shares=["geometric", "6/5"], conversion="tight")),
+    "a year": Case(
+        UNEVEN,
+        unit=PrivacyUnit("user_year", "bounded", "person", 10, max_trips_year=25, id_pattern="[0-9a-f]{16}"),
+        options={"segments": {"mode": ["car", "bus", "other"]}},
+        periods=7,
+    ),
 }
 """Between them, they have every kind of mechanism with Gaussian noise, conversion, rule of shares, and unit."""

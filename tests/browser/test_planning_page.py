@@ -14,13 +14,14 @@ from axe_playwright_python.sync_playwright import Axe
 from od_core import Budget, ReleasePlan
 from od_core.flows.accuracy import _largest_totals
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
+from od_core.privacy.person_year import equal_periods
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 from tests.od_core.publication.reports import EVIL
 
 SETTINGS = 8
-"""Of each of 13 cases, so that there are more than a hundred."""
+"""Of each of 14 cases, so that there are more than a hundred."""
 
 READ = """() => {
     const value = (cell) => Number(cell.querySelector("data").value);
@@ -92,18 +93,22 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
     assert ("is published exactly" in found["promise"]) == plan.publishes_total
 
 
-def same_chances(found: dict, plan: ReleasePlan) -> None:
+def same_chances(found: dict, plan: ReleasePlan, periods: int = 12) -> None:
     """Compare what is said of small flows and of persons with formulas of Python."""
+    of_year = {f"a year of {periods} such releases": equal_periods(plan.unit, periods)} if is_of_year(plan) else {}
+    times = {"any number": 1, "one release": 1, **of_year, "such a year without its bound": periods}
+    assert len(found["persons"]) == 3 or not of_year
     largest = _largest_totals(plan)
     for level, chance in found["seen"]:
         noise = NormalDist(5, math.sqrt(largest[level]))
         assert chance == pytest.approx(1 - noise.cdf(plan.half_widths[level]), abs=1e-9)
     delta, promised = plan.budget.delta, Fraction(found["epsilon"].removeprefix("epsilon "))
     for person in found["persons"]:
-        k = 1 if person["trips"] == "any number" else int(person["trips"].split()[0])
-        rho = plan.spent.rho * k**2
+        own = person["trips"]
+        factor = times[own] if own in times else int(own.split()[0]) ** 2
+        rho = plan.spent.rho * factor
         tight = epsilon_tight(rho, delta)
-        epsilon = min(tight, promised) if k == 1 else tight
+        epsilon = min(tight, promised) if factor == 1 else tight
         near([person["epsilon"]], [float(epsilon)])
         assert float(person["shown"].replace(",", "")) == float(text_above(epsilon, 3))
         growth = math.exp(min(float(epsilon), 700))
@@ -119,10 +124,14 @@ def test_the_numbers_of_random_settings_are_those_of_the_plans(opened, tmp_path,
     for setting in case.settings(SETTINGS, seed=list(CASES).index(name)):
         found, plan = at(page, case.fragment(setting)), case.plan(setting)
         same_numbers(found, plan)
-        same_chances(found, plan)
+        same_chances(found, plan, case.periods)
         same_declaration(found, plan)
     same_numbers(at(page, "#"), case.declared())
     assert seen.errors == []
+
+
+def is_of_year(plan: ReleasePlan) -> bool:
+    return plan.unit.kind == "user_year"
 
 
 def same_declaration(found: dict, plan: ReleasePlan) -> None:
@@ -131,8 +140,9 @@ def same_declaration(found: dict, plan: ReleasePlan) -> None:
     names = ["shares", "conversion"] if "shares" in lines["privacy"] else []
     kept = {name: getattr(plan.budget, name) for name in ("shares", "conversion") if name not in names}
     assert Budget(**lines["privacy"], **kept) == plan.budget
-    if plan.unit.max_trips:
+    if plan.unit.max_trips and (not is_of_year(plan) or "unit" in lines):
         assert lines["max_trips"] == plan.unit.max_trips
+        assert lines.get("max_trips_year") == plan.unit.max_trips_year
     if "geography" in lines:
         assert tuple(lines["geography"]["levels"]) == plan.tree.origin.levels
     if "unit" in lines:

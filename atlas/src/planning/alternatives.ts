@@ -85,7 +85,7 @@ function listed(facts: Facts, state: State, now: Planned): Alternative[] {
   const changed = (change: Partial<Setting>): Planned => plan(facts, { ...now.setting, ...change });
   const found: Alternative[] = [{ name: "This setting", planned: now, flow }];
   const declared = declaredState(facts);
-  if (!same(declared, now.setting, now.unit.trips === null)) {
+  if (!same(declared, now)) {
     found.push({ name: DECLARED, planned: plan(facts, declared), flow });
   }
   const { kept } = now.tree.set;
@@ -103,7 +103,9 @@ function listed(facts: Facts, state: State, now: Planned): Alternative[] {
   return found;
 }
 
-function same(one: Setting, other: Setting, withTrips: boolean): boolean {
-  const names = ["budget", "unit", "set", "segments", ...(withTrips ? ["trips"] : [])] as (keyof Setting)[];
+function same(one: Setting, { setting: other, unit }: Planned): boolean {
+  const names: (keyof Setting)[] = ["budget", "unit", "set", "segments"];
+  if (unit.trips === null) names.push("trips");
+  if (unit.kind === "user_year") names.push("yearly");
   return !other.weights && names.every((name) => one[name] === other[name]);
 }

@@ -1,14 +1,15 @@
 /** The controls of a setting: they show the state, and change it. */
 
-import { byId, make, percent } from "../dom";
+import { byId, make, number, percent } from "../dom";
 import type { Facts, UnitFacts } from "./facts";
-import { declaredLevel, weightedLevels, type Planned } from "./plan";
-import { MOST_WEIGHT, NUMBERS, weightsOfRule, whole, within, type NumberName, type State } from "./state";
+import { declaredLevel, weightedLevels, type Planned, type Setting } from "./plan";
+import { limits, MOST_WEIGHT, NUMBERS, weightsOfRule, whole, within, type NumberName, type State } from "./state";
 
 const KINDS: Record<UnitFacts["kind"], string> = {
   trip: "one trip",
   user: "all trips of a person",
   user_period: "all trips of a person in one elementary period",
+  user_year: "all trips of a person in one year",
 };
 
 const RELATIONS: Record<UnitFacts["relation"], string> = {
@@ -17,8 +18,9 @@ const RELATIONS: Record<UnitFacts["relation"], string> = {
 };
 
 /** The protected change in a few words. */
-export function unitText({ kind, relation, trips }: UnitFacts, chosen: number): string {
-  const counted = trips === null ? `, of which at most ${chosen} are counted,` : "";
+export function unitText({ kind, relation, trips }: UnitFacts, chosen: Setting): string {
+  const bound = kind === "user_year" ? ` in each period and ${number(chosen.yearly)} in the year` : "";
+  const counted = trips === null ? `, of which at most ${number(chosen.trips)}${bound} are counted,` : "";
   return `${kindText(kind, trips)}${counted} ${kind === "trip" ? "is" : "are"} ${RELATIONS[relation]}`;
 }
 
@@ -90,9 +92,8 @@ export class Controls {
   private prepareNumbers(): void {
     for (const name of Object.keys(NUMBERS) as NumberName[]) {
       const input = byId<HTMLInputElement>(name);
-      [input.min, input.max] = [String(NUMBERS[name].least), String(NUMBERS[name].most)];
       input.oninput = () => {
-        const value = within(name, whole(input.value));
+        const value = within(limits(name, this.state(), this.facts), whole(input.value));
         input.setAttribute("aria-invalid", String(value === null));
         if (value !== null) this.change({ [name]: value });
       };
@@ -115,10 +116,14 @@ export class Controls {
     byId<HTMLSelectElement>("kind").value = kind;
     byId<HTMLSelectElement>("relation").value = relation;
     byId("trips-label").hidden = trips !== null;
+    byId("trips-label").querySelector("span")!.textContent = kind === "user_year" ? " in each period" : "";
+    byId("yearly-label").hidden = kind !== "user_year";
     byId("person-label").hidden = kind !== "trip";
     byId("person-label").querySelector("span")!.textContent = trips !== null && trips > 1 ? "records" : "trips";
     for (const name of Object.keys(NUMBERS) as NumberName[]) {
       const input = byId<HTMLInputElement>(name);
+      const { least, most } = limits(name, state, facts);
+      [input.min, input.max] = [String(least), String(most)];
       if (document.activeElement !== input) input.value = String(state[name]);
     }
     this.showLevels(planned.tree.set.kept);

@@ -2,7 +2,7 @@
 
 import { make } from "../dom";
 import type { Facts } from "./facts";
-import { declaredLevel, type Planned } from "./plan";
+import { declaredLevel, isOfDeclaredUnit, type Planned } from "./plan";
 
 export function declaration(facts: Facts, planned: Planned): Node[] {
   const { setting, rule, unit, tree } = planned;
@@ -24,7 +24,8 @@ export function declaration(facts: Facts, planned: Planned): Node[] {
         : "The declared shares are for other levels, so they are left out, and the mechanism shares the budget.",
     );
   }
-  if (unit.trips === null) lines.push(`max_trips: ${setting.trips}`);
+  const isYear = unit.kind === "user_year";
+  if (unit.trips === null && !isYear) lines.push(`max_trips: ${setting.trips}`);
   if (setting.set > 0) {
     const { kept } = tree.set;
     const names = facts.levels.map((side) => kept.map((level) => JSON.stringify(side[level - 1])).join(", "));
@@ -35,9 +36,14 @@ export function declaration(facts: Facts, planned: Planned): Node[] {
     }
   }
   if (facts.segments && !setting.segments) notes.push("The section segments is left out.");
-  if (unit !== declared) {
+  if (!isOfDeclaredUnit(facts, setting)) {
     lines.push("", "# in the file of the data set", `unit: ${unit.kind}`, `neighbours: ${unit.relation}`);
-    notes.push("The unit and its neighbours are declared once, for all releases of a data set.");
+    if (isYear) lines.push(`max_trips: ${setting.trips}`, `max_trips_year: ${setting.yearly}`);
+    const what = isYear ? "The unit, its neighbours and its bounds" : "The unit and its neighbours";
+    notes.push(`${what} are declared once, for all releases of a data set.`);
+    if (!isYear && declared.kind === "user_year") {
+      notes.push("Unit trip takes no column, max_trips, max_trips_year, id_pattern or year, so leave these out.");
+    }
   }
   return [make("pre", { tabindex: 0 }, lines.join("\n")), ...notes.map((note) => make("p", { class: "note" }, note))];
 }

@@ -25,7 +25,7 @@ export interface BudgetFacts {
 }
 
 export interface UnitFacts {
-  kind: "trip" | "user" | "user_period";
+  kind: "trip" | "user" | "user_period" | "user_year";
   relation: "bounded" | "unbounded";
   /** Number of trips of a unit that are counted; null if readers choose it. */
   trips: number | null;
@@ -69,6 +69,8 @@ export interface Facts {
   /** Equally likely values that approximate a standard normal variable. */
   normal: number[];
   declared: { budget: number; unit: number; trips: number; segments: boolean };
+  /** Number of elementary periods of a year, and declared trips of a user in it; null if no unit bounds a year. */
+  year: { periods: number; trips: number } | null;
   budgets: BudgetFacts[];
   conversion: string;
   units: UnitFacts[];

@@ -6,11 +6,11 @@ import { alternatives } from "./alternatives";
 import { Controls, unitText } from "./controls";
 import { declaration } from "./declaration";
 import { readFacts } from "./facts";
-import { plan, type Planned } from "./plan";
+import { isOfDeclaredUnit, plan, type Planned } from "./plan";
 import { promise } from "./promise";
-import { seen } from "./privacy";
+import { seen, yearFactor } from "./privacy";
 import { declaredState, fragment, stated, type State } from "./state";
-import { chanceAtLeast, exact, oneIn, plusMinus, shareOf, trips, up } from "./words";
+import { chanceAtLeast, exact, oneIn, plusMinus, shareOf, trips, trusted, up } from "./words";
 
 const facts = readFacts();
 let state = stated(location.hash, facts);
@@ -84,7 +84,7 @@ function settingText(planned: Planned): string {
   const { set } = planned.tree;
   const names = set.kept.map((level) => facts.levels.map((side) => side[level - 1]));
   const levels = names.map(([origin, destination]) => (origin === destination ? origin : `${origin} and ${destination}`));
-  const unit = unitText(planned.unit, state.trips);
+  const unit = unitText(planned.unit, state);
   const segments = facts.segments ? `; ${state.segments ? "with" : "without"} segments` : "";
   const shares = state.weights ? "chosen" : planned.rule.fits ? "declared" : "the mechanism's";
   return (
@@ -95,10 +95,15 @@ function settingText(planned: Planned): string {
 
 /** What the charge is of the cap, which holds for the declared unit alone. */
 function charge(planned: Planned): string {
-  if (facts.cap === null || state.unit !== facts.declared.unit) return "of one release";
-  const share = up((100 * planned.rho[0]) / facts.cap);
-  const over = planned.rho[0] > facts.cap ? ": more than it allows, so od-release would refuse it" : "";
-  return `${share} % of the cap of the data set${over}`;
+  if (facts.cap === null || !isOfDeclaredUnit(facts, state)) return "of one release";
+  const share = (100 * planned.rho[0]) / facts.cap;
+  const said = `${up(share)} % of the cap of the data set`;
+  if (planned.rho[0] > facts.cap) return `${said}: more than it allows, so od-release would refuse it`;
+  if (planned.unit.kind !== "user_year") return said;
+  const { periods } = facts.year!;
+  const all = share * yearFactor(periods, state.trips, state.yearly);
+  const over = trusted(all) > 100 ? ": more than it allows, so od-release would refuse some of them" : "";
+  return `${said}, which is for a year; ${number(periods)} such releases, one of each period, take ${up(all)} %${over}`;
 }
 
 function said(planned: Planned): string {

@@ -16,6 +16,8 @@ export interface Setting {
   set: number;
   /** Trips of a user that are counted. */
   trips: number;
+  /** Trips of a user that are counted in a year, for unit `user_year`. */
+  yearly: number;
   segments: boolean;
   /** Weight of each level of the tree with all levels, root first; null for the declared shares. */
   weights: number[] | null;
@@ -67,6 +69,13 @@ export function ruleOf(facts: Facts, setting: Setting): Rule {
   return facts.rules[setting.set][setting.unit][Number(setting.segments)];
 }
 
+/** Whether a setting is one of the declared data set; under unit `user_year`, its bounds are those of the data set. */
+export function isOfDeclaredUnit(facts: Facts, { unit, trips, yearly }: Setting): boolean {
+  const { declared, year } = facts;
+  if (unit !== declared.unit) return false;
+  return facts.units[unit].kind !== "user_year" || (trips === declared.trips && yearly === year!.trips);
+}
+
 export function sharesOf(facts: Facts, setting: Setting): Map<number, number> {
   const { weights } = setting;
   if (!weights) return new Map(ruleOf(facts, setting).shares);
@@ -114,6 +123,7 @@ function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>
   const segments = setting.segments ? facts.segments! : { breakdowns: [], share: 0 };
   const m = unit.trips ?? setting.trips;
   const sensitivity = (unit.relation === "bounded" ? 2 : 1) * m * m;
+  const ofRoot = unit.kind === "user_year" ? sensitivity : m * m;
   const hasTotal = (level: number): boolean => level > 0 || !invariant;
   let whole = 0;
   for (const [level, share] of shares) whole += share * (hasTotal(level) ? 1 : segments.share);
@@ -125,7 +135,7 @@ function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>
     const each = (share * segments.share) / breakdowns.length;
     for (const own of breakdowns) own.variances.set(level, variance(sensitivity, each));
     if (!hasTotal(level)) continue;
-    let precision = 1 / variance(level > 0 ? sensitivity : m * m, share * (1 - segments.share));
+    let precision = 1 / variance(level > 0 ? sensitivity : ofRoot, share * (1 - segments.share));
     for (const own of breakdowns) precision += 1 / (own.categories * own.variances.get(level)!);
     totals.set(level, 1 / precision);
   }

@@ -18,6 +18,13 @@ export function rhoOfGroup(rho: number, trips: number): number {
   return rho * trips * trips;
 }
 
+/** Rho of a year of equal periods for a user, as a multiple of that of one of them, given the trips that are counted at
+ * most in a period and in the year; see `equal_periods` in `od_core/privacy/person_year.py`. */
+export function yearFactor(periods: number, most: number, yearly: number): number {
+  const full = Math.floor(yearly / most);
+  return full < periods ? full + ((yearly % most) / most) ** 2 : periods;
+}
+
 /** The largest chance of a right guess between two inputs that are equally likely. With p and q, the chances to guess
  * the first one if it is real and if it is not, p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta, so
  * (p + 1 - q) / 2 is at most (e^epsilon + delta) / (e^epsilon + 1). It is also at most 1/2 + d/2, where d is the total

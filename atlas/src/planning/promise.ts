@@ -1,43 +1,61 @@
 /** What a person is promised, in sentences and as a table. */
 
 import { make, number } from "../dom";
-import type { Facts } from "./facts";
+import type { Facts, UnitFacts } from "./facts";
 import type { Planned } from "./plan";
-import { epsilonTight, logOdds, rhoOfGroup, rightGuess } from "./privacy";
+import { epsilonTight, logOdds, rhoOfGroup, rightGuess, yearFactor } from "./privacy";
 import type { State } from "./state";
 import { table } from "./table";
-import { chanceAtMost, exact, factorAtMost, oneIn, up } from "./words";
+import { chanceAtMost, exact, factorAtMost, oneIn, rounded, trips, up } from "./words";
 
 const PERSONS = [1, 2, 5, 10, 20, 50];
 
+const SPANS: Record<UnitFacts["kind"], string> = {
+  trip: "",
+  user: "",
+  user_period: " in one elementary period",
+  user_year: " in one year",
+};
+
+/** Other releases that add to the promise. */
+const OTHERS: Record<UnitFacts["kind"], string> = {
+  trip: "of the same trips",
+  user: "with trips of this person, also of other periods,",
+  user_period: "of the same trips",
+  user_year: "with trips of this person, also of other years,",
+};
+
 export function promise(facts: Facts, state: State, planned: Planned): Node[] {
   const { unit } = planned;
-  const change = unit.change[Number(state.segments)].replace("{trips}", number(state.trips));
+  const bounds = { trips: number(state.trips), yearly: number(state.yearly) };
+  const named = unit.change[Number(state.segments)];
+  const change = named.replace("{trips}", bounds.trips).replace("{yearly}", bounds.yearly);
   const chance = oneIn(facts.delta.value);
   const record = unit.trips !== null && unit.trips > 1 ? "record" : "trip";
   const isTrip = unit.kind === "trip";
-  const period = unit.kind === "user_period" ? " in one elementary period" : "";
-  const others = unit.kind === "user" ? "with trips of this person, also of other periods," : "of the same trips";
+  const isYear = unit.kind === "user_year";
   const whole = planned.publishesTotal ? " The number of all trips is published exactly, and is not protected." : "";
+  const ofPeriods =
+    ` in each period, and at most ${bounds.yearly} in the year. Once so many are counted, the other periods of the` +
+    " year count none of this person.";
   const sentences = [
     `The promise compares the records as they are with the records as they would be if ${change}.${whole}`,
     isTrip
       ? `It is made for one ${record}. For a person with several ${record}s, all of which change, it is weaker: with k` +
         ` ${record}s, the charge rho is k x k times as large.`
-      : `It is made for all trips of a person${period}, whatever their number: at most ${number(state.trips)} of them` +
-        " are counted.",
+      : `It is made for all trips of a person${SPANS[unit.kind]}, whatever their number: at most ${bounds.trips} of` +
+        ` them are counted${isYear ? ofPeriods : "."}`,
   ];
-  const persons = isTrip ? [...new Set([...PERSONS, state.person])].sort((one, other) => one - other) : [null];
-  const rows = persons.map((trips) => row(facts, planned, trips, record, trips === state.person));
   const heads = [
-    isTrip ? `${record === "trip" ? "Trips" : "Records"} of the person` : "Trips of the person",
+    isYear ? "Releases" : `${record === "trip" ? "Trips" : "Records"} of the person`,
     `Epsilon at delta ${facts.delta.text}, at most`,
     "Somebody guesses right, at most",
     "Odds of the truth grow, at most",
   ];
   return [
     ...sentences.map((sentence) => make("p", {}, sentence)),
-    table("What the promise means for one person", heads, rows),
+    ...(isYear ? [ofYear(facts, state, planned)] : []),
+    table("What the promise means for one person", heads, rows(facts, state, planned, record)),
     make(
       "p",
       { class: "note" },
@@ -53,23 +71,75 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
     make(
       "p",
       { class: "note" },
-      `The promise is for one release. Other releases ${others} add to it. It does not say that nothing can be learnt` +
-        " about a person: what the tables show of everybody may be true of this person, too.",
+      `The promise is for ${isYear ? "the releases that a row names" : "one release"}. Other releases` +
+        ` ${OTHERS[unit.kind]} add to it. It does not say that nothing can be learnt about a person: what the tables` +
+        " show of everybody may be true of this person, too.",
     ),
   ];
 }
 
-function row(facts: Facts, planned: Planned, trips: number | null, record: string, chosen: boolean): HTMLElement {
-  const rho = trips === null ? planned.rho[0] : rhoOfGroup(planned.rho[0], trips);
+/** What a year costs if each of its periods is released once, and what its bound saves. */
+function ofYear(facts: Facts, state: State, planned: Planned): HTMLElement {
+  const { periods } = facts.year!;
+  const factor = yearFactor(periods, state.trips, state.yearly);
+  const rho = planned.rho[0];
+  const cost = (times: number): HTMLElement =>
+    make("span", { "data-cost": times }, exact(times * rho, `rho ${up(times * rho)}`));
+  const larger = Math.sqrt(periods / factor);
+  const saved =
+    factor < periods
+      ? [
+          `Without the bound of ${trips(state.yearly)} in the year, they would cost at most `,
+          cost(periods),
+          `, which is ${number(periods)} times as much as one release. For the same promise for the year, the noise` +
+            " would then be about ",
+          make("span", { "data-name": "larger" }, exact(larger, rounded(larger))),
+          " times as large.",
+        ]
+      : [
+          `The bound of ${trips(state.yearly)} in the year changes nothing here: without it, at most` +
+            ` ${number(periods * state.trips)} would be counted.`,
+        ];
+  return make(
+    "p",
+    {},
+    `A year has ${number(periods)} elementary periods. If each is released once, like this one, these releases` +
+      " together cost a person at most ",
+    cost(factor),
+    `: at most ${factor === 1 ? "" : `${up(factor)} times `}as much as one release. `,
+    ...saved,
+  );
+}
+
+function rows(facts: Facts, state: State, planned: Planned, record: string): HTMLElement[] {
+  const rho = planned.rho[0];
+  if (planned.unit.kind === "trip") {
+    const persons = [...new Set([...PERSONS, state.person])].sort((one, other) => one - other);
+    return persons.map((count) => {
+      const name = `${number(count)} ${record}${count === 1 ? "" : "s"}`;
+      return row(facts, planned, name, rhoOfGroup(rho, count), count === state.person);
+    });
+  }
+  if (planned.unit.kind !== "user_year") return [row(facts, planned, "any number", rho)];
+  const { periods } = facts.year!;
+  const factor = yearFactor(periods, state.trips, state.yearly);
+  return [
+    row(facts, planned, "one release", rho),
+    row(facts, planned, `a year of ${number(periods)} such releases`, factor * rho),
+    row(facts, planned, "such a year without its bound", periods * rho),
+  ];
+}
+
+function row(facts: Facts, planned: Planned, name: string, rho: number, chosen = false): HTMLElement {
   const epsilon = epsilonTight(rho, facts.logInverseDelta);
   // The budget's own epsilon may be smaller, because its conversion is more exact.
-  const stated = trips === null || trips === 1 ? Math.min(epsilon, planned.budget.promised) : epsilon;
+  const stated = rho === planned.rho[0] ? Math.min(epsilon, planned.budget.promised) : epsilon;
   const guess = rightGuess(stated, facts.delta.value, rho);
   const odds = logOdds(rho, facts.logInverseDelta);
   return make(
     "tr",
     { class: chosen ? "now" : "" },
-    make("th", { scope: "row" }, trips === null ? "any number" : `${number(trips)} ${record}${trips === 1 ? "" : "s"}`),
+    make("th", { scope: "row" }, name),
     make("td", { class: "number", "data-name": "epsilon" }, exact(stated, up(stated))),
     make("td", { class: "number", "data-name": "guess" }, exact(guess, chanceAtMost(guess))),
     make("td", { class: "number", "data-name": "odds" }, exact(odds, factorAtMost(odds))),

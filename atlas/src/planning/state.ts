@@ -19,6 +19,7 @@ const MOST_TRIPS = 1_000_000;
 /** Numbers that readers type: their limits, and the number with which the page begins. */
 export const NUMBERS = {
   trips: { least: 1, most: 1000 },
+  yearly: { least: 1, most: MOST_TRIPS },
   flow: { least: 1, most: MOST_TRIPS },
   small: { least: 1, most: MOST_TRIPS },
   person: { least: 1, most: MOST_TRIPS },
@@ -26,9 +27,15 @@ export const NUMBERS = {
 } as const;
 export type NumberName = keyof typeof NUMBERS;
 
+interface Limits {
+  least: number;
+  most: number;
+}
+
 export function declaredState(facts: Facts): State {
   const { budget, unit, trips, segments } = facts.declared;
-  return { budget, unit, set: 0, trips, segments, weights: null, flow: 100, small: 5, person: 10, times: 4 };
+  const yearly = facts.year?.trips ?? trips;
+  return { budget, unit, set: 0, trips, yearly, segments, weights: null, flow: 100, small: 5, person: 10, times: 4 };
 }
 
 /** Weights that give about the declared shares, from which a reader begins. */
@@ -51,6 +58,7 @@ export function fragment(state: State, facts: Facts): string {
     ["unit", kind],
     ["neighbours", relation],
     ...(trips === null ? [["trips", state.trips] as [string, number]] : []),
+    ...(kind === "user_year" ? [["yearly", state.yearly] as [string, number]] : []),
     ["levels", facts.sets[state.set].kept.join(",")],
     ...(facts.segments ? [["segments", Number(state.segments)] as [string, number]] : []),
     ...(state.weights ? [["weights", state.weights.join(",")] as [string, string]] : []),
@@ -72,7 +80,10 @@ export function stated(address: string, facts: Facts): State {
   const set = facts.sets.findIndex(({ kept }) => kept.join(",") === given.get("levels"));
   if (set >= 0) state.set = set;
   if (facts.segments && given.has("segments")) state.segments = given.get("segments") === "1";
-  for (const name of Object.keys(NUMBERS) as NumberName[]) state[name] = within(name, whole(given.get(name))) ?? state[name];
+  for (const name of Object.keys(NUMBERS) as NumberName[]) {
+    state[name] = within(NUMBERS[name], whole(given.get(name))) ?? state[name];
+  }
+  if (facts.year && state.trips > state.yearly) [state.trips, state.yearly] = [facts.declared.trips, facts.year.trips];
   const weights = given.get("weights")?.split(",").map(whole) ?? [];
   const allowed = weights.every((weight) => weight !== null && weight >= 1 && weight <= MOST_WEIGHT);
   if (allowed && weights.length === 2 * facts.levels[0].length + 1) state.weights = weights as number[];
@@ -80,9 +91,15 @@ export function stated(address: string, facts: Facts): State {
   return state;
 }
 
-/** A number that a reader typed, if it is within its limits; otherwise null. */
-export function within(name: NumberName, value: number | null): number | null {
+/** The limits of a number that a reader types: at most as many trips are counted in a period as in a year. */
+export function limits(name: NumberName, state: State, facts: Facts): Limits {
   const { least, most } = NUMBERS[name];
+  if (facts.year && name === "trips") return { least, most: Math.min(most, state.yearly) };
+  return { least: name === "yearly" ? state.trips : least, most };
+}
+
+/** A number that a reader typed, if it is within its limits; otherwise null. */
+export function within({ least, most }: Limits, value: number | null): number | null {
   return value !== null && value >= least && value <= most ? value : null;
 }
 

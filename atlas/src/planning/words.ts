@@ -22,7 +22,12 @@ export function up(value: number): string {
 }
 
 function ceiling(value: number): number {
-  return Math.ceil(Number(value.toPrecision(DIGITS)));
+  return Math.ceil(trusted(value));
+}
+
+/** A number without the digits that are not trusted. */
+export function trusted(value: number): number {
+  return Number(value.toPrecision(DIGITS));
 }
 
 /** A number rounded to three significant digits. */

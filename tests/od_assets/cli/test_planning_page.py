@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from od_assets.cli import planning_page as command
 from od_assets.cli.app import app
+from od_assets.cli.planning_page import write_planning_page
 from od_assets.project import current_project
 from od_core import OdError
 from od_core.flows import planning_page
+from tests.od_assets.conftest import Project
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,22 @@ def test_the_page_is_written_beside_what_is_printed(tmp_path: Path, monkeypatch:
     assert facts["epsilon"] == "1"
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
     assert not current_project().var.exists()
+
+
+def test_the_year_of_a_user_is_that_of_the_data_set(
+    tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A span of weeks has another number of periods than a year of the calendar."""
+    seen: list[int] = []
+    monkeypatch.setattr(command, "planning_page", lambda plan, name, cap, periods: f"{seen.append(periods)}")
+    of_year = {"domain__unit": "user_year", "domain__column": "person", "domain__id_pattern": ".+"}
+    bounds = {"domain__max_trips": 2, "domain__max_trips_year": 3}
+    weeks = {"domain__year": "2001-W01--2001-W52"}
+    for elementary, first, year in (("month", "2001-01", {}), ("week", "2001-W05", weeks)):
+        periods = {"periods": {"first": first, "every": elementary}, "domain__elementary_period": elementary}
+        settings = project.component(**of_year, **bounds, **periods, **year).settings()
+        write_planning_page(settings, settings.plan(settings.read_geography(), first), tmp_path / "page.html")
+    assert seen == [12, 52]
 
 
 @pytest.mark.parametrize(

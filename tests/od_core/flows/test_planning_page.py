@@ -76,6 +76,28 @@ def test_rho_of_declared_shares_is_that_of_a_plan_at_every_epsilon():
     assert facts["rules"][0][2][0]["rho"] is None, "the exact conversion is not defined for users"
 
 
+@pytest.mark.parametrize("relation", ["bounded", "unbounded"])
+def test_a_year_of_a_user_has_its_periods_and_both_bounds(relation):
+    unit = PrivacyUnit("user_year", relation, "person", 10, max_trips_year=40, id_pattern="[0-9]+")
+    facts = planning_facts(planned(unit=unit), "flows", periods=52)
+    assert facts["year"] == {"periods": 52, "trips": 40}
+    assert facts["declared"]["trips"] == 10
+    declared = facts["units"][facts["declared"]["unit"]]
+    assert [(each["kind"], each["trips"]) for each in facts["units"]] == [("trip", 1)] * 2 + [("user_year", None)] * 2
+    assert (declared["relation"], declared["publishesTotal"]) == (relation, [False, False])
+    for change in declared["change"]:
+        assert change.replace("{trips}", "10").replace("{yearly}", "40") == planned(unit=unit).neighbours.change()
+    assert {rule["rho"] is None for rules in facts["rules"] for one in rules[2:] for rule in one} == {True}
+
+
+@pytest.mark.parametrize("kind", ["trip", "user", "user_period"])
+def test_other_units_know_no_year(kind):
+    unit = PrivacyUnit(kind) if kind == "trip" else PrivacyUnit(kind, column="person", max_trips=3)
+    facts = planning_facts(planned(unit=unit), "flows")
+    assert facts["year"] is None
+    assert "{yearly}" not in json.dumps(facts)
+
+
 def test_a_release_with_a_threshold_or_of_another_kind_is_refused():
     thresholded = planned(mechanism="stability_histogram")
     for plan, reason in ((thresholded, "has a threshold"), (object(), "does not release flows")):

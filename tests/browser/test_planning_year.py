@@ -1,0 +1,138 @@
+"""The planning page of a data set that protects a year of a person: what its releases cost together, and its bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import yaml
+from axe_playwright_python.sync_playwright import Axe
+
+from od_core import Budget, PrivacyUnit
+from od_core.privacy.accounting import text_above
+from od_core.privacy.person_year import equal_periods
+from tests.browser.conftest import show
+from tests.browser.plannings import CAP, UNEVEN, Case, Setting
+from tests.browser.test_pages import DESK, PHONE, too_wide
+from tests.browser.test_planning_page import READ, at, same_chances, same_declaration, same_numbers
+
+BOUNDS = [(1, 1), (10, 10), (10, 25), (10, 40), (3, 35), (3, 36), (7, 900)]
+"""Trips of a user that are counted in a period, and in a year."""
+
+
+def case_of(rho: str = "0.05", yearly: int = 40) -> Case:
+    unit = PrivacyUnit("user_year", "unbounded", "person", 10, max_trips_year=yearly, id_pattern="[0-9]+")
+    return Case(UNEVEN, unit=unit, budget=Budget(rho=rho, delta="1e-8"))
+
+
+def setting_of(m: int, most: int, relation: str = "unbounded") -> Setting:
+    return Setting(None, "user_year", relation, m, (1, 2, 3), segments=False, weights=None, yearly=most)
+
+
+@pytest.fixture
+def page(opened, tmp_path):
+    page, seen = opened(case_of().write(tmp_path))
+    page.wait_for_selector("#results[data-shown]")
+    yield page
+    assert seen.errors == []
+
+
+def test_a_year_costs_what_it_costs_in_python(page):
+    """With the bound of the year and without it; and the noise that it saves."""
+    case = case_of()
+    for m, most in BOUNDS:
+        for relation in ("bounded", "unbounded"):
+            setting = setting_of(m, most, relation)
+            found, plan = at(page, case.fragment(setting)), case.plan(setting)
+            same_numbers(found, plan)
+            same_chances(found, plan)
+            same_declaration(found, plan)
+            factor = equal_periods(plan.unit, 12)
+            times = [factor, 12] if factor < 12 else [12]
+            shown = page.locator("[data-cost]").all()
+            assert [each.inner_text() for each in shown] == [f"rho {text_above(n * plan.spent.rho, 3)}" for n in times]
+            assert [float(each.get_attribute("data-cost")) for each in shown] == pytest.approx(list(map(float, times)))
+            text = page.inner_text("#promise")
+            assert ("at most as much as one release" in text) == (factor == 1)
+            assert f"at most {m} of them are counted in each period, and at most {most} in the year." in text
+            assert (f"without it, at most {12 * m} would be counted" in text) == (factor == 12)
+            if factor < 12:
+                larger = float(page.locator("[data-name=larger] data").get_attribute("value"))
+                assert larger == pytest.approx(math.sqrt(12 / factor))
+
+
+def test_no_more_trips_are_counted_in_a_period_than_in_a_year(page):
+    case = case_of()
+    assert page.get_attribute("#trips", "max") == "40"
+    assert page.get_attribute("#yearly", "min") == "10"
+    for name, refused, declared in (("trips", "41", "10"), ("yearly", "9", "40")):
+        page.fill(f"#{name}", refused)
+        assert page.get_attribute(f"#{name}", "aria-invalid") == "true"
+        same_numbers(page.evaluate(READ), case.declared())
+        page.focus("#budget")
+        assert page.input_value(f"#{name}") == declared
+    page.fill("#yearly", "60")
+    page.fill("#trips", "41")
+    same_chances(page.evaluate(READ), case.plan(setting_of(41, 60)))
+    assert "&trips=41&yearly=60&" in page.url
+    assert "of which at most 41 in each period and 60 in the year are counted" in page.inner_text("#short")
+    page.click("#declared")
+    same_chances(page.evaluate(READ), case.declared())
+    page.evaluate("location.hash = '#trips=50&yearly=45'")
+    page.wait_for_function("document.getElementById('results').dataset.shown.includes('trips=10&yearly=40')")
+
+
+def test_the_bound_of_a_year_is_chosen_for_that_unit_alone(page):
+    assert page.locator("#yearly").is_visible()
+    assert "Counted trips of a person in each period, at most" in page.inner_text("#trips-label")
+    page.select_option("#kind", "trip")
+    assert not page.locator("#yearly").is_visible()
+    assert "yearly" not in page.url
+
+
+def test_the_share_of_the_cap_is_that_of_the_declared_bounds_alone(opened, tmp_path):
+    """A year of releases may take the whole cap; what rounding alone adds to it is not more than it allows."""
+    refused = "more than it allows, so od-release would refuse"
+    for rho, yearly, one, year, too_much in (
+        ("0.05", 40, "10", "40", ""),
+        ("25/108", 24, "46.3", "100", ""),
+        ("0.13", 40, "26", "104", f": {refused} some of them"),
+        ("0.6", 40, "120", None, f": {refused} it"),
+    ):
+        page, _ = opened(case_of(rho, yearly).write(tmp_path))
+        said = f"{one} % of the cap of the data set"
+        if year:
+            said += f", which is for a year; 12 such releases, one of each period, take {year} %"
+        text = page.inner_text("#short")
+        assert f"{said}{too_much}\n" in text
+        assert (refused in text) == bool(too_much)
+        page.fill("#yearly", "41")
+        assert "cap" not in page.inner_text("#short"), "the data set would be another one"
+    assert CAP == 1 / 2
+
+
+def test_changed_bounds_are_declared_with_the_data_set(page):
+    case = case_of()
+    lines = yaml.safe_load(page.evaluate(READ)["declaration"])
+    assert lines.keys() == {"privacy"}
+    assert "As declared" not in page.inner_text("#alternatives")
+    page.fill("#yearly", "30")
+    lines = yaml.safe_load(page.evaluate(READ)["declaration"])
+    bounds = {"max_trips": 10, "max_trips_year": 30}
+    assert lines == {"privacy": lines["privacy"], "unit": "user_year", "neighbours": "unbounded"} | bounds
+    assert "The unit, its neighbours and its bounds are declared once" in page.inner_text("#declaration")
+    assert "As declared" in page.inner_text("#alternatives")
+    trip = replace(setting_of(1, 1), unit="trip", yearly=None)
+    same_declaration(at(page, case.fragment(trip)), case.plan(trip))
+    assert "Unit trip takes no column, max_trips, max_trips_year" in page.inner_text("#declaration")
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_the_page_of_a_year_fits_and_axe_finds_nothing(opened, tmp_path, width):
+    page, seen = opened(case_of().write(tmp_path), width)
+    page.wait_for_selector("#results[data-shown]")
+    assert too_wide(page) == ""
+    show(page, f"planning-year-{'phone' if width == PHONE else 'desk'}", whole=True)
+    assert [one["id"] for one in Axe().run(page).response["violations"]] == []
+    assert seen.errors == []
