@@ -85,6 +85,12 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
         raise _refused(f"{name} does not release flows")
     if plan.has_threshold:
         raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
+    if plan.uncounted is not None:
+        raise OdError(
+            "OD-UNCOUNTED",
+            "a planning page gives a table the whole budget, so the number of uncounted trips would have none",
+            next_step="leave out `uncounted` while you plan",
+        )
     choices = _Choices(plan)
     yearly = plan.unit.max_trips_year
     return {

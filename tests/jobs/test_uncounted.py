@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from od_assets.cli.printing import year_text
 from od_assets.resources.verify import verified
 from od_core import open_release
 from od_core.ledger.ledger import Ledger
@@ -71,6 +72,9 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
         assert open_bundle(bundle)[1].uncounted == stated["trips"]
         opened = open_release(project.var / "release.duckdb", "trips", period=month)
         assert (opened.uncounted, opened.plan.uncounted_step.max_trips) == (stated["trips"], K)
+    assert "has 50 % of the budget of a release, and is known to within 25 trips" in year_text(
+        declared.settings(), opened.plan
+    )
     assert [row["verified"] for row in verified("trips")] == [True] * 3
     assert Ledger(project.var / "ledger.sqlite").balance("trips", "2001-01").spent == YEAR
     added_up = publish_sum(project.var / "releases", [ReleaseKey("trips", month) for month in MONTHS])

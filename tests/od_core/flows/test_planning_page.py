@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
+from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_release
 from od_core.flows import planning_page as module
 from od_core.flows.planning_page import kept_levels, planning_facts, planning_page, with_levels
 from od_core.privacy.neighbours import NO_FAULTS
@@ -104,6 +104,12 @@ def test_a_release_with_a_threshold_or_of_another_kind_is_refused():
         with pytest.raises(OdError, match=reason) as refused:
             planning_page(plan, "trips")
         assert refused.value.code == "OD-FORECAST-KIND"
+
+
+def test_a_budget_that_is_shared_with_another_number_is_refused():
+    unit = PrivacyUnit("user_year", column="person", max_trips=3, max_trips_year=9, id_pattern="[a-z]+")
+    with pytest.raises(OdError, match="OD-UNCOUNTED: a planning page gives a table the whole budget"):
+        planning_page(planned(unit=unit, uncounted=Uncounted("0.01", 50)), "trips")
 
 
 def test_names_cannot_end_the_data_of_the_page():
