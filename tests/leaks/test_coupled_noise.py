@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 import od_assets.assets.levels
 import od_core.group_sizes.release
+import od_core.ledger.measurements
 import od_core.stops.release
 from od_assets.components.series import Series
 from od_core.group_sizes.groups import Frame, Query
@@ -115,12 +116,14 @@ def outside(project: Project) -> dict[str, Any]:
     }
     for path in (var / "releases").rglob("*"):
         if path.suffix in WORDS:
-            found[path.name] = TIMES_AND_HASHES.sub("", path.read_text(encoding="utf-8"))
-    (bundle,) = (path.parent for path in (var / "releases").rglob("certificate.json"))
-    assert list(bundle_faults(bundle)) == []  # so that checksums and zip file say nothing but what the files do
-    # The hash of the ledger's entry covers the times of all entries before it.
-    hidden = {"measured_at": None, "ledger": None}
-    found["certificate.json"] = {**json.loads((bundle / "certificate.json").read_text(encoding="utf-8")), **hidden}
+            found[f"{path.parents[1].name} {path.name}"] = TIMES_AND_HASHES.sub("", path.read_text(encoding="utf-8"))
+    for certificate in (var / "releases").rglob("certificate.json"):
+        period = certificate.parents[1].name
+        # Without faults, checksums and zip file say nothing but what the files do.
+        assert list(bundle_faults(certificate.parent)) == []
+        # The hash of the ledger's entry covers the times of all entries before it.
+        hidden = {"measured_at": None, "ledger": None}
+        found[f"{period} certificate.json"] = {**json.loads(certificate.read_text(encoding="utf-8")), **hidden}
     found["ledger"] = [
         {name: value for name, value in row.items() if name not in ("at", "hash", "previous")}
         | ({"content": json.loads(row["content"]).get("exact")} if row["kind"] == "PUBLISHED" else {})
@@ -139,8 +142,8 @@ def outside(project: Project) -> dict[str, Any]:
 
 def events(project: Project) -> Iterator[tuple[Any, ...]]:
     """Keys, metadata and data versions of all materialisations and checks that Dagster stored."""
-    [run] = project.instance.get_runs()
-    for entry in project.instance.all_logs(run.run_id):
+    runs = reversed(project.instance.get_runs())  # oldest first
+    for entry in (entry for run in runs for entry in project.instance.all_logs(run.run_id)):
         event = entry.dagster_event
         if event is not None and event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION:
             made = event.step_materialization_data.materialization
@@ -156,8 +159,9 @@ def traces_of(
     release: Callable[[Project], Series],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    months: Sequence[str] = ("2001-01",),
 ) -> list[dict[str, Any]]:
-    """What the releases of both inputs leave outside the confidential folder."""
+    """What the releases of both inputs leave outside the confidential folder, if each month has the same records."""
     traces = []
     for name, frame in zip(("one", "other"), inputs, strict=True):
         root = tmp_path / name
@@ -167,8 +171,9 @@ def traces_of(
         ZONES.to_csv(root / "zones.csv", index=False)
         with dg.DagsterInstance.ephemeral() as instance:
             project = Project(root, lambda instance=instance: instance)
-            project.write_records(frame)
-            assert project.run(release(project)).success
+            for month in months:
+                project.write_records(frame.assign(date=frame["date"].str.replace("2001-01", month)), month)
+                assert project.run(release(project), month).success
             traces.append(outside(project))
     return traces
 
@@ -189,6 +194,23 @@ def test_neighbouring_inputs_leave_the_same_traces(
     assert differences(traces) == []
 
 
+@pytest.mark.parametrize("protected", [name for name in DOMAINS if name.startswith("user_year")])
+def test_neighbouring_years_leave_the_same_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
+) -> None:
+    """The person is in both months, and the year has one more trip of the person in the second one."""
+    monkeypatch.setattr(od_assets.assets.levels, "measure_step", injected)
+    monkeypatch.setattr(od_core.ledger.measurements, "_uncounted", lambda *_: iter([np.array([321])]))
+    changes = DOMAINS[protected] | {
+        "periods": {"first": "2001-01", "last": "2001-02"},
+        "uncounted": {"share": "0.1", "max_trips": 20},
+    }
+    inputs, months = neighbours(protected), ("2001-01", "2001-02")
+    traces = traces_of(inputs, lambda project: project.component(**changes), tmp_path, monkeypatch, months)
+    assert [traces[0][f"{month} certificate.json"]["uncounted"]["trips"] for month in months] == [321, 321]
+    assert differences(traces) == []
+
+
 @pytest.mark.parametrize("how", LEAVING)
 def test_a_record_that_leaves_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Under bounded neighbours n is one less: it is measured with noise like every level."""
@@ -205,7 +227,7 @@ def test_a_relation_that_forgets_that_a_record_may_leave_is_found(
     forget_that_a_record_may_leave(monkeypatch)
     monkeypatch.setattr(od_assets.assets.levels, "measure_step", injected)
     traces = traces_of(inputs, lambda project: project.component(**changes), tmp_path, monkeypatch)
-    assert {"certificate.json", "ledger"} <= set(differences(traces))
+    assert {"2001-01 certificate.json", "ledger"} <= set(differences(traces))
 
 
 OTHER_TRIPS: dict[str, dict[str, Any]] = {
