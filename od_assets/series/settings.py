@@ -327,10 +327,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     @property
     def estimated_levels(self) -> list[int]:
-        """Measured levels that have an estimate before refinement.
-
-        These are all measured levels, except the leaf level if the release has bands and its mechanism refines.
-        """
+        """Measured levels with an estimate before refinement: not the leaves, if they are refined in bands."""
         left_out = self.depth if self.bands is not None and self.mechanism.refines else None
         return [level for level in self.measured_levels if level != left_out]
 

@@ -7,7 +7,7 @@ random numbers are predictable and must never serve as noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -19,14 +19,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.geography.codes import WHOLE_SPACE
+from od_core.evaluation.synthetic_geography import TOWN, digit_geography, italian_geography
 from od_core.geography.geography import Geography, Numbers
 
 OWN_TOWN_SHARE = Fraction(11, 20)
 """Share of trips that stay in their town in synthetic gravity flows, as far as the number of pairs allows."""
-
-TOWN = 3
-"""Level of the towns in the geographies of :func:`italy` and :func:`italy_sections`."""
 
 Reals = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -77,7 +74,7 @@ def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips:
         [boninsegna2025inftda, Section 5].
     """
     fan_outs = [np.full(2**level, 2) for level in range(levels)]
-    return _pareto_flows(_generator(seed), "binary", _digit_geography(fan_outs), filled, trips)
+    return _pareto_flows(_generator(seed), "binary", digit_geography(fan_outs), filled, trips)
 
 
 def random_tree(
@@ -108,7 +105,7 @@ def random_tree(
         while len(fan_outs) < levels:
             fan_outs.append(generator.integers(2, 11, fan_outs[-1].sum()))
         if fan_outs[-1].sum() == zones:
-            return _pareto_flows(generator, "random", _digit_geography(fan_outs), filled, trips)
+            return _pareto_flows(generator, "random", digit_geography(fan_outs), filled, trips)
     raise _fault(f"no random tree with {levels} levels and {zones} zones was found")
 
 
@@ -120,7 +117,7 @@ def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 2
     """
     generator = _generator(seed)
     province_counts, town_counts, town_size = _italian_towns(generator, _shrinking(8_092, scale))
-    geography = _italian_geography(province_counts, town_counts)
+    geography = italian_geography(province_counts, town_counts)
     reach = {2: 0.5, 1: 0.3, 0: 0.2}
     return _gravity_flows(generator, "italy", geography, town_size, reach, *_scaled(geography, scale, pairs, trips))
 
@@ -153,7 +150,7 @@ def italy_sections(
     area_size = np.repeat(town_size / area_counts, area_counts)
     appeal = area_size**0.7 * generator.gamma(8.0, size=len(area_size))
     section_counts = _split(appeal, round(357_708**power), round(185**power))
-    geography = _italian_geography(province_counts, town_counts, area_counts, section_counts)
+    geography = italian_geography(province_counts, town_counts, area_counts, section_counts)
     size = generator.gamma(4.0, size=len(geography.zones))
     reach = {TOWN: 0.55, 2: 0.25, 1: 0.12, 0: 0.08}
     sizes = _scaled(geography, scale, pairs, trips)
@@ -265,48 +262,6 @@ def _split(weights: Reals, total: int, most: int) -> Counts:
     parts = np.clip(weights * low, 1, most).astype(np.int64)
     parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights reach the next number together
     return parts
-
-
-def _digit_geography(fan_outs: Sequence[Counts]) -> Geography:
-    """Return a geography in which an area's code is its parent's code and one more digit.
-
-    ``fan_outs`` has the number of children of each area, in one array per level, from the whole space down.
-    """
-    codes = [[""]]
-    for counts in fan_outs:
-        codes.append(
-            [f"{above}{child}" for above, count in zip(codes[-1], counts, strict=True) for child in range(count)]
-        )
-    return _geography([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
-
-
-def _italian_geography(*fan_outs: Counts) -> Geography:
-    """Return a geography with codes as in Italy: a town's code begins with its province's, a section's with its town's.
-
-    ``fan_outs`` has the number of children of each area, in one array per level, from the regions down.
-    """
-    province_counts, town_counts, *_ = fan_outs
-    fan_outs = (np.array([len(province_counts)]), *fan_outs)
-    codes = [_numbered([""], [len(province_counts)], 2), _numbered([""], [len(town_counts)], 3)]
-    codes.append(_numbered(codes[-1], town_counts, 3))
-    if len(fan_outs) > TOWN:
-        area_counts, section_counts = fan_outs[TOWN:]
-        first_area = np.cumsum(area_counts) - area_counts
-        codes.append(_numbered(codes[-1], area_counts, 3))
-        codes.append(_numbered(codes[TOWN - 1], np.add.reduceat(section_counts, first_area), 6))
-    return _geography(["region", "province", "town", "section_area", "section"][: len(codes)], codes, fan_outs)
-
-
-def _numbered(prefixes: Sequence[str], counts: Sequence[int] | Counts, width: int) -> list[str]:
-    """Return each prefix followed by the numbers 1 to its count, in ``width`` digits."""
-    return [
-        f"{prefix}{n:0{width}d}" for prefix, count in zip(prefixes, counts, strict=True) for n in range(1, count + 1)
-    ]
-
-
-def _geography(levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Counts]) -> Geography:
-    parents = [np.repeat(np.arange(len(counts), dtype=np.int32), counts) for counts in fan_outs]
-    return Geography(tuple(levels), ((WHOLE_SPACE,), *map(tuple, codes)), (np.empty(0, dtype=np.int32), *parents))
 
 
 def _gravity_flows(

@@ -269,8 +269,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     Args:
         plan: plan of the release with any budget; its geographies, unit, mechanism and segments are used.
         targets: at least one target.
-        table: flows that stand for the true flows. The trips are divided among the categories of breakdowns at random,
-            with equal chances.
+        table: flows that stand for the true flows. Breakdowns divide their trips at random, with equal chances.
         runs: number of releases to simulate for the correction of rho; 0 for none.
 
     Raises:

@@ -17,8 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.geography.flow_tree_kernels import (
+    keep_nonzero,
+    run_sums,
+    running_fan_out,
+    runs_of_children,
+    sum_of_products,
+)
 from od_core.geography.geography import Geography, Numbers
-from od_core.kernels import kernel
 from od_core.registry import refuse_unknown
 
 TreeOrder = Literal["destination", "origin"]
@@ -119,7 +125,7 @@ class Expansion:
         kept = int(np.count_nonzero(trips))
         same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
         whole = self.destination if self.splits_origin else self.origin
-        _keep_nonzero(trips, self.offsets, self.first_child, whole, divided, same, counts)
+        keep_nonzero(trips, self.offsets, self.first_child, whole, divided, same, counts)
         if self.splits_origin:
             return Nodes(self.level, divided, same, counts)
         return Nodes(self.level, same, divided, counts)
@@ -228,7 +234,7 @@ class FlowTree:
     def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
         """Return the rank (position among all leaf pairs) of the first leaf pair below each node; shape (nodes,)."""
         rank = np.empty(len(nodes), dtype=np.int64)
-        _sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
+        sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
     def rank_range(self, nodes: Pairs) -> tuple[int, int]:
@@ -289,7 +295,7 @@ class FlowTree:
         split = parents.origin if splits_origin else parents.destination
         geography, above = self._sides(parents.level)[0 if splits_origin else 1]
         ends = np.empty(len(split), dtype=np.int64)
-        _running_fan_out(geography.first_child[above], split, ends)
+        running_fan_out(geography.first_child[above], split, ends)
         if len(ends) == 0:
             return
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
@@ -320,7 +326,7 @@ class FlowTree:
         split, whole = (parents.origin, parents.destination)[side], (parents.destination, parents.origin)[side]
         divided, same = (children.origin, children.destination)[side], (children.destination, children.origin)[side]
         runs = np.empty(len(parents) + 1, dtype=np.int64)
-        _child_runs(split, whole, geography.parents[level], divided, same, runs)
+        runs_of_children(split, whole, geography.parents[level], divided, same, runs)
         return runs
 
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
@@ -387,59 +393,3 @@ class FlowTree:
         """Return (geography, geography level) of the origin and of the destination, for a level of the flow tree."""
         origin_level, destination_level = self.level_pair(level)
         return (self.origin, origin_level), (self.destination, destination_level)
-
-
-@kernel
-def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no-untyped-def]  # compiled
-    """Write the scalar products of rows ``rows_left`` of ``left`` and rows ``rows_right`` of ``right`` to ``out``."""
-    for i in range(len(out)):
-        total = np.int64(0)
-        for column in range(left.shape[1]):
-            total += np.int64(left[rows_left[i], column]) * np.int64(right[rows_right[i], column])
-        out[i] = total
-
-
-@kernel
-def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def]  # compiled
-    """Write the running total of the areas' numbers of children to ``ends``."""
-    total = np.int64(0)
-    for i in range(len(areas)):
-        total += first_child[areas[i] + 1] - first_child[areas[i]]
-        ends[i] = total
-
-
-@kernel
-def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
-    """Write each child that has trips to three arrays: both areas and the trips.
-
-    ``divided_out`` receives the area on the refined side, and ``whole_out`` the area on the other side.
-    """
-    kept = 0
-    for parent in range(len(offsets) - 1):
-        for child in range(offsets[parent], offsets[parent + 1]):
-            if trips[child] != 0:
-                divided_out[kept] = first_child[parent] + (child - offsets[parent])
-                whole_out[kept] = whole[parent]
-                trips_out[kept] = trips[child]
-                kept += 1
-
-
-@kernel
-def _child_runs(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
-    """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child that has no parent."""
-    child = 0
-    for parent in range(len(split)):
-        runs[parent] = child
-        while child < len(divided) and parent_of[divided[child]] == split[parent] and same[child] == whole[parent]:
-            child += 1
-    runs[len(split)] = child
-
-
-@kernel
-def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
-    """Return the sum of ``values[runs[p]:runs[p + 1]]`` for each p, added in order; shape (len(runs) - 1,)."""
-    sums = np.zeros(len(runs) - 1, dtype=values.dtype)
-    for run in range(len(sums)):
-        for i in range(runs[run], runs[run + 1]):
-            sums[run] += values[i]
-    return sums

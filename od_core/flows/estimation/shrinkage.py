@@ -65,7 +65,8 @@ from od_core.flows.estimation.families import (
 from od_core.flows.estimation.least_squares import FittedLevel, combined
 from od_core.flows.estimation.lumps import project_to_total, round_in_lumps
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes, run_sums
+from od_core.geography.flow_tree import Nodes
+from od_core.geography.flow_tree_kernels import run_sums
 from od_core.kernels import kernel
 
 _Values = NDArray[np.int64]
