@@ -13,7 +13,7 @@ import pytest
 
 from od_assets.cli.printing import year_text
 from od_assets.resources.verify import verified
-from od_core import open_release
+from od_core import disclosure_documents, explain_release, open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
@@ -34,6 +34,9 @@ DECLARED = {
 }
 TRUE = {"2001-01": 100 * K - 200, "2001-02": 100 * K - 100, "2001-03": 100 * K - 100}
 """The year counts two trips of each user in January, and the third one in February; in March, those of new users."""
+
+DISCLOSED = ["nist-sp-800-226.json", "nist-sp-800-226.html", "impact-assessment.md"]
+"""Documents of disclosure that state the number's limit."""
 
 DEVIATION = (K * K / (2 * 0.5)) ** 0.5
 YEAR = Fraction(5, 4) * Fraction(1, 2) + 3 * Fraction(1, 2)
@@ -69,6 +72,9 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
         assert facts["guarantee"]["year"].endswith("if a year has at most 12 periods.")
         report = (bundle / "report.html").read_text(encoding="utf-8")
         assert f"About {stated['trips']:,} trips are not counted" in report
+        documents = disclosure_documents(bundle)[1]
+        assert [name for name, text in documents.items() if f"at most {K} trips of" in text] == DISCLOSED
+        assert "in each period and 3 in the year" in explain_release(bundle).protected
         assert open_bundle(bundle)[1].uncounted == stated["trips"]
         opened = open_release(project.var / "release.duckdb", "trips", period=month)
         assert (opened.uncounted, opened.plan.uncounted_step.max_trips) == (stated["trips"], K)

@@ -174,6 +174,14 @@ class Facts:
         """The guarantee for a person with ``TRIPS_OF_A_PERSON`` trips under unit ``trip``; None if it is no promise."""
         return self.guarantee.of_units(TRIPS_OF_A_PERSON)
 
+    @property
+    def considered(self) -> str:
+        """A sentence on the limit of a unit in the number of uncounted trips; empty if it is not published."""
+        if "uncounted" not in self.certificate:
+            return ""
+        most = self.certificate["uncounted"]["max_trips"]
+        return f" In the published number of uncounted trips, at most {most} trips of one unit are considered."
+
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
         text = str(self.certificate["guarantee"].get(name, ""))

@@ -82,7 +82,7 @@ def _processing(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _counted(facts: Facts) -> str:
-    bounded = facts.sentence("contribution")
+    bounded = " ".join(filter(None, map(facts.sentence, ("contribution", "uncounted"))))
     return f"{len(facts.plan['steps'])} queries, all of them in the published plan. {bounded}".strip()
 
 

@@ -283,7 +283,7 @@ def _hazards_of_unit(facts: Facts) -> list[Item]:
             "One unit can change the results only up to a limit.",
             "met",
             f"At most {facts.bound} {'trip' if facts.bound == 1 else 'trips'} of one unit"
-            f" {'is' if facts.bound == 1 else 'are'} counted.",
+            f" {'is' if facts.bound == 1 else 'are'} counted.{facts.considered}",
             ("/contribution_bound",),
             ("explanation/privacy.md#contribution-bound", "explanation/privacy.md#weights"),
         ),
