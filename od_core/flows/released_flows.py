@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,11 @@ class ReleasedFlows(ABC):
     @abstractmethod
     def segment_intervals(self, segment: str) -> SegmentIntervals:
         """Return the intervals of the flows in each category of a breakdown. Raises OdError if there are none."""
+
+    @cached_property
+    def computed(self) -> dict[object, Any]:
+        """Whatever views of these flows keep here, by keys of their own, so that it is computed once."""
+        return {}
 
     @property
     def levels(self) -> list[tuple[str, str]]:

@@ -86,21 +86,14 @@ def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Re
     """
     if certificate.get("interval") is None:
         return {}
-    origin, destination = release.plan.tree.origin, release.plan.tree.destination
-    small = [
-        (o, d)
-        for (o, origins), (d, destinations) in product(origin.area_counts.items(), destination.area_counts.items())
-        if origins * destinations <= MOST_STORED
-    ]
-    batches = (
-        batch
-        for o, d in small
-        for batch in pa.Table.from_pandas(
-            release.flows_at(o, d, interval=True).assign(origin_level=o, destination_level=d),
-            _INTERVALS,
-            preserve_index=False,
-        ).to_batches()
+    tables, sides = FlowTables.of(release, certificate), (release.plan.tree.origin, release.plan.tree.destination)
+    small = (
+        tables.pair(o, d)
+        for o, d in product(*(range(len(side.level_names)) for side in sides))
+        if sides[0].size(o) * sides[1].size(d) <= MOST_STORED
     )
+    wanted = (pa.table(tables.level_columns(pair) | pair.columns).select(_INTERVALS.names) for pair in small)
+    batches = (batch for table in wanted for batch in table.cast(_INTERVALS).to_batches())
     return {"flow_intervals": pa.RecordBatchReader.from_batches(_INTERVALS, batches)}
 
 
@@ -109,10 +102,9 @@ def stored_indicators(release: Release, certificate: dict[str, Any]) -> dict[str
 
     The rows are those of the bundle, and are computed when they are read. Columns that the bundle lacks are left out.
     """
-    bundle_format = certificate.get("bundle_format", 1)
-    if bundle_format < FIRST_WITH_INDICATORS or not has_indicators(release):
+    tables = FlowTables.of(release, certificate)
+    if tables.format < FIRST_WITH_INDICATORS or not has_indicators(release):
         return {}
-    tables = FlowTables(release, certificate.get("interval") is not None, bundle_format)
     schema = pa.schema([(column.name, _ARROW[column.type]) for column in tables.indicator_table.columns])
     batches = (batch for each in (tables,) for batch in each.indicators.cast(schema).to_batches())
     return {"indicators": pa.RecordBatchReader.from_batches(schema, batches)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from itertools import product
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -119,8 +120,13 @@ class FlowTables:
 
     @classmethod
     def of(cls, release: ReleasedFlows, certificate: dict[str, Any]) -> FlowTables:
-        """Return the tables of a release, with intervals if its certificate states a confidence of intervals."""
-        return cls(release, certificate["interval"] is not None, certificate.get("bundle_format", 1))
+        """Return the tables of a release, with intervals if its certificate states a confidence of intervals.
+
+        Every call returns the same object, so that files, report and database share what is computed.
+        """
+        facts = certificate.get("interval") is not None, certificate.get("bundle_format", 1)
+        kept: FlowTables = release.computed.setdefault((cls, *facts), cls(release, *facts))
+        return kept
 
     @property
     def distance(self) -> bool:
@@ -151,26 +157,32 @@ class FlowTables:
     @cached_property
     def pairs(self) -> list[LevelPair]:
         """Flows at every pair of levels, computed once. Pairs are sorted by origin level and then destination level."""
-        return self._pairs(None)
+        return self._pairs(self.pair)
+
+    @cached_property
+    def pair(self) -> Callable[[int, int], LevelPair]:
+        """Function that returns the flows at one pair of levels, given their numbers. They are computed once."""
+        return cache(partial(self._at_levels, None))
 
     @cached_property
     def segments(self) -> dict[str, list[LevelPair]]:
         """The same by the categories of each breakdown, by its name; empty if there are no breakdowns."""
-        return {breakdown.name: self._pairs(breakdown.name) for breakdown in self.breakdowns}
+        return {one.name: self._pairs(partial(self._at_levels, one.name)) for one in self.breakdowns}
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
         """The breakdowns of the release."""
         return tuple(self.release.breakdowns)
 
-    def _pairs(self, segment: str | None) -> list[LevelPair]:
+    def _pairs(self, at_levels: Callable[[int, int], LevelPair]) -> list[LevelPair]:
+        levels = (range(len(side.level_names)) for side in (self.tree.origin, self.tree.destination))
+        return [at_levels(*pair) for pair in product(*levels)]
+
+    def _at_levels(self, segment: str | None, o_level: int, d_level: int) -> LevelPair:
         distance = segment is None and self.distance
-        flows_at = partial(self.release.flows_at, segment=segment, interval=self.interval, distance=distance)
-        return [
-            LevelPair(o_level, d_level, flows_at(origin, destination))
-            for o_level, origin in enumerate(self.tree.origin.level_names)
-            for d_level, destination in enumerate(self.tree.destination.level_names)
-        ]
+        names = self.tree.origin.level_names[o_level], self.tree.destination.level_names[d_level]
+        flows = self.release.flows_at(*names, segment=segment, interval=self.interval, distance=distance)
+        return LevelPair(o_level, d_level, flows)
 
     @cached_property
     def table(self) -> Table:
