@@ -184,6 +184,22 @@ def test_parts_and_segments_of_users_of_a_year(project: Project) -> None:
     assert leaks(project.root) == []
 
 
+def test_model_assisted_flows_promise_for_the_year(project: Project) -> None:
+    """They learn from two months, and cost no more than these two together: the year's worst user is in both."""
+    write_months(project)
+    for month in MONTHS[:2]:
+        result = project.run(of_users(project, assisted=True), month)
+        assert result.success, failure_text(result)
+    path = project.var / "releases" / "trips_assisted" / MONTHS[1] / "r1" / "certificate.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(facts, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert [one["release"] for one in facts["sources"]] == [f"trips/{month}/r1" for month in MONTHS[:2]]
+    least, stated = epsilon_tight(Fraction(5, 4) * RHO, Fraction(1, 10**8)), facts["spent"]["all_periods"]["epsilon"]
+    assert least <= stated <= 1.001 * float(least)
+    assert Ledger(project.var / "ledger.sqlite").balance("trips", MONTHS[0]).spent == Fraction(5, 4) * RHO
+    assert leaks(project.root) == []
+
+
 def test_records_that_changed_are_not_replayed_and_name_nobody(released: Project) -> None:
     before = public_bytes(released.var)
     frame = users("2001-01").replace({"person": {USER: "p9999"}})
