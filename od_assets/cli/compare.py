@@ -40,6 +40,6 @@ def compare(
     )
     console.print(
         f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
-        " outside their 90 % interval. Of the pairs that did not change, up to one in ten is also marked.",
+        f" outside their 90 % interval. Of the pairs that did not change, up to one in ten is also marked.{found.note}",
         soft_wrap=True,
     )

@@ -82,4 +82,8 @@ def removed_if_refused() -> Iterator[list[Path]]:
 def already_there(path: Path) -> OdError:
     """Return the OdError for a file that ``init`` would overwrite."""
     where = f"{path.parent.name}/{path.name}"
-    return OdError("OD-INIT-EXISTS", f"{where} exists already", next_step="choose another name")
+    return OdError(
+        "OD-INIT-EXISTS",
+        f"{where} exists already",
+        next_step="choose another name; or remove it, if nothing was released with it",
+    )

@@ -51,6 +51,11 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
             own = {"domain": balance.domain, "period": period, "spent_rho": float_above(rho)}
             table.append({name: own.get(name) for name in table[-1]})
     print_rows("Ledger", table)
+    if any(balance.parts for balance in balances):
+        console.print(
+            "A year costs less than the sum of its periods, as far as the trips of a user in a year allow.",
+            soft_wrap=True,
+        )
 
 
 @ledger_app.command("verify")

@@ -20,10 +20,13 @@ from od_assets.components.declarations import declaration, declared_by, refuse_u
 from od_assets.declared.periods import Periods
 from od_assets.project import current_project
 from od_assets.runs.period_status import planned_period
+from od_assets.series.settings import SeriesSettings
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST
 from od_core.privacy.cap import Cap
+from od_core.privacy.person_year import equal_periods
+from od_core.privacy.plan import Plan
 
 ROOM = 5
 """Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""
@@ -84,13 +87,22 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
         geography, period = found.read_geography(), planned_period(component, None)
         if data_set["cap"] == _NOTHING_YET:
             unlimited = replace(found, domain=replace(found.domain, cap=Cap(rho=LARGEST)))
-            rho = unlimited.plan(geography, period).charge.as_rho
+            rho = _for_one_cap(unlimited, unlimited.plan(geography, period))
             data_set["cap"] = {"rho": cap_above(rho), "reason": answers["reason"] or _reason(answers, data_set)}
             write_text(places[1], yaml_block(data_set))
         declared = declaration(name)
         declared.settings().plan(geography, period)
         refuse_unloadable(declared)  # a declaration with a fault would stop the whole project from loading
     return Initialized(places, geography.area_counts)
+
+
+def _for_one_cap(settings: SeriesSettings[Any, Any], plan: Plan) -> Fraction:
+    """Return the rho of the releases that one cap must allow: of one period, or of a year under unit ``user_year``."""
+    if plan.unit.kind != "user_year":
+        return plan.charge.as_rho
+    periods = len(settings.domain.periods_of_year(settings.periods.first))
+    in_full = plan.spent.every_period
+    return equal_periods(plan.unit, periods) * (plan.charge.as_rho - in_full) + periods * in_full
 
 
 def cap_above(rho: Fraction) -> str:
@@ -106,7 +118,7 @@ def cap_above(rho: Fraction) -> str:
 
 
 def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
-    together = {"user": "in all periods together", "user_year": "per year of a user"}
+    together = {"user": "in all periods together", "user_year": "of each period of a year"}
     per = together.get(data_set["unit"], f"per {data_set['elementary_period']}")
     return f"room for five releases {per} at epsilon {answers['epsilon']}, including lost draws"
 

@@ -156,7 +156,8 @@ def print_outcome(outcome: Outcome) -> None:
     """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
     facts, released = outcome.facts, outcome.released
     if released is None:
-        console.print(facts["release"], Text("is not published.", style=WRONG))
+        refused = "stays as it was published; this run was refused." if facts.get("was_public") else "is not published."
+        console.print(facts["release"], Text(refused, style=WRONG))
         for line in facts["failures"]:
             console.print(line, soft_wrap=True)
         return
@@ -165,8 +166,8 @@ def print_outcome(outcome: Outcome) -> None:
     left = math.floor(1000 * facts["left_rho"] / facts["cap_rho"]) / 10 if facts["cap_rho"] else 0
     console.print(
         f"\nSpent: {_epsilon_text(released.spent)}. Of the cap, rho {facts['cap_rho']:.4g}, {left:g} % remains."
-        f" This run drew {facts['drawn']} of {len(facts['levels'])} measurements"
-        f"{' and read the others back' if facts['drawn'] < len(facts['levels']) else ''}."
+        f" This run drew {facts['drawn']} of {facts['measurements']} measurements"
+        f"{' and read the others back' if facts['drawn'] < facts['measurements'] else ''}."
     )
     floats = released.levels.select_dtypes("float")
     print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(rounded)))

@@ -12,7 +12,7 @@ import pandas as pd
 from od_assets.project import current_project, releases_folder
 from od_core import Release
 from od_core.errors import OdError
-from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.changes import by_the_bound, changes
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
@@ -29,6 +29,7 @@ class Compared:
         origin_level, destination_level: levels of the compared areas.
         changes: the result of :func:`od_core.flows.publishing.changes.changes`.
         tree: flow tree of the later release, which has the names of areas.
+        note: a sentence on another reason for changes than the trips; empty if there is none.
     """
 
     before: ReleaseKey
@@ -37,6 +38,7 @@ class Compared:
     destination_level: str
     changes: pd.DataFrame
     tree: FlowTree
+    note: str
 
     @property
     def significant(self) -> int:
@@ -61,6 +63,7 @@ class Compared:
             "confidence": str(CONFIDENCE),
             "pairs": len(self.changes),
             "significant": self.significant,
+            **({"note": self.note.strip()} if self.note else {}),
             "changes": json.loads(self.changes.head(top).to_json(orient="records")),
         }
 
@@ -95,7 +98,9 @@ def compared(
         origin_level or old.plan.tree.origin.levels[0],
         destination_level or old.plan.tree.destination.levels[0],
     )
-    return Compared(one, other, *levels, changes(old, new, *levels, segment), new.plan.tree)
+    return Compared(
+        one, other, *levels, changes(old, new, *levels, segment), new.plan.tree, by_the_bound(new.plan.unit.kind)
+    )
 
 
 def _opened(name: str) -> tuple[ReleaseKey, Release]:

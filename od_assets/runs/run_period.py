@@ -84,7 +84,8 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
             )
         failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
     if not result.success:
-        return Outcome({"release": str(key), "published": False, "failures": failures}, None)
+        is_public = ledger.is_published(key)
+        return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures}, None)
     drawn = ledger.level_kinds(key).count(MEASURED) - before
     balance = ledger.balance(settings.domain.name, period)
     bundle = warehouse.bundle(key)
@@ -95,6 +96,7 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     facts |= {
         "published": True,
         "drawn": drawn,
+        "measurements": len(release.plan.charged_steps),
         "cap_rho": float_above(balance.cap),
         "left_rho": float(balance.left),
         f"{kind.contents.replace(' ', '_')}_by_level": released.levels.to_dict("records"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from od_assets.cli.printing import year_text
 from od_assets.resources.verify import verified
 from od_core import disclosure_documents, explain_release, open_release
+from od_core.flows.confidence import DEVIATIONS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
@@ -72,8 +74,17 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
         assert facts["guarantee"]["year"].endswith("if a year has at most 12 periods.")
         report = (bundle / "report.html").read_text(encoding="utf-8")
         assert f"About {stated['trips']:,} trips are not counted" in report
+        assert (
+            f"{trips:,} trips are counted in {month}. Further trips are left out by the contribution bound." in report
+        )
+        assert ("leaves out more trips in the periods that are counted later" in report) == (month != MONTHS[0])
         documents = disclosure_documents(bundle)[1]
         assert [name for name, text in documents.items() if f"at most {K} trips of" in text] == DISCLOSED
+        notice = documents["notice.html"]
+        assert f"at most {K} of your trips are considered in it." in notice
+        assert "Each year is protected by itself" in notice
+        leaf = [step for step in facts["plan"]["steps"] if "max_uncounted" not in step][-1]
+        assert f"at most {math.ceil(DEVIATIONS * math.sqrt(Fraction(leaf['variance'])))} up or down" in notice
         assert "in each period and 3 in the year" in explain_release(bundle).protected
         assert open_bundle(bundle)[1].uncounted == stated["trips"]
         opened = open_release(project.var / "release.duckdb", "trips", period=month)

@@ -20,6 +20,16 @@ _EXAMPLES = 3
 Reals = NDArray[np.float64]
 
 
+def by_the_bound(unit: str) -> str:
+    """Return a sentence on changes that a bound of a user's trips in a year makes; empty for other units."""
+    if unit != "user_year":
+        return ""
+    return (
+        " A bound of each user's trips in a year leaves out more trips in the periods that are counted later, so a flow"
+        " may change for this reason alone."
+    )
+
+
 def changes(
     before: Release, after: Release, origin_level: str, destination_level: str, segment: str | None = None
 ) -> pd.DataFrame:

@@ -130,7 +130,7 @@ def derived_page(
         " exact.",
         [
             ("trips" if flows.exact_trips is None else "trips, exact", number(int(flows.leaves.trips.sum()))),
-            ("pairs of zones with trips", number(len(flows.leaves))),
+            ("pairs of zones released above 0", number(len(flows.leaves))),
             ("releases", number(len(flows.releases))),
         ],
         [

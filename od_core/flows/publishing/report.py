@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.publishing.changes import changes
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.publishing.changes import by_the_bound, changes
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.report_areas import CountedChanges, areas_sections, distance_sections, main_results
 from od_core.flows.publishing.report_flows import (
@@ -24,6 +25,7 @@ from od_core.flows.publishing.report_flows import (
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.publishing.report_segments import segment_sections
 from od_core.flows.release import Release
+from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.html.report_certificate import (
     common_sections,
     confidence,
@@ -73,8 +75,8 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
     if tree.destination.digest != tree.origin.digest:
         zones += f" and {number(len(tree.destination.zones))}"
     figures: list[tuple[str, object]] = [
-        ("trips, exact" if release.plan.publishes_total else "trips", number(trips)),
-        ("pairs of zones with trips", number(len(release.leaves))),
+        (_trips_counted(release.plan), number(trips)),
+        ("pairs of zones released above 0", number(len(release.leaves))),
         ("zones", zones),
         *promise_figures(certificate),
     ]
@@ -84,6 +86,13 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         figures,
         sections,
     )
+
+
+def _trips_counted(plan: ReleasePlan) -> str:
+    """Return the title of the total number of trips."""
+    if plan.publishes_total:
+        return "trips, exact"
+    return "trips" if plan.unit == PrivacyUnit("trip", plan.unit.neighbours) else "counted trips"
 
 
 def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
@@ -221,6 +230,7 @@ def _changes(
             f"Compared with {key}, from {levels[0]} to {levels[1]}. Both releases contain independent noise. A change"
             f" is marked (\u25cf) only if it is larger than its uncertainty, that is, if 0 lies outside the interval of"
             f" the change, which is in brackets. That interval combines the {interval} intervals of the two releases."
+            f"{by_the_bound(certificate['unit'])}"
         ),
         paragraph(
             f"{number(counted.marked)} of {number(counted.compared)} pairs are marked: {number(counted.grew)} grew, and"

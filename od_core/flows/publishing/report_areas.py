@@ -10,6 +10,7 @@ import pandas as pd
 from od_core.flows.distance_bands import distance_bands
 from od_core.flows.indicators import has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
+from od_core.flows.publishing.changes import by_the_bound
 from od_core.flows.publishing.flow_tables import FlowTables, labelled
 from od_core.flows.publishing.report_flows import between_zones, level_up_to
 from od_core.flows.released_flows import ReleasedFlows
@@ -59,8 +60,7 @@ def main_results(
         changes: changes since the previous period; None if no release is compared.
     """
     tree = release.tree
-    exact = "exactly " if "trips" in certificate["exact"] else ""
-    sentences = [f"{certificate['period']} has {exact}{number(int(release.leaves.trips.sum()))} trips."]
+    sentences = _total(release, certificate)
     largest = labelled(tree, between_zones(release, leaves).nlargest(1, "trips"))
     for flow in largest.to_dict("records"):
         reach = f" ({interval} interval: {between(flow['lower'], flow['upper'])})" if interval else ""
@@ -72,17 +72,35 @@ def main_results(
         most = number(release.zero_bound(*zones))
         sentences.append(
             f"A pair of zones that is released with 0 trips has at most {most}, with a confidence of {interval}."
+            " This is the largest upper end of all such pairs; most are lower."
         )
     if changes is not None:
         sentences.append(
             f"Since {changes.period}, {number(changes.marked)} of {number(changes.compared)} flows between large areas"
             f" changed by more than their uncertainty: {number(changes.grew)} grew, and {number(changes.fell)} fell."
+            f"{by_the_bound(certificate['unit'])}"
         )
     results = element("ul", *(element("li", sentence) for sentence in sentences))
     if certificate.get("bundle_format", 1) < FIRST_WITH_ATLAS:
         return results
     link = element("a", "atlas", href=ATLAS)
     return joined(results, paragraph("Choose areas of your own, and see their trips, in the ", link, "."))
+
+
+def _total(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
+    """Return sentences on the number of trips: of all, or of those that contribution bounds let count."""
+    period, trips = certificate["period"], number(int(release.leaves.trips.sum()))
+    if certificate["contribution_bound"] == 1 and certificate["unit"] == "trip":
+        exact = "exactly " if "trips" in certificate["exact"] else ""
+        return [f"{period} has {exact}{trips} trips."]
+    sentences = [f"{trips} trips are counted in {period}. Further trips are left out by the contribution bound."]
+    if uncounted := certificate.get("uncounted"):
+        reach = between(uncounted["lower"], uncounted["upper"])
+        sentences.append(
+            f"About {number(max(uncounted['trips'], 0))} trips are not counted (90 % interval: {reach}), of which at"
+            f" most {number(uncounted['max_trips'])} of each user are considered."
+        )
+    return sentences
 
 
 def areas_sections(release: ReleasedFlows, interval: str | None) -> list[tuple[str, Markup]]:

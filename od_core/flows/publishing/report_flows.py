@@ -246,6 +246,8 @@ def sizes_section(release: ReleasedFlows) -> Markup:
         paragraph(
             f"Of {number(tree.cells(tree.depth))} pairs of zones {number(none)} have 0 released trips. A released 0"
             " does not mean that nobody travelled: the upper end of its interval states how many trips there may be."
+            " Where a pair has few trips compared with the noise, it is often released as 0, or as more than it has. So"
+            " the numbers of pairs in the classes of small flows can differ much from the true ones."
         ),
         table(
             "Pairs of zones by their released trips",

@@ -15,6 +15,7 @@ from od_core.files.durable import file_digest
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
+from od_core.privacy.uncounted import is_of_uncounted
 from od_core.publication.bundle import PACKAGE
 from od_core.publication.bundle_integrity import CERTIFICATE, CHECKSUMS, stated_digests
 from od_core.publication.certificate import TRIPS_OF_A_PERSON, certificate_digest
@@ -161,7 +162,7 @@ class Facts:
         """
         if self.is_derived:
             return None
-        step = [one for one in self.plan["steps"] if "breakdown" not in one][-1]
+        step = [one for one in self.plan["steps"] if "breakdown" not in one and not is_of_uncounted(one)][-1]
         if "variance" in step:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
         scale = step.get(
@@ -176,7 +177,7 @@ class Facts:
 
     @property
     def considered(self) -> str:
-        """A sentence on the limit of a unit in the number of uncounted trips; empty if it is not published."""
+        """Sentence on the limit of a unit in the number of uncounted trips; empty if it is not published."""
         if "uncounted" not in self.certificate:
             return ""
         most = self.certificate["uncounted"]["max_trips"]

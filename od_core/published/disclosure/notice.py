@@ -89,8 +89,16 @@ def _counted(facts: Facts) -> str:
     period = {"user_period": " in each period", "user_year": " in each period"}.get(facts.unit, "")
     if "max_trips_year" in facts.plan:
         period += f", and at most {number(facts.plan['max_trips_year'])} in a year"
+    uncounted = facts.certificate.get("uncounted")
+    considered = (
+        ""
+        if uncounted is None
+        else " The number of trips that are not counted is published, too, changed by chance; at most"
+        f" {number(uncounted['max_trips'])} of your trips are considered in it."
+    )
     return (
         f"At most {number(facts.bound)} of your trips are counted{period}. The protection is for all of them together."
+        f"{considered}"
     )
 
 
@@ -129,7 +137,9 @@ def _not_protected(facts: Facts) -> Markup:
         points.append("Your trips are protected one by one, so a person who makes very many is protected less.")
     else:
         points.append("If you use several cards or accounts, each of them is protected by itself.")
-    if facts.unit != "user" or facts.is_derived:
+    if facts.unit == "user_year":
+        points.append("Each year is protected by itself; what can be learned from several years adds up.")
+    elif facts.unit != "user" or facts.is_derived:
         points.append("Each period is protected by itself; what can be learned from many periods adds up.")
     else:
         points.append("What can be learned from several periods adds up, within the limit.")

@@ -265,7 +265,7 @@ def test_a_mark_says_what_the_interval_of_the_change_does():
 
 def test_a_number_of_the_heat_map_that_may_be_0_is_in_italics():
     """And the note says how far the intervals reach. Without intervals, there is neither."""
-    example = reported(flows(size=30), FLOWS)
+    example = reported(flows(size=5), FLOWS)  # of 16 pairs, 11 or more have no trips: each is doubtful 19 times in 20
     found = example.release.flows_at("zone", "zone", interval=True)
     heat = re.search('<table class="heat">.*?</table>', example.text)[0]
     doubtful = [int(text.replace(",", "")) for text in re.findall("<em>([0-9,]+)</em>", heat)]
