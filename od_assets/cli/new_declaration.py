@@ -25,7 +25,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST
 from od_core.privacy.cap import Cap
-from od_core.privacy.person_year import equal_periods
+from od_core.privacy.person_year import alike
 from od_core.privacy.plan import Plan
 
 ROOM = 5
@@ -100,9 +100,7 @@ def _for_one_cap(settings: SeriesSettings[Any, Any], plan: Plan) -> Fraction:
     """Return the rho of the releases that one cap must allow: of one period, or of a year under unit ``user_year``."""
     if plan.unit.kind != "user_year":
         return plan.charge.as_rho
-    periods = len(settings.domain.periods_of_year(settings.periods.first))
-    in_full = plan.spent.every_period
-    return equal_periods(plan.unit, periods) * (plan.charge.as_rho - in_full) + periods * in_full
+    return alike(plan.unit, plan.spent, len(settings.domain.periods_of_year(settings.periods.first)))
 
 
 def cap_above(rho: Fraction) -> str:

@@ -17,7 +17,7 @@ from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.plan import ReleasePlan
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
-from od_core.privacy.person_year import equal_periods
+from od_core.privacy.person_year import alike
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle import REPORT
 
@@ -96,9 +96,9 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
 
 def year_text(settings: SeriesSettings[Any, Any], plan: Plan) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound."""
-    domain, unit, rho, in_full = settings.domain, plan.unit, plan.spent.rho, plan.spent.every_period
+    domain, unit = settings.domain, plan.unit
     periods = len(domain.periods_of_year(settings.periods.first))
-    bounded, unbounded = equal_periods(unit, periods) * (rho - in_full) + periods * in_full, periods * rho
+    bounded, unbounded = alike(unit, plan.spent, periods), periods * plan.spent.rho
     epsilon, other = (text_above(epsilon_tight(each, plan.spent.delta), 3) for each in (bounded, unbounded))
     return (
         f"A year of {periods} such releases spends epsilon {epsilon} (rho {float_above(bounded):.4g}), because at most"

@@ -162,10 +162,8 @@ class UserCounters:
     def uncounted(self, max_trips: int) -> int:
         """Return how many trips of the release are not counted, where at most ``max_trips`` of a user are considered.
 
-        Raises:
-            OdError: as in :meth:`fingerprint`.
+        The file of counters must have been checked, as :func:`od_core.ledger.measurements.begin_release` does.
         """
-        self.fingerprint()  # refuses a file that is damaged, or missing
         path = self._path(self.key)
         query = f"SELECT coalesce(sum(least(trips, {max_trips:d}) - counted), 0) AS uncounted FROM {parquet_rows(path)}"  # noqa: S608  # a number, and a file of our own
         return int(self._asked(query, {"": [path]})["uncounted"][0].as_py())

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from od_core.errors import OdError
 from od_core.periods import Length, Period, following
+from od_core.privacy.budget import Spent
 from od_core.privacy.unit import PrivacyUnit
 
 CALENDAR = "calendar"
@@ -42,6 +43,11 @@ def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
     """
     m, most = unit.contribution_bound, unit.max_trips_year or 0
     return largest_rho([Fraction(1)] * (most // m + 1 if periods is None else periods), m, most)
+
+
+def alike(unit: PrivacyUnit, spent: Spent, periods: int) -> Fraction:
+    """Return the rho of a year with so many periods if each is released once and spends the same."""
+    return equal_periods(unit, periods) * (spent.rho - spent.every_period) + periods * spent.every_period
 
 
 def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:
