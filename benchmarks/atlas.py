@@ -34,9 +34,6 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 
-US_COUNTIES = "us_acs_county_commute_2011_2015"
-"""Subfolder of the commuting table of the US counties."""
-
 SELECTED = 200
 _OPENINGS = 5
 _TIMED = """async ([name, ask]) => {
@@ -44,14 +41,6 @@ _TIMED = """async ([name, ask]) => {
     await atlas.client.ask(name, ask);
     return (performance.now() - start) / 1000;
 }"""
-
-
-def us_counties(folder: Path) -> KnownFlows:
-    """Return the commuting flows of the US counties."""
-    zones = pd.read_csv(folder / "zones.csv", dtype=str)
-    flows = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
-    geography = Geography.from_frame(zones, ["region", "division", "state", "county"])
-    return KnownFlows.from_frame("us_counties", "public", flows.rename(columns={"count": "trips"}), geography)
 
 
 def released(data: KnownFlows, budget: Budget) -> Release:
@@ -126,9 +115,7 @@ def in_browser(page: Path, release: Release) -> dict[str, float]:
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--case", nargs="+", choices=[*MADE, *READ, "us_counties", "flights_by_day"], default=["flights"]
-    )
+    parser.add_argument("--case", nargs="+", choices=[*MADE, *READ, "flights_by_day"], default=["flights"])
     parser.add_argument("--data", type=Path, help="folder with the data sets other than the flights")
     parser.add_argument("--epsilon", default="1")
     parser.add_argument("--small", action="store_true", help="few synthetic trips, and no browser")
@@ -138,8 +125,6 @@ def main() -> None:
         budget = Budget(epsilon=options.epsilon, delta="1e-8")
         if case == "flights_by_day":
             release = flights_by_day(budget)
-        elif case == "us_counties":
-            release = released(us_counties(options.data / US_COUNTIES), budget)
         else:
             release = released(data_set(case, options.data, small=options.small), budget)
         with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,14 @@
-"""Measure the accuracy of mechanisms on six data sets at equal (epsilon, delta), against the published algorithm.
+"""Measure the accuracy of mechanisms on eight data sets at equal (epsilon, delta), against the published algorithm.
 
     python -m benchmarks.estimator --markdown --data FOLDER
     python -m benchmarks.estimator --case flights --variant refined shrunk --epsilon 1 --runs 100 --json
+    python -m benchmarks.estimator --paired auto --case uk --runs 20 --data FOLDER
+
+``--paired`` compares the estimates of a variant with those of ``refined`` from the same measurements.
 
 Every run is an independent draw of the certified noise, without a seed. A ratio divides the mean error over the runs by
-that of ``paper``, and has a 99 % bootstrap interval. Norway and the taxis are read from the subfolders
-``norway_commuting_2017`` and ``nyc_yellow_taxi`` of FOLDER.
+that of ``paper``, and has a 99 % bootstrap interval. Norway, the taxis, the United Kingdom and the
+counties of the United States are read from the subfolders of FOLDER that ``READ`` names.
 """
 
 from __future__ import annotations
@@ -87,11 +90,15 @@ Errors = dict[str, NDArray[np.float64]]
 """Errors of the runs at levels 1 to T for each metric; shape (runs, T)."""
 
 
-def norway(folder: Path) -> KnownFlows:
-    """Read employed persons by municipality of residence and of work."""
-    flows = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
-    geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels=["landsdel", "fylke", "kommune"])
-    return KnownFlows.from_frame("norway", "public", flows.rename(columns={"count": "trips"}), geography)
+def commuters(name: str, *levels: str) -> Callable[[Path], KnownFlows]:
+    """Return a function that reads a table of commuters by area of residence and of work, given its folder."""
+
+    def read(folder: Path) -> KnownFlows:
+        flows = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
+        geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels)
+        return KnownFlows.from_frame(name, "public", flows.rename(columns={"count": "trips"}), geography)
+
+    return read
 
 
 def taxis(folder: Path) -> KnownFlows:
@@ -113,12 +120,17 @@ MADE: dict[str, Callable[[bool], KnownFlows]] = {
 }
 
 READ: dict[str, tuple[str, Callable[[Path], KnownFlows]]] = {
-    "norway": ("norway_commuting_2017", norway),
+    "norway": ("norway_commuting_2017", commuters("norway", "landsdel", "fylke", "kommune")),
     "taxis": ("nyc_yellow_taxi", taxis),
+    "uk": ("uk_census2011_lad_commute", commuters("uk", "country", "region", "utla", "lad")),
+    "us_counties": (
+        "us_acs_county_commute_2011_2015",
+        commuters("us_counties", "region", "division", "state", "county"),
+    ),
 }
 
 CASES = (*MADE, *READ)
-RUNS = {"italy": 10}
+RUNS = {"italy": 10, "us_counties": 10}
 MOST_RUNS = 100
 
 
@@ -201,6 +213,33 @@ def measured(
         reference = reference or errors
 
 
+def paired(case: str, epsilon: str, data: KnownFlows, runs: int, variant: Variant) -> dict[str, Any]:
+    """Return the changes of errors from ``refined`` to a variant on the same measurements, with standard errors.
+
+    Both are mechanisms with the same steps. ``largest_error_change`` is the mean over the levels.
+    """
+    variants = next(one for one in VARIANTS if one.name == "refined"), variant
+    plans, noise = [planned(one, data.geography, epsilon) for one in variants], noise_named(NOISE)
+    rows = []
+    for _ in range(runs):
+        same = MemoryMeasurements()
+        every = [data.truth.errors(run_plan(plan, data.trips, noise, same).leaves)[1:] for plan in plans]
+        rows.append([[[level[metric] for metric in METRICS] for level in levels] for levels in every])
+    errors = np.array(rows, dtype=np.float64)  # run, variant, level, metric
+    change = (errors[:, 1] - errors[:, 0]) / np.maximum(errors[:, 0].mean(axis=0), np.finfo(float).tiny)
+    figures = {"largest_error_change": change[:, :, 0].mean(axis=1), "leaf_error_change": change[:, -1, 1]}
+    rates = dict(zip(RATES.values(), errors[:, :, -1, 2:].mean(axis=0).T.tolist(), strict=True))
+    return {
+        "case": case,
+        "epsilon": epsilon,
+        "runs": runs,
+        **{name: float(each.mean()) for name, each in figures.items()},
+        **{f"{name}_standard_error": float(each.std() / max(1, runs - 1) ** 0.5) for name, each in figures.items()},
+        "largest_error_change_by_level": change[:, :, 0].mean(axis=0).tolist(),
+        **rates,
+    }
+
+
 def summary(row: dict[str, Any], paper: dict[str, Any]) -> dict[str, str]:
     """Return one line of a table: ratios to the errors of ``paper``, and rates of the leaves for both."""
     leaves, paper_leaves = row["levels"][-1], paper["levels"][-1]
@@ -252,12 +291,23 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
     names = [variant.name for variant in VARIANTS]
     parser.add_argument("--variant", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument("--paired", choices=["shrunk", "auto"], help="compare with refined on the same measurements")
     parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
-    parser.add_argument("--runs", type=int, help=f"of each variant, instead of {MOST_RUNS} (Italy: {RUNS['italy']})")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where Norway and the taxis are")
+    parser.add_argument(
+        "--runs", type=int, help=f"of each variant, instead of {MOST_RUNS} (Italy and US counties: {RUNS['italy']})"
+    )
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the data sets of READ")
     options = parser.parse_args()
     cases = [case for case in options.case if is_there(case, options.data)]
     variants = [variant for variant in VARIANTS if variant == PAPER or variant.name in options.variant]
+    if options.paired:
+        variant, runs = next(one for one in VARIANTS if one.name == options.paired), options.runs or 20
+        compared = [
+            paired(case, epsilon, data_set(case, options.data, small=options.small), runs, variant)
+            for case, epsilon in steps(list(product(cases, options.epsilon)), "estimator")
+        ]
+        printed({"machine": machine(), "delta": DELTA, "noise": NOISE, "paired": compared}, as_json=options.json)
+        return
     rows: list[dict[str, Any]] = []
     for case, epsilon in steps(list(product(cases, options.epsilon)), "estimator"):
         runs = options.runs or (3 if options.small else RUNS.get(case, MOST_RUNS))

@@ -1,11 +1,14 @@
-"""Use what Dagster 1.13 has and Dagster 1.12 lacks. Remove this module when 1.12 is no longer supported."""
+"""Use what Dagster 1.13 has and Dagster 1.12 lacks, and what it calls beta, without a warning of each use."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster_shared.record import as_dict
 from packaging.version import Version
 
 _IS_1_12 = Version(dg.__version__) < Version("1.13")
@@ -14,6 +17,21 @@ _IS_1_12 = Version(dg.__version__) < Version("1.13")
 def owned_by(owners: Sequence[str]) -> dict[str, Any]:
     """Return the argument ``owners`` of a job, schedule or sensor, which have none in Dagster 1.12."""
     return {} if _IS_1_12 else {"owners": list(owners)}
+
+
+class _OwnedJob(UnresolvedAssetJobDefinition):  # type: ignore[misc]  # Dagster's bases are untyped
+    """A job with owners. Dagster would warn whenever it resolves one, in every step of every run: owners are beta."""
+
+    def resolve(self, *arguments: Any, **named: Any) -> dg.JobDefinition:
+        """Return the resolved job, without these warnings. Those of other jobs stay."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            return super().resolve(*arguments, **named)
+
+
+def owned_job(name: str, owners: Sequence[str], **options: Any) -> UnresolvedAssetJobDefinition:
+    """Return the job that ``dagster.define_asset_job`` returns for a name and options, with owners."""
+    return _OwnedJob(**as_dict(dg.define_asset_job(name, **options, **owned_by(owners))))
 
 
 def group_name(name: str, part: str) -> str:

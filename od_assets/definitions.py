@@ -5,8 +5,10 @@ from pathlib import Path
 
 import dagster as dg
 
-# Dagster warns whenever it resolves a job or a check (docs/decisions/0002-dagster.md).
-warnings.filterwarnings("ignore", "Parameter `(owners|execution_type)` of", dg.BetaWarning)
+from od_assets.code_location import load_from_defs_folder
+
+# Dagster warns whenever it resolves a check that a component made (docs/decisions/0002-dagster.md).
+warnings.filterwarnings("ignore", "Parameter `execution_type` of", dg.BetaWarning)
 
 # Great Expectations imports PySpark if it is installed; no pandas data frame is passed to PySpark here.
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -15,13 +17,4 @@ warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", F
 @dg.definitions
 def defs() -> dg.Definitions:
     """Return all releases, resources and jobs of the project; without those whose declaration is broken."""
-    try:
-        return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
-    except Exception:
-        from od_assets.components.declarations import sound_definitions
-        from od_assets.defs.executor import executor
-
-        sound = sound_definitions()
-        if sound is None:
-            raise
-        return dg.Definitions.merge(sound, executor())
+    return load_from_defs_folder(path_within_project=Path(__file__).parent)

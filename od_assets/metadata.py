@@ -22,7 +22,7 @@ from od_core.flows.step import GaussianStep
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.ledger.balance import Balance
-from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.publication.bundle import ATLAS, REPORT
 from od_core.publication.certificate import promise
 from od_core.publication.kind import Kind, R, ReleaseContext
@@ -137,12 +137,12 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
     spent, unit = release.spent, release.plan.unit
     return allowed(
         unit=f"{unit.kind}, {unit.neighbours}",
-        epsilon=_rounded_up(spent.epsilon),
-        delta=_rounded_up(spent.delta),
-        rho=_rounded_up(spent.rho),
-        cap_rho=_rounded_up(balance.cap),
-        spent_rho=_rounded_up(balance.spent),
-        left_rho=0 - _rounded_up(-balance.left),
+        epsilon=_above(spent.epsilon),
+        delta=_above(spent.delta),
+        rho=_above(spent.rho),
+        cap_rho=_above(balance.cap),
+        spent_rho=_above(balance.spent),
+        left_rho=float(text_below(balance.left)),
         levels=table(_narrow(kind.summary(release))),
     )
 
@@ -210,9 +210,9 @@ def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, schema=schema)
 
 
-def _rounded_up(value: Fraction) -> float:
-    """Return a number rounded up to three significant digits; exact values are in the certificate."""
-    return float(text_above(value, 3))
+def _above(value: Fraction) -> float:
+    """Return a number rounded up, as it is printed; exact values are in the certificate."""
+    return float(text_above(value))
 
 
 def _narrow(summary: pd.DataFrame) -> pd.DataFrame:

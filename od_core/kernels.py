@@ -123,4 +123,4 @@ def remove_older() -> None:
     folder = cache_folder()
     if folder is not None and folder.parent == _environment_cache():
         for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:
-            shutil.rmtree(older)
+            shutil.rmtree(older, ignore_errors=True)  # a process of older sources may still write into it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from tests.audited import listen
 
 VAR = Path(__file__).parents[1] / "var"
+
+_RELATIVE = re.compile("//|/[.]")
+"""What an absolute path has that does not begin like the folder, but may lead into it."""
 
 _TOUCHED: list[str] = []
 
@@ -30,7 +34,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
     for argument in arguments:
         if isinstance(argument, (str, bytes, os.PathLike)):
             place = os.fsdecode(argument).removeprefix("file:")
-            if place.startswith("/") and VAR.name not in place:
+            if place.startswith("/") and not place.startswith(str(VAR)) and not _RELATIVE.search(place):
                 continue  # this is nearly every file, and most of what a listener costs
             path = os.path.abspath(place)  # noqa: PTH100  # links are left as they are
             if f"{path}/".startswith(f"{VAR}/") and not _looks_for_packages():

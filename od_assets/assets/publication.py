@@ -22,7 +22,7 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.ledger.balance import Balance
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import text_above, text_below
 from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import certificate, certificate_digest
@@ -164,8 +164,8 @@ def bundle_asset(
             balance = ledger.balance(settings.domain.name, key.period)
         shown = metadata(release, balance)
         context.log.info(
-            f"Published {key} in {folder}. It spent rho {float_above(release.spent.rho):.6g}. Of the cap, rho"
-            f" {float_above(balance.cap):.6g}, {float(balance.left):.6g} remains."
+            f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
+            f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
         )
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),

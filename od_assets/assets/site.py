@@ -9,6 +9,7 @@ import dagster as dg
 from od_assets.failures import public_failures
 from od_assets.metadata import allowed
 from od_assets.resources.dead_runs import mark_process
+from od_assets.resources.folders import Folders
 from od_core.files.durable import file_digest
 from od_core.published.site_description import SiteDescription
 
@@ -19,16 +20,16 @@ AFTER_PUBLICATION = (
 
 
 def site_asset(
-    site: SiteDescription, releases: Path, folder: Path, bundles: Sequence[Sequence[str]], traits: dict[str, Any]
+    site: SiteDescription, folders: Folders, folder: Path, bundles: Sequence[Sequence[str]], traits: dict[str, Any]
 ) -> dg.AssetsDefinition:
     """Return the asset of the site.
 
     It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
-    It reads public bundles alone.
+    It reads public files alone. It fails after the site is written if a published release has no bundle.
 
     Args:
         site: what the site says of itself.
-        releases: folder of all public bundles.
+        folders: folders of the project.
         folder: folder of the site.
         bundles: keys of the assets that publish bundles.
         traits: common arguments, such as owners.
@@ -51,7 +52,8 @@ def site_asset(
 
         mark_process(context.instance, context.run.run_id)  # done here, since this asset does not use the warehouse
         with public_failures():
-            written = write_site(releases, folder, site)
+            written = write_site(folders.releases, folder, site, folders.database)
+            written.refuse_left_out()
         address = {} if site.base is None else {"address": dg.MetadataValue.url(site.base)}
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CATALOGUE)),

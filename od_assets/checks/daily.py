@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.compatibility import owned_by
+from od_assets.compatibility import owned_by, owned_job
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
 from od_assets.resources.dead_runs import RELEASE_TAG
@@ -54,12 +54,12 @@ def daily_schedule(
     name: str, owners: Sequence[str], check: dg.AssetChecksDefinition
 ) -> tuple[Any, dg.ScheduleDefinition]:
     """Return the Dagster job that runs the daily check of the series ``name``, and its schedule."""
-    job = dg.define_asset_job(
+    job = owned_job(
         f"{name}_verify",
+        owners,
         selection=dg.AssetSelection.checks(check),
         description=f"Verify published releases of {name} against measurements, bundle, database and ledger.",
         tags={RELEASE_TAG: name},
-        **owned_by(owners),
     )
     return job, dg.ScheduleDefinition(
         name=f"{name}_daily_verification",

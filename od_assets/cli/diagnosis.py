@@ -8,6 +8,7 @@ from typing import Any
 from od_assets.cli import installation_checks as installation
 from od_assets.cli.findings import Finding, found
 from od_assets.cli.input_checks import inspected
+from od_assets.cli.ledger_checks import charged
 from od_assets.components.declarations import comparison, declaration, refuse_unloadable
 from od_assets.components.series import Series
 from od_assets.project import current_project
@@ -20,11 +21,11 @@ from od_core.kernels import cache_folder
 
 
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
-    """Return the findings on the installation, the declarations and, if a period is given, the input of that period.
+    """Return the findings on the installation, the declarations and, if a period is given, what a run of it would meet.
 
     Args:
         name: name of one declaration; None inspects all of them.
-        period: period whose input is inspected too; None inspects no input.
+        period: period whose budget and input are inspected too; None inspects neither.
 
     Raises:
         OdError: there is no such declaration, or it has no such period.
@@ -90,6 +91,7 @@ def _of_plan(component: Series, settings: SeriesSettings[Any, Any]) -> list[Find
 
     def plan() -> str:
         planned = settings.plan(geography, planned_period(component, None))
+        Warehouse.of(settings.project).hold_to_declared(settings.domain)
         asked, cap = float(planned.charge.as_rho), float(settings.domain.cap.allowed_rho())
         return f"rho {asked:.6g} of a cap of {cap:.6g}"
 
@@ -101,7 +103,7 @@ def _check_comparison(name: str) -> None:
 
 
 def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
-    """Return findings on the inputs of a period. Raises OdError if none of the named series has the period."""
+    """Return findings on budgets and inputs of a period. Raises OdError if none of the named series has the period."""
     inputs: list[Finding] = []
     absent: OdError | None = None
     for name in names:
@@ -115,7 +117,7 @@ def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
         except OdError as error:
             absent = error
             continue
-        inputs += inspected(settings, period)
+        inputs += [charged(settings, period), *inspected(settings, period)]
     if not inputs and absent is not None:
         raise absent
     return inputs

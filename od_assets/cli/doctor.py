@@ -12,7 +12,7 @@ from od_assets.cli.options import Json
 
 def doctor(
     name: Annotated[str | None, typer.Argument(help="Declaration; all if left out.")] = None,
-    period: Annotated[str | None, typer.Option(help="Also check the input of this period.")] = None,
+    period: Annotated[str | None, typer.Option(help="Also check the budget and the input of this period.")] = None,
     as_json: Json = False,
 ) -> None:
     """Check the installation, the declarations and an input, and print all faults. Changes and spends nothing."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from od_assets.cli.options import Json
+from od_core.privacy.accounting import text_above
 
 if TYPE_CHECKING:
     from od_core.published.explanation import Explanation
@@ -88,8 +89,8 @@ def _person(row: dict[str, float | None]) -> dict[str, Any]:
     guess = row["best_guess_after"]
     return {
         "units": row["units"],
-        "epsilon": row["epsilon"],
-        "delta": row["delta"],
+        "epsilon": _bound(row["epsilon"]),
+        "delta": _bound(row["delta"]),
         "best guess at even odds, at most": None if guess is None else _percent(guess, ROUND_CEILING),
     }
 
@@ -98,15 +99,21 @@ def _choice(one: Any) -> dict[str, Any]:
     return {
         "decision": one.decision,
         "choice": one.choice,
-        "epsilon": one.epsilon,
+        "epsilon": _bound(one.epsilon),
         "noise": _rounded(one.noise),
         "times": _rounded(one.times),
         "error": _rounded(one.error),
     }
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.3g}")
+def _bound(value: float | None) -> str | None:
+    return None if value is None else text_above(value)
+
+
+def _rounded(value: float | None) -> str | None:
+    from od_core.publication.html.report_page import rounded
+
+    return None if value is None else rounded(value)
 
 
 def _percent(value: float, rounding: str) -> str:

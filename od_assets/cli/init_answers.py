@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from od_assets.cli.init_questions import QUESTIONS, USERS, Answers, Fields, Question, as_list
+from od_assets.cli.init_checks import fault_of_value
+from od_assets.cli.init_questions import QUESTIONS, USERS, Answers, Fields, Question
 from od_assets.cli.init_records import (
     ROLES,
     absent_column,
@@ -17,18 +18,15 @@ from od_assets.cli.init_records import (
     unclear_rows,
     unreadable_records,
 )
+from od_assets.cli.init_zones import found_zones, further_columns, may_be_prefixes
 from od_assets.project import current_project
-from od_assets.series.partitions import SINGLE
 from od_core.errors import OdError
 from od_core.files.durable import absence
-from od_core.periods import LENGTHS, Period
-from od_core.privacy.budget import Budget
-from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS
-from od_core.records.zone_lists import read_zones
-from od_core.registry import refuse_unknown
 
 _NAMED_COLUMNS = (*ROLES, "column")
-_STEP = "choose one of them"
+
+_OF_FURTHER_COLUMNS = ("names", "coordinates")
+"""Questions that are asked only if the list of zones has columns that no answer names."""
 
 
 def answered(
@@ -39,8 +37,8 @@ def answered(
 ) -> dict[str, str]:
     """Return an answer to every question that applies, by flag, and show the columns of the files.
 
-    An answer that does not fit the files is shown with its fault, and asked again. A path of records at which there is
-    no file yet is accepted if it is given twice.
+    An answer that does not fit the files, or that no declaration could have, is shown with its fault, and asked again.
+    A path of records at which there is no file yet, and levels without a column, are accepted if they are given twice.
 
     Args:
         given: answers by flag; None for a flag without an answer.
@@ -63,6 +61,9 @@ def answered(
         if question.flag == "one_row_a_trip" and answer in (None, "", "false"):
             answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
             continue
+        if question.flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, settings or {}):
+            answers[question.flag] = ""
+            continue
         while True:
             refused = answers.get(question.flag)
             if answer is None:
@@ -70,8 +71,8 @@ def answered(
             answers[question.flag] = "" if answer is None else answer
             fault = _fault_of(question, answers, settings or {})
             if fault is None and ask is not None:  # otherwise the declaration as a whole is judged, once
-                fault = _fault_of_value(question, answers[question.flag])
-            if fault is None or _is_confirmed(question, answer, refused):
+                fault = fault_of_value(question.flag, _with_prefixes(question, answers, given), settings or {})
+            if fault is None or (answer and answer == refused and _is_confirmed(question, answers, settings or {})):
                 break
             if ask is None or not _may_ask_again(question, answers):
                 raise fault
@@ -106,32 +107,10 @@ def _fault_of(question: Question, answers: Answers, settings: Fields) -> OdError
     return None
 
 
-def _fault_of_value(question: Question, answer: str) -> OdError | None:
-    """Return an error if no declaration could have this answer, or None."""
-    try:
-        if answer:
-            _VALUES.get(question.flag, str)(answer)
-    except OdError as error:
-        return error
-    return None
-
-
-def _length(answer: str) -> None:
-    refuse_unknown("length of periods", answer, (*LENGTHS, SINGLE), code="OD-PERIOD-TEXT", next_step=_STEP)
-
-
-_VALUES: dict[str, Callable[[str], object]] = {
-    "every": _length,
-    "first": Period,
-    "last": Period,
-    "unit": lambda answer: refuse_unknown("privacy unit", answer, UNIT_KINDS, code="OD-UNIT-UNKNOWN", next_step=_STEP),
-    "neighbours": lambda answer: refuse_unknown(
-        "neighbour relation", answer, NEIGHBOUR_RELATIONS, code="OD-UNIT-UNKNOWN", next_step=_STEP
-    ),
-    "epsilon": lambda answer: Budget(epsilon=answer, delta="1e-8"),
-    "delta": lambda answer: Budget(epsilon=1, delta=answer),
-}
-"""Functions that raise OdError for an answer that no declaration could have, by flag of the question."""
+def _with_prefixes(question: Question, answers: Answers, given: Mapping[str, str | None]) -> Answers:
+    """Return the answers so far. Those on the levels of zones have the prefixes too, if these are given beforehand."""
+    prefixes = given.get("prefixes")
+    return {**answers, "prefixes": prefixes} if question.flag == "levels" and prefixes else answers
 
 
 def _not_of_unit(question: Question) -> OdError:
@@ -145,9 +124,14 @@ def _not_of_unit(question: Question) -> OdError:
     )
 
 
-def _is_confirmed(question: Question, answer: str | None, refused: str | None) -> bool:
-    """Return whether the user gives a path of records again that was refused because there is no file yet."""
-    return question.flag == "records" and answer == refused and newest_file(answer or "") is None
+def _is_confirmed(question: Question, answers: Answers, settings: Fields) -> bool:
+    """Return whether an answer that was refused is accepted if it is given again.
+
+    This is a path of records at which there is no file yet, or levels of which some are prefixes of a zone's code.
+    """
+    if question.flag == "records":
+        return newest_file(answers["records"]) is None
+    return question.flag == "levels" and may_be_prefixes(answers, settings)
 
 
 def _may_ask_again(question: Question, answers: Answers) -> bool:
@@ -177,28 +161,11 @@ def _said_of_rows(
     raise unclear
 
 
-def _found_zones(answers: Answers, _settings: Fields) -> list[str]:
-    """Return lines to show, with the columns of the list of zones.
-
-    If the user gives a wrong path, the first line of the file may be a record. So the columns are shown only if one of
-    them is a named level.
-    """
-    path = current_project().root / answers["zones"]
-    try:
-        columns = [str(name) for name in read_zones(path).columns]
-    except OdError as error:
-        return [f"{error.message}."]
-    levels = as_list(answers.get("levels", ""))
-    if not any(level in columns for level in levels):
-        return [f"{path.name} has {len(columns)} columns; their names are shown once one of them is named as a level."]
-    return [f"{path.name} has the columns {', '.join(columns)}."]
-
-
 _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
     "reader": found_records,
     "trips": found_records,
     "column": found_records,
-    "zones": _found_zones,
-    "levels": _found_zones,
+    "zones": found_zones,
+    "levels": found_zones,
 }
 """Functions that return the lines to show after a question, by flag of the question."""

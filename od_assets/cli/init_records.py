@@ -24,6 +24,7 @@ from od_core.errors import OdError
 from od_core.files.durable import absence
 from od_core.periods import Period
 from od_core.records.format import RecordColumns, RecordFormat, column_in, shown
+from od_core.records.header import has_header
 from od_core.records.open_file import record_schema
 from od_core.records.row_meaning import unclear_records
 
@@ -62,9 +63,10 @@ class _Records:
 
     @property
     def may_show(self) -> bool:
-        """False if the first line of a CSV file may be a record, because it has none of the names of columns."""
+        """Whether the names of the columns are certainly no record, which the first line of a CSV file may be."""
         is_csv = self.form.container_of(self.source) == "csv"
-        return not is_csv or any(column_in(name, list(self.schema)) for name in self.columns.names)
+        is_named = any(column_in(name, list(self.schema)) for name in self.columns.names)
+        return not is_csv or is_named or has_header(self.source, self.form)
 
 
 def absent_records(records: str) -> OdError | None:
@@ -148,8 +150,8 @@ def unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
 def found_records(answers: Answers, settings: Fields) -> list[str]:
     """Return lines to show, with the used and the unused columns of the newest file of records and their types.
 
-    The first line of a CSV file may be a record, so the columns are shown only if the answers, or the reader, name one
-    of them.
+    The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
+    the answers or the reader name one of them.
     """
     records = _opened(answers, settings)
     if records is None:

@@ -22,24 +22,23 @@ import pyarrow as pa
 from od_assets.assets.loading import load_period
 from od_assets.checks.asset_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
-from od_assets.cli.findings import Finding
+from od_assets.cli.findings import Finding, found
+from od_assets.cli.ledger_checks import InspectedCounters, InspectedFolder, hold_to_drawn
 from od_assets.resources.arrivals import arrival
+from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.group_size_settings import GroupSizeSettings
-from od_assets.series.settings import ReleaseSettings, SeriesSettings
-from od_assets.series.stops_settings import StopsSettings
+from od_assets.series.settings import SeriesSettings, TableSettings
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
 from od_core.files.durable import absence
-from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.identity import Counted
+from od_core.ledger.user_counters import UserCounters
 from od_core.periods import Period
 from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.file_faults import in_records
 from od_core.records.row_meaning import unclear_records
 from od_core.records.segments import Breakdown
-from od_core.stops.place_list import place_records
 
 _FIRST_ROWS = 5
 """Number of example records in the findings for each kind of fault."""
@@ -67,35 +66,41 @@ class _Inspection:
 
 
 def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
-    """Return a finding on the file of a period: whether it exists, is complete, and would be accepted by a release."""
-    key = settings.key(period)
-    what, found = f"input of {key}", arrival(settings, Period(period))
-    if found.waits is not None:
+    """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
+
+    For unit ``user_year``, the first finding is on the counters of users with which the records would be counted.
+    """
+    key, warehouse = settings.key(period), Warehouse.of(settings.project)
+    what, there = f"input of {key}", arrival(settings, Period(period))
+    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, key)
+    counters = InspectedCounters.of(work)
+    findings = [] if counters is None else [found(f"counters of users for {key}", counters.check)]
+    if there.waits is not None:
         code = "OD-FILE-MISSING" if absence(settings.records_path(period)) is not None else "OD-FILE-INCOMPLETE"
         step = "wait for the file, or correct its path in the declaration"
-        return [Finding(what, f"{code}: {found.waits}", step)]
+        return [*findings, Finding(what, f"{code}: {there.waits}", step)]
     if not settings.records_are_here:
-        return [Finding(f"{what}: only Spark reads it, so it is not checked here")]
-    confidential = Warehouse.of(settings.project).confidential
-    inspection = _inspection(settings, period, confidential)
-    look = confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
+        return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
+    usable = counters if all(finding.ok for finding in findings) else None
+    inspection = _inspection(work, usable)
+    look = warehouse.confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
     if inspection.refused:
         first = inspection.refused[0]
-        return [
-            Finding(what, f"the input would be refused. {first.code}: {first.message}", f"{first.next_step}; {look}")
-        ]
+        fault = f"the input would be refused. {first.code}: {first.message}"
+        return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
     if inspection.unclear:
         step = f"{look}; then name the column of trips in the declaration, or write one_row_a_trip: true"
-        return [Finding(what, "a row may stand for many trips, but would be counted as one", step)]
-    return [Finding(f"{what}: the input would not be refused ({look})")]
+        fault = "a row may stand for many trips, but would be counted as one"
+        return [*findings, Finding(what, fault, step)]
+    return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
 
 
-def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: ConfidentialFolder) -> _Inspection:
+def _inspection(work: ReleaseWork[Any, Any], counters: InspectedCounters | None) -> _Inspection:
     refused: list[OdError] = []
     numbers: list[str] = []
-    folder = confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
+    folder = work.warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     try:
-        _inspect(settings, period, confidential, folder / "records.parquet", refused, numbers)
+        _inspect(work, counters, folder / "records.parquet", refused, numbers)
     except OdError as error:
         refused.append(error)
     except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
@@ -109,7 +114,7 @@ def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: C
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    unclear = () if refused else tuple(_unclear(settings, period))
+    unclear = () if refused else tuple(_unclear(work.settings, work.key.period))
     return _Inspection(tuple(refused), unclear, tuple(numbers))
 
 
@@ -123,14 +128,17 @@ def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
 
 
 def _inspect(
-    settings: SeriesSettings[Any, Any],
-    period: str,
-    confidential: ConfidentialFolder,
+    work: ReleaseWork[Any, Any],
+    counters: InspectedCounters | None,
     records: Path,
     refused: list[OdError],
     numbers: list[str],
 ) -> None:
     """Append the findings on an input to ``refused`` and ``numbers``. Errors of reading and counting are not caught."""
+    settings, period = work.settings, work.key.period
+    drawn = work.warehouse.ledger_chain.exists() and work.is_drawn  # to ask for a ledger would create it
+    if drawn:
+        work.hold_to_reading()
     geography = settings.read_geography()
     load_period(settings, period, records, geography)
     with scratch_database(records.parent, records) as connection:
@@ -143,9 +151,11 @@ def _inspect(
                 above = f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}"
                 refused.append(_check_failed(settings.name, above))
     try:
-        _count(settings, geography, period, confidential, records)
+        counted = _counted(work, geography, counters, records)
     except OdError as error:
         raise in_records(error, settings.records_path(period).name, settings.columns) from None
+    if drawn:
+        hold_to_drawn(work, counted, counters)
 
 
 def _check_failed(name: str, detail: str) -> OdError:
@@ -158,32 +168,25 @@ def _check_failed(name: str, detail: str) -> OdError:
     )
 
 
-def _count(
-    settings: SeriesSettings[Any, Any], geography: Any, period: str, confidential: ConfidentialFolder, records: Path
-) -> None:
-    """Count the records as a release does, and discard the counts. Raises OdError if a release would refuse them."""
+def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
+    """Count the records as a release does. Raises OdError if a release would refuse them."""
+    settings, period = work.settings, work.key.period
     counted: Counted
-    match settings:
-        case ReleaseSettings():
-            tree = settings.plan(geography, period).tree
-            has_key = (confidential.path / "hmac.key").exists()  # a check creates no key
-            key = confidential.key() if has_key else bytes(32)
-            counted = trip_counts_of(
-                records,
-                tree,
-                unit=settings.unit,
-                key=key,
-                period=period,
-                fault_threshold=settings.fault_threshold,
-                breakdowns=settings.breakdowns,
-            )
-        case GroupSizeSettings():
-            counted = settings.grouping.count(records, geography, period, settings.fault_threshold)
-        case StopsSettings():
-            counted = place_records(records, geography, settings.fault_threshold)
-        case _:
-            return
+    if isinstance(settings, TableSettings):
+        counted = settings.count(records, geography, period)
+    else:
+        counted = trip_counts_of(
+            records,
+            settings.plan(geography, period).tree,
+            unit=settings.unit,
+            key=InspectedFolder.of(work).key(),
+            period=period,
+            fault_threshold=settings.fault_threshold,
+            breakdowns=settings.breakdowns,
+            counters=counters,
+        )
     settings.acceptance.refuse_empty(counted.total, settings.unit)
+    return counted
 
 
 @dataclass(frozen=True, repr=False)

@@ -22,7 +22,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from od_assets.cli.findings import Finding, found
-from od_assets.components.declarations import BROKEN, load_definitions, refuse_broken_declarations, unloadable
+from od_assets.code_location import BROKEN, load_definitions, unloadable
+from od_assets.components.declarations import refuse_broken_declarations
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, dagster_home, stated_home
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.warehouse import Warehouse

@@ -28,7 +28,7 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
         return
     from od_assets.cli.tables import print_rows
     from od_assets.resources.folders import Folders
-    from od_core.privacy.accounting import float_above
+    from od_core.privacy.accounting import text_above, text_below
 
     balances = Folders().existing_ledger().balances()
     if as_json:
@@ -40,15 +40,15 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
             {
                 "domain": balance.domain,
                 "period": balance.period,
-                "cap_rho": float(balance.cap),
-                "spent_rho": float_above(balance.spent),
-                "left_rho": float(balance.left),
+                "cap_rho": text_above(balance.cap),
+                "spent_rho": text_above(balance.spent),
+                "left_rho": text_below(balance.left),
                 "releases": balance.releases,
                 "lost_draws": balance.lost_draws,
             }
         )
         for period, rho in balance.parts.items():
-            own = {"domain": balance.domain, "period": period, "spent_rho": float_above(rho)}
+            own = {"domain": balance.domain, "period": period, "spent_rho": text_above(rho)}
             table.append({name: own.get(name) for name in table[-1]})
     print_rows("Ledger", table)
     if any(balance.parts for balance in balances):

@@ -19,6 +19,7 @@ from od_assets.components import OdRelease
 from od_assets.components.declarations import declaration, declared_by, refuse_unloadable
 from od_assets.declared.periods import Periods
 from od_assets.project import current_project
+from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.settings import SeriesSettings
 from od_core.ledger.release_key import ReleaseKey
@@ -91,7 +92,9 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
             data_set["cap"] = {"rho": cap_above(rho), "reason": answers["reason"] or _reason(answers, data_set)}
             write_text(places[1], yaml_block(data_set))
         declared = declaration(name)
-        declared.settings().plan(geography, period)
+        found = declared.settings()
+        found.plan(geography, period)
+        Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(declared)  # a declaration with a fault would stop the whole project from loading
     return Initialized(places, geography.area_counts)
 

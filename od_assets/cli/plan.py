@@ -41,22 +41,24 @@ def plan(
     from od_assets.cli.declared_series import declared_series
     from od_assets.cli.planning_page import write_planning_page
     from od_assets.cli.printing import print_guarantee, print_plan
+    from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import planned_period
 
     _refuse_options(target, table, to, page)
     component = declared_series(release)
     settings, period = component.settings(), planned_period(component, period)
     planned = settings.plan(settings.read_geography(), period)
+    Folders().hold_to_declared(settings.domain)
     if target:
         from od_assets.cli.target_plan import print_target_plan, target_plan, write_declaration
 
         found = target_plan(settings, planned, target, table, runs)
-        if to is not None:
-            write_declaration(found, to)
         if as_json:
             typer.echo(json.dumps(found.facts(), indent=2))
         else:
             print_target_plan(found)
+        if to is not None:
+            write_declaration(found, to)
         return
     if page is not None:
         write_planning_page(settings, planned, page)

@@ -15,14 +15,15 @@ from od_assets.cli.tables import print_frame, print_rows
 from od_assets.terminal import WRONG, console
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.plan import ReleasePlan
-from od_core.privacy.accounting import epsilon_tight, float_above, text_above
+from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.person_year import alike
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle import REPORT
+from od_core.publication.html.report_page import rounded
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
-    from od_assets.runs.run_period import Outcome
+    from od_assets.runs.run_period import Outcome, Released
     from od_assets.series.settings import SeriesSettings
     from od_core.published.derived import PublishedFlows
 
@@ -32,15 +33,12 @@ def spent_text(spent: Spent) -> str:
 
     The first epsilon is the one that the release guarantees.
     """
-    rho = f"rho {float_above(spent.rho):.6g}"
+    rho = f"rho {text_above(spent.rho)}"
     if isinstance(spent, SpentDirectly):
-        delta = f" and delta {float_above(spent.delta):.3g}" if spent.delta else ""
-        return f"epsilon {float_above(spent.epsilon):.6g}{delta} ({rho} of the cap)"
-    exact = "" if spent.epsilon_exact is None else f"{spent.epsilon_exact:.6g} (exact), "
-    return (
-        f"{rho}: epsilon {exact}{spent.epsilon_tight:.6g} (tight), {spent.epsilon_bun_steinke:.6g} (Bun-Steinke) at"
-        f" delta {float_above(spent.delta):.3g}"
-    )
+        return f"{promise_text(spent.epsilon, spent.delta)} ({rho} of the cap)"
+    exact = "" if spent.epsilon_exact is None else f"{text_above(spent.epsilon_exact)} (exact), "
+    tight, older = text_above(spent.epsilon_tight), text_above(spent.epsilon_bun_steinke)
+    return f"{rho}: epsilon {exact}{tight} (tight), {older} (Bun-Steinke) at delta {text_above(spent.delta)}"
 
 
 def conversion_text(plan: Plan) -> str:
@@ -58,12 +56,6 @@ def conversion_text(plan: Plan) -> str:
     return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
 
 
-def _epsilon_text(spent: Spent) -> str:
-    """Return the epsilon and delta of a whole release, rounded up to three digits."""
-    at_delta = f" at delta {text_above(spent.delta, 3)}" if spent.delta else ""
-    return f"epsilon {text_above(spent.epsilon, 3)}{at_delta}"
-
-
 def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
@@ -77,9 +69,9 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
     spans = {"user": "for all periods", "user_year": "per year"}
     span = spans.get(domain.unit.kind, f"per {domain.elementary_period}")
     console.print(
-        f"One period of {settings.name} spends {_epsilon_text(plan.spent)}:"
+        f"One period of {settings.name} spends {promise_text(plan.spent.epsilon, plan.spent.delta)}:"
         f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
-        f" {float(cap):.4g} {span}).\n"
+        f" {text_above(cap)} {span}).\n"
     )
     if domain.unit.kind == "user_year":
         console.print(f"{year_text(settings, plan)}\n", soft_wrap=True)
@@ -90,7 +82,9 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
         _print_errors(plan)
     console.print(f"Meaning of a row of the records: {settings.columns.row}.\n")
     if verbose:
-        print_frame(f"{settings.name}: what one period measures", plan.to_frame())
+        exact = plan.to_frame()
+        bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
+        print_frame(f"{settings.name}: what one period measures", exact.assign(**bounds))
         console.print(f"A release spends {spent_text(plan.spent)}.{conversion_text(plan)}\n")
 
 
@@ -99,11 +93,11 @@ def year_text(settings: SeriesSettings[Any, Any], plan: Plan) -> str:
     domain, unit = settings.domain, plan.unit
     periods = len(domain.periods_of_year(settings.periods.first))
     bounded, unbounded = alike(unit, plan.spent, periods), periods * plan.spent.rho
-    epsilon, other = (text_above(epsilon_tight(each, plan.spent.delta), 3) for each in (bounded, unbounded))
+    epsilon, other = (text_above(epsilon_tight(each, plan.spent.delta)) for each in (bounded, unbounded))
     return (
-        f"A year of {periods} such releases spends epsilon {epsilon} (rho {float_above(bounded):.4g}), because at most"
+        f"A year of {periods} such releases spends epsilon {epsilon} (rho {text_above(bounded)}), because at most"
         f" {unit.max_trips_year} trips of a user are counted in it. Without max_trips_year, it would spend epsilon"
-        f" {other} (rho {float_above(unbounded):.4g}). For the same promise, the noise would then be"
+        f" {other} (rho {text_above(unbounded)}). For the same promise, the noise would then be"
         f" {math.sqrt(unbounded / bounded):.3g} times as large.{_uncounted_text(plan)}"
     )
 
@@ -147,11 +141,6 @@ def _print_errors(plan: ReleasePlan) -> None:
     )
 
 
-def rounded(value: float) -> float:
-    """Return a number rounded to three significant digits; NaN stays."""
-    return float(f"{value:.3g}")
-
-
 def print_outcome(outcome: Outcome) -> None:
     """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
     facts, released = outcome.facts, outcome.released
@@ -163,12 +152,18 @@ def print_outcome(outcome: Outcome) -> None:
         return
     console.rule(facts["release"])
     print_guarantee(facts["guarantee"])
-    left = math.floor(1000 * facts["left_rho"] / facts["cap_rho"]) / 10 if facts["cap_rho"] else 0
+    left = text_below(100 * facts["left_rho"] / facts["cap_rho"], 3) if facts["cap_rho"] else "0"
     console.print(
-        f"\nSpent: {_epsilon_text(released.spent)}. Of the cap, rho {facts['cap_rho']:.4g}, {left:g} % remains."
+        f"\nSpent: {promise_text(released.spent.epsilon, released.spent.delta)}. Of the cap, rho"
+        f" {text_above(facts['cap_rho'])}, {left} % remains."
         f" This run drew {facts['drawn']} of {facts['measurements']} measurements"
         f"{' and read the others back' if facts['drawn'] < facts['measurements'] else ''}."
     )
+    if facts["lost_draws"]:
+        console.print(_lost_text(facts["lost_draws"], released), soft_wrap=True)
+    for other in facts["unpublished"]:
+        stays = f"its rho {text_above(other['rho'])} stays spent"
+        console.print(f"{other['release']} is charged to the same cap, but not published: {stays}.", soft_wrap=True)
     floats = released.levels.select_dtypes("float")
     print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(rounded)))
     passed = sum(check["passed"] for check in facts["checks"])
@@ -181,6 +176,17 @@ def print_outcome(outcome: Outcome) -> None:
     console.print()
     for title, place in places.items():
         console.print(f"{title + ':':<9} {place}", soft_wrap=True)
+
+
+def _lost_text(lost: list[dict[str, Any]], released: Released) -> str:
+    """Return a sentence on the draws of a release that were lost, and on what they cost."""
+    rho, levels = sum(draw["rho"] for draw in lost), ", ".join(draw["measured"] for draw in lost)
+    return (
+        f"Lost draws of earlier runs, which ended before the noisy values were stored: {levels}. Their rho"
+        f" {text_above(rho)} stays spent, so the release spent"
+        f" {promise_text(released.spent.epsilon, released.spent.delta)} instead of epsilon"
+        f" {text_above(released.planned.epsilon)}."
+    )
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
@@ -212,7 +218,11 @@ def print_derived(found: PublishedFlows, heading: str, *, as_json: bool) -> None
     print_guarantee(found.certificate["guarantee"])
     console.print()
     used = [
-        {"release": stated["release"], "trips": int(release.leaves.trips.sum()), "epsilon": stated["epsilon"]}
+        {
+            "release": stated["release"],
+            "trips": int(release.leaves.trips.sum()),
+            "epsilon": text_above(stated["epsilon"]),
+        }
         for stated, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
     ]
     print_rows(heading, used)

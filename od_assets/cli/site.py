@@ -29,22 +29,26 @@ def site(
     """Write a static web site of all published releases: pages, all files, a catalogue for programs and a feed.
 
     Copy its folder to any web server. The site is made from the public bundles alone. Run the command again after a
-    release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is.
+    release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
+    bundle of a published release is missing, the others are written all the same, and the exit code is 2.
     """
     from od_assets.components.declarations import declared_site
-    from od_assets.project import current_project, releases_folder
+    from od_assets.resources.folders import Folders
     from od_assets.terminal import console
     from od_core.published.site import HOME, write_site
 
     given = {"title": title, "url": url, "publisher": publisher, "licence": licence}
     declared = declared_site()
     described = replace(declared.described(), **{name: text for name, text in given.items() if text is not None})
-    written = write_site(releases_folder(current_project().var), to or declared.place(), described)
+    folders = Folders()
+    written = write_site(folders.releases, to or declared.place(), described, folders.database)
     if as_json:
         facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
-        typer.echo(json.dumps(facts | {"changed": written.changed}, indent=2))
-        return
-    console.print(
-        f"{written.releases:,} releases of {written.series:,} series. {len(written.changed):,} files were written."
-    )
-    console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
+        facts |= {"changed": written.changed, "left_out": [str(key) for key in written.left_out]}
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        console.print(
+            f"{written.releases:,} releases of {written.series:,} series. {len(written.changed):,} files were written."
+        )
+        console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
+    written.refuse_left_out()

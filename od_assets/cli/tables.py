@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 
 from od_assets.terminal import console
+from od_core.privacy.accounting import text_above, text_below
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+_NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e-?\d+)?")
+"""Pattern of the text of a number."""
+
+
 def print_status(rows: list[dict[str, Any]]) -> None:
     """Print the state of releases, and which settings were changed since they were published or begun."""
-    print_rows("Releases", [{name: row[name] for name in row if name != "settings_changed"} for row in rows])
+    print_rows("Releases", [_shown(row) for row in rows])
     others = [row for row in rows if row["settings_changed"]]
     for row in others:
         names = ", ".join(name.replace("_", " ") for name in row["settings_changed"])
@@ -27,6 +33,16 @@ def print_status(rows: list[dict[str, Any]]) -> None:
             "What is published stays as it is. A higher revision releases a period with the new settings, and is"
             " charged; restore the settings to continue a release that is only begun."
         )
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what is printed of the state of a release: its rho as everywhere else."""
+    left = row["data_set_rho_left"]
+    rho = {
+        "rho_spent": text_above(row["rho_spent"]),
+        "data_set_rho_left": None if left is None else text_below(left),
+    }
+    return {name: rho.get(name, value) for name, value in row.items() if name != "settings_changed"}
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:
@@ -40,7 +56,7 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(rows[0] if rows else ()):
         given = [row[column] for row in rows if row[column] is not None]
-        numeric = bool(given) and all(isinstance(value, (int, float)) for value in given)
+        numeric = bool(given) and all(_NUMBER.fullmatch(_text(value)) for value in given)
         side: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
     for row in rows:

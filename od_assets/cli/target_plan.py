@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
-from od_assets.cli.printing import rounded
 from od_assets.cli.public_tables import stated_table
 from od_assets.cli.tables import print_rows
 from od_assets.series.declared_names import declaration_file
@@ -29,7 +28,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.plan import Plan
-from od_core.privacy.uncounted import share_of_table
+from od_core.publication.html.report_page import rounded
 
 RUNS = 200
 """Number of releases that are simulated at a time."""
@@ -45,6 +44,9 @@ _TRIES = 8
 
 _ENOUGH = 0.98
 """Targets are near enough to the cap if they need this share of it."""
+
+_REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"
+"""Next step if the cap does not allow the budget."""
 
 _DIGITS = 4
 """Number of significant digits of the declared epsilon or rho, which is rounded up."""
@@ -87,7 +89,12 @@ class TargetPlan:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of the declaration that state the budget: ``privacy`` and, with segments, ``segment_share``."""
+        """The fields of the declaration that state the budget: ``privacy`` and, with segments, ``segment_share``.
+
+        There are none if the cap does not allow the budget, because such a declaration is refused.
+        """
+        if not self.fits:
+            return {}
         share = self.found.segment_share
         return {"privacy": self.privacy} | ({} if share is None else {"segment_share": str(share)})
 
@@ -153,12 +160,17 @@ def target_plan(
     return TargetPlan(settings.name, source, found, chosen, cap, nearest)
 
 
+def _rho(value: float) -> str | None:
+    """Return a rho that is found by simulation, with three digits; None if there is none."""
+    return None if math.isnan(value) else text_above(value, 3)
+
+
 def print_target_plan(planned: TargetPlan) -> None:
     """Print the budget, the cost of each target, the levels and the section of the declaration."""
     spent, found = planned.plan.spent, planned.found
     console.print(
         f"The smallest budget for these targets is epsilon {text_above(spent.epsilon, _DIGITS)} at delta"
-        f" {text_above(spent.delta, 3)} (rho {float(spent.rho):.4g}):"
+        f" {text_above(spent.delta)}. A release is charged rho {text_above(planned.plan.charge.as_rho)}:"
         f" {text_above(100 * planned.plan.charge.as_rho / planned.cap, 3)} % of the cap for one release."
     )
     if not planned.fits:
@@ -176,21 +188,22 @@ def print_target_plan(planned: TargetPlan) -> None:
             {
                 "target": str(cost.target),
                 "flows": cost.flows,
-                "rho needed": rounded(cost.rho),
-                "rho if alone": rounded(cost.alone),
-                "rho without it": rounded(cost.without),
+                "rho needed": _rho(cost.rho),
+                "rho if alone": _rho(cost.alone),
+                "rho without it": _rho(cost.without),
                 "binds": "yes" if cost.binds else "no",
             }
             for cost in found.costs
         ],
     )
+    console.print("A release is charged a little more rho than its targets need, because its budget is rounded up.\n")
     levels = planned.plan.to_frame()
     place = levels["origin_level"] + " x " + levels["destination_level"]
     by = levels["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in levels else ""
     print_rows(
         "Levels",
         [
-            {"level": name, "share of rho": rounded(rho / levels["rho"].sum()), "expected error": rounded(error)}
+            {"level": name, "share of rho": f"{rho / levels['rho'].sum():.3g}", "expected error": rounded(error)}
             for name, rho, error in zip(place + by, levels["rho"], levels["expected_error"], strict=True)
         ],
     )
@@ -205,15 +218,26 @@ def print_target_plan(planned: TargetPlan) -> None:
         )
     else:
         console.print("No release was simulated, so cuts at 0 and rounding are not considered.")
-    console.print(f"\nDeclare it so:\n{yaml_block(planned.fields)}", soft_wrap=True)
+    if planned.fits:
+        console.print(f"\nDeclare it so:\n{yaml_block(planned.fields)}", soft_wrap=True)
+    else:
+        console.print(f"\nNo declaration is printed, because a run would refuse it: {_REMEDY}.", soft_wrap=True)
 
 
 def write_declaration(planned: TargetPlan, path: Path) -> None:
     """Write the declaration of the series with the planned budget. All else stays.
 
     Raises:
-        OdError: the declaration has no section ``privacy``, or the file cannot be written.
+        OdError: the cap does not allow the budget; the declaration has no section ``privacy``; or the file cannot be
+            written.
     """
+    if not planned.fits:
+        raise OdError(
+            "OD-LEDGER-CAP",
+            f"one release of {planned.release} with these targets needs rho"
+            f" {text_above(planned.plan.charge.as_rho)}, which exceeds the cap {float(planned.cap):.6g}",
+            next_step=_REMEDY,
+        )
     text = declaration_file(planned.release).read_text(encoding="utf-8")
     written = with_fields(text, planned.fields)
     if written is None:
@@ -277,7 +301,7 @@ def _loaded(text: str) -> Any:
 
 def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     """Return the found budget in the terms of the declared one: epsilon or rho, rounded up."""
-    declared, rho = plan.budget, Fraction(found.rho) / share_of_table(plan.uncounted)
+    declared, rho = plan.budget, Fraction(found.rho)
     if declared.epsilon is None:
         return Budget(rho=_above(rho), delta=declared.delta, shares=found.shares)
 

@@ -1,10 +1,9 @@
-"""Read the releases and comparisons that are declared below ``defs``, for the command line."""
+"""Read the releases and comparisons that are declared below ``defs``, and find the broken declarations."""
 
 from __future__ import annotations
 
-import importlib
-import logging
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,14 +11,11 @@ import dagster as dg
 from pydantic import ValidationError
 
 from od_assets import components
-from od_assets.code_references import source_of
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdSite, OdStops, OdWarehouse
 from od_assets.components.declared_component import Declared
 from od_assets.components.series import Series
 from od_assets.declared.section import first_fault, is_switch
-from od_assets.declared.yaml_file import yaml_documents
-from od_assets.project import current_project
-from od_assets.resources.warehouse import Warehouse
+from od_assets.declared.yaml_file import line_of, yaml_documents
 from od_assets.series.declared_names import (
     COMPARISON,
     RELEASES,
@@ -35,11 +31,6 @@ from od_assets.series.declared_names import (
 from od_core.errors import OdError, nearest_known
 
 D = TypeVar("D", bound=Declared)
-
-_LOG = logging.getLogger(__name__)
-
-BROKEN = "broken_declarations"
-"""Name of the sensor of a code location from which broken declarations are left out."""
 
 SERIES: dict[str, type[Series]] = dict(zip(RELEASES, (OdRelease, OdGroupSizes, OdStops), strict=True))
 """Components of release series, by the component type that a declaration names."""
@@ -92,7 +83,7 @@ def read_declaration(path: Path, component: type[D]) -> D:
         attributes = documents["attributes"]
     except (KeyError, TypeError, ValueError):
         raise _no_attributes(where) from None
-    return declared_by(attributes, component, where)
+    return declared_by(attributes, component, where, lambda field: line_of(path, ["attributes", *field]))
 
 
 def _documents(path: Path) -> list[Any]:
@@ -141,53 +132,21 @@ def declared_at(path: Path) -> Series | OdComparison | OdSite | OdWarehouse | No
     return read_declaration(path, OdWarehouse) if stated == WAREHOUSE else None
 
 
-def sound_definitions() -> dg.Definitions | None:
-    """Return the definitions of all declarations of this package but the broken ones; None if none is broken.
-
-    Dagster loads all declarations or none. So that the other releases go on, a code location returns these definitions
-    if it cannot be loaded. The broken declarations are in its log, and a sensor fails with them.
-
-    Raises:
-        OdError: a declaration is broken, and there is no sound one of the warehouse, which every release needs.
-    """
-    sound, faults = [], []
+def broken_declarations() -> dict[Path, OdError]:
+    """Return the fault of every broken declaration of the project, by its file, in the order of their paths."""
+    faults = {}
     for path in declaration_files():
         try:
-            component = declared_at(path)
+            declared_at(path)
         except OdError as error:
-            faults.append(error)
-        else:
-            if component is not None:
-                sound.append(component)
-    if not faults:
-        return None
-    if not any(isinstance(component, OdWarehouse) for component in sound):
-        raise faults[0]
-    for fault in faults:
-        _LOG.warning("a broken declaration is left out: %s", fault)
-    with warnings.catch_warnings(action="ignore"):  # about beta and preview parts of Dagster
-        parts = [component.build_defs(None) for component in sound]  # type: ignore[arg-type]  # as in refuse_unloadable
-    return dg.Definitions.merge(*parts, dg.Definitions(sensors=[_faults_sensor(faults)]))
-
-
-def _faults_sensor(faults: list[OdError]) -> dg.SensorDefinition:
-    @dg.sensor(
-        name=BROKEN,
-        description="Fails while declarations of the project are broken. Their releases are missing.",
-        minimum_interval_seconds=600,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        metadata=source_of(__file__),
-    )
-    def broken_declarations(_context: dg.SensorEvaluationContext) -> None:
-        raise faults[0] if len(faults) == 1 else _fault(" ".join(fault.message for fault in faults))
-
-    return broken_declarations
+            faults[path] = error
+    return faults
 
 
 def refuse_broken_declarations() -> None:
     """Raise OdError with the first broken declaration of the project, if there is one."""
-    for path in declaration_files():
-        declared_at(path)
+    for fault in broken_declarations().values():
+        raise fault
 
 
 def _refuse_wrong_types(path: Path) -> None:
@@ -203,8 +162,16 @@ def _refuse_wrong_types(path: Path) -> None:
             raise _fault(f"{where}: type: there is no component {stated} ({known})")
 
 
-def declared_by(attributes: dict[str, Any], component: type[D], where: str) -> D:
+def declared_by(
+    attributes: dict[str, Any], component: type[D], where: str, line: Callable[[list[str]], int | None] | None = None
+) -> D:
     """Return a declaration with the given attributes.
+
+    Args:
+        attributes: attributes of the component.
+        component: class of the component.
+        where: name of the file in messages.
+        line: function that returns the line of a field in the file; None if there is no file yet.
 
     Raises:
         OdError: the attributes do not fit the component; the message names the file (``where``) and the field.
@@ -217,45 +184,10 @@ def declared_by(attributes: dict[str, Any], component: type[D], where: str) -> D
     except (AttributeError, KeyError, TypeError):
         raise _no_attributes(where) from None
     except ValidationError as error:
-        raise _fault(f"{where}: {first_fault(error, component)}") from None
+        raise _fault(f"{where}: {first_fault(error, component, line)}") from None
     except dg.DagsterError as error:
         raise _fault(f"{where}: {error}") from None
     return made
-
-
-def load_definitions() -> dg.Definitions:
-    """Return all definitions of the current project, as its code location has them.
-
-    If a broken declaration keeps the code location from loading, return :func:`sound_definitions`.
-
-    Raises:
-        OdError: The code location cannot be loaded for another reason.
-    """
-    project = current_project()
-    try:
-        found = getattr(importlib.import_module(project.module), "defs", None)
-        definitions = found() if callable(found) else found
-    except Exception as error:  # any exception of the project's code or YAML; no record is involved
-        definitions = sound_definitions()
-        if definitions is None and isinstance(error, OdError):
-            raise
-        if definitions is None:
-            raise unloadable(f"{type(error).__name__}: {error}") from None
-    if not isinstance(definitions, dg.Definitions):
-        raise unloadable(f"{project.module} has no definitions named defs")
-    warehouse = (definitions.resources or {}).get("od_warehouse")
-    if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
-        raise unloadable(
-            f"Python imports {project.module} from another copy of the project, which writes to {warehouse.var} and not"
-            f" to {project.var}"
-        )
-    return definitions
-
-
-def unloadable(message: str) -> OdError:
-    """Return the error for a project whose definitions cannot be loaded."""
-    step = "correct the project; dg check defs shows the whole error"
-    return OdError("OD-CODE-LOCATION", message, next_step=step)
 
 
 def refuse_unloadable(component: Series) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
 from od_assets.code_references import with_sources
-from od_assets.compatibility import owned_by
+from od_assets.compatibility import owned_job
 from od_assets.components.declared_component import Declared
 from od_assets.declared.section import Number, Section
 from od_assets.project import Project, current_project
@@ -129,18 +129,18 @@ class OdComparison(Declared):
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
         """Build the assets and their jobs."""
         assets = evaluation_assets(self.settings(Project.of(context)), {"owners": self.owners, "code_version": "1"})
-        job = dg.define_asset_job(
+        job = owned_job(
             f"{self.name}_runs",
+            self.owners,
             selection=dg.AssetSelection.assets([self.name, "runs"]),
             description="Release one data set repeatedly with every mechanism; existing runs are kept.",
-            **owned_by(self.owners),
             tags={COMPARISON_TAG: self.name},
         )
-        report = dg.define_asset_job(
+        report = owned_job(
             f"{self.name}_report",
+            self.owners,
             selection=dg.AssetSelection.assets([self.name, "tables"], [self.name, "figures"]),
             description="Tables and figures of all existing runs.",
-            **owned_by(self.owners),
             tags={COMPARISON_TAG: self.name},
         )
         return dg.Definitions(assets=with_sources(assets), jobs=[job, report])

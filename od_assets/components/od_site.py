@@ -9,8 +9,9 @@ from od_assets.assets.site import site_asset
 from od_assets.code_references import source_of, with_sources
 from od_assets.components.declared_component import Declared
 from od_assets.declared.site import DeclaredSite, publishing_assets
-from od_assets.project import Project, releases_folder
+from od_assets.project import Project
 from od_assets.resources.dead_runs import SITE_TAG
+from od_assets.resources.warehouse import Warehouse
 
 
 class SiteScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
@@ -48,7 +49,7 @@ class OdSite(Declared, DeclaredSite):
         project = Project.of(context)
         asset = site_asset(
             self.described(),
-            releases_folder(project.var),
+            Warehouse.of(project),
             self.place(project),
             publishing_assets(project),
             {"owners": self.owners, "code_version": "1"},

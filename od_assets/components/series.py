@@ -11,7 +11,7 @@ from dagster_shared.check import CheckError
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.code_references import with_sources
-from od_assets.compatibility import owned_by
+from od_assets.compatibility import owned_job
 from od_assets.components.declared_component import Declared
 from od_assets.declared.periods import Freshness
 from od_assets.declared.series import DeclaredSeries
@@ -67,12 +67,12 @@ class Series(Declared, DeclaredSeries):
         verification = daily_check(settings)
         verify_job, verify_daily = daily_schedule(self.name, self.owners, verification)
         own = [key for asset in assets for key in asset.keys]
-        job = dg.define_asset_job(
+        job = owned_job(
             f"{self.name}_release",
+            self.owners,
             selection=dg.AssetSelection.assets(*own) - dg.AssetSelection.checks(verification),
             description=f"Release one period of {self.name}, or read it back if it is already released.",
             tags=release_tags(self.name, self.revision, settings.periods.every),
-            **owned_by(self.owners),
         )
         schedules = [] if self.schedule is None else [release_schedule(settings, self.owners, self.schedule, job)]
         sensors = [] if self.arrivals is None else [arrival_sensor(settings, self.owners, job)]

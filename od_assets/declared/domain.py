@@ -1,9 +1,11 @@
 """Read the privacy domain of a data set from its YAML file, which all releases of the data set share."""
 
+from functools import partial
+
 from pydantic import Field, ValidationError
 
 from od_assets.declared.section import Number, Section, first_fault
-from od_assets.declared.yaml_file import yaml_documents
+from od_assets.declared.yaml_file import line_of, yaml_documents
 from od_assets.project import Project
 from od_core import PrivacyUnit
 from od_core.errors import OdError, nearest_known
@@ -134,7 +136,7 @@ def read_domain(project: Project, name: str) -> DomainSection:
         [document] = yaml_documents(path, path.name) or [None]
         declared = DomainSection.model_validate(document)
     except ValidationError as error:
-        raise _fault(f"{path.name}: {first_fault(error, DomainSection)}") from None
+        raise _fault(f"{path.name}: {first_fault(error, DomainSection, partial(line_of, path))}") from None
     except ValueError:
         raise _fault(f"{path.name} has more than one YAML document") from None
     if declared.name != name:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args, get_origin
 
@@ -102,7 +103,7 @@ def _names_of(fault: Any) -> list[str]:
     return ".".join(map(str, fault["loc"])).partition(" at <string>")[0].split(".")
 
 
-def first_fault(error: ValidationError, section: Any) -> str:
+def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]], int | None] | None = None) -> str:
     """Return the field and the fault of a validation error, with the most similar known name for an unknown field.
 
     An unknown field is reported before a missing field, because it may be a misspelling of the missing one. If a field
@@ -112,6 +113,7 @@ def first_fault(error: ValidationError, section: Any) -> str:
     Args:
         error: error of the validation.
         section: class that was validated.
+        line: function that returns the line of a field, which is stated after its name; None if there is no file.
     """
     faults = error.errors()
     same_field = [fault for fault in faults if _names_of(fault)[0] == _names_of(faults[0])[0]]
@@ -127,4 +129,6 @@ def first_fault(error: ValidationError, section: Any) -> str:
     if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
         path.pop()
     hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""
-    return f"{'.'.join(path)}: {first['msg'].removeprefix('Value error, ')}{hint}"
+    found = None if line is None else line(path)
+    place = "" if found is None else f" (line {found})"
+    return f"{'.'.join(path)}{place}: {first['msg'].removeprefix('Value error, ')}{hint}"

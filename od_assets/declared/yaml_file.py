@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,29 @@ def yaml_documents(path: Path, where: str) -> list[Any]:
         raise _fault(f"{where} is not UTF-8 text") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _fault(f"{where} is not valid YAML: {str(error) or 'it is nested too deeply'}") from None
+
+
+def line_of(path: Path, field: Sequence[str]) -> int | None:
+    """Return the line of a field in a YAML file that can be parsed; that of its section if the field is not written.
+
+    Return None if the section is the whole file.
+
+    Args:
+        path: the file.
+        field: names of the sections and of the field; a place in a list is its number.
+    """
+    node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), None
+    for name in field:
+        parts = {}
+        if isinstance(node, yaml.MappingNode):
+            parts = {key.value: (key, value) for key, value in node.value}
+        elif isinstance(node, yaml.SequenceNode):
+            parts = {str(place): (value, value) for place, value in enumerate(node.value)}
+        if name not in parts:
+            break
+        key, node = parts[name]
+        line = key.start_mark.line + 1
+    return line
 
 
 def _fault(message: str) -> OdError:

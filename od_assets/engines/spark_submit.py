@@ -52,7 +52,7 @@ def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argumen
         raise OdError(
             "OD-SPARK-SUBMIT",
             "spark-submit ended without an outcome of the step",
-            next_step=f"read confidential/spark/{log.name}, then run the release again",
+            next_step=f"read {log.absolute()}, then run the release again",
             spent=STAYS_CHARGED,
         )
     log.unlink(missing_ok=True)

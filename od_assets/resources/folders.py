@@ -13,6 +13,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.integrity import chain_of
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.domain import PrivacyDomain
 
 
 class Folders:
@@ -50,6 +51,15 @@ class Folders:
                 next_step="run a release",
             )
         return self.ledger
+
+    def hold_to_declared(self, domain: PrivacyDomain) -> None:
+        """Check that the ledger, if there is one, would accept a data set and its cap as they are declared now.
+
+        Raises:
+            OdError: as in :meth:`od_core.ledger.ledger.Ledger.declare`. No entry is added, and no ledger is created.
+        """
+        if self.ledger_chain.exists():
+            self.ledger.hold_to_declared(domain)
 
     def published_periods(self, series: str) -> dict[str, ReleaseKey]:
         """Return the key of the newest revision of each published period of a series, by period.

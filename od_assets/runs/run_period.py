@@ -13,16 +13,21 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 
-from od_assets.components.declarations import load_definitions
+from od_assets.code_location import load_definitions
 from od_assets.components.series import Series
 from od_assets.failures import failure_lines
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.progress import by_step, followed, number_of_steps
+from od_core.ledger.balance import Balance
 from od_core.ledger.entries import MEASURED
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.lock import exclusive
+from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
+from od_core.privacy.plan import Plan, Step
+from od_core.privacy.uncounted import is_of_uncounted
 from od_core.publication.bundle_integrity import CERTIFICATE
 
 
@@ -38,11 +43,13 @@ class Released:
     Attributes:
         contents: content of the release, such as ``flows``.
         spent: budget that the release has spent.
+        planned: budget that it would have spent without lost draws.
         levels: its levels and their noise.
     """
 
     contents: str
     spent: Spent
+    planned: Spent
     levels: pd.DataFrame
 
 
@@ -92,15 +99,38 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
     kind = settings.kind
     release = kind.open(bundle)
-    released = Released(kind.contents, release.spent, kind.summary(release))
+    released = Released(kind.contents, release.spent, release.plan.spent, kind.summary(release))
     facts |= {
         "published": True,
         "drawn": drawn,
         "measurements": len(release.plan.charged_steps),
         "cap_rho": float_above(balance.cap),
         "left_rho": float(balance.left),
+        "lost_draws": _lost(ledger, key, release.plan),
+        "unpublished": _unpublished(ledger, balance),
         f"{kind.contents.replace(' ', '_')}_by_level": released.levels.to_dict("records"),
         "bundle": str(bundle),
         "database": str(warehouse.database),
     }
     return Outcome(facts, released)
+
+
+def _lost(ledger: Ledger, key: ReleaseKey, plan: Plan) -> list[dict[str, Any]]:
+    """Return what each lost draw of a release measured, and its rho; public and JSON-ready."""
+    steps = {step.number: step for step in plan.charged_steps}
+    lost = ledger.lost_draws(key)
+    return [{"measured": _measured(steps[number]), "rho": float_above(charge.as_rho)} for number, charge in lost]
+
+
+def _measured(step: Step) -> str:
+    if is_of_uncounted(step.noise_facts):
+        return "uncounted trips"
+    by = step.noise_facts.get("breakdown")
+    return f"level {step.level}" + (f" by {by}" if by else "")
+
+
+def _unpublished(ledger: Ledger, balance: Balance) -> list[dict[str, Any]]:
+    """Return the releases that are charged to the same cap and not published, and their rho; public and JSON-ready."""
+    published = {str(key) for key in ledger.published()}
+    charged = sorted(balance.charged.items())
+    return [{"release": name, "rho": float_above(rho)} for name, rho in charged if name not in published]

@@ -58,7 +58,7 @@ class TargetCost:
     Attributes:
         target: the target.
         flows: number of flows of the table to which it applies.
-        rho: rho that this target needs with the shares of the solution.
+        rho: rho of a release that meets this target with the shares of the solution.
         alone: rho that it would need if it were the only target.
         without: rho that the other targets would need together without it; 0 if there are no others.
         binds: whether it determines the rho of the solution.
@@ -77,10 +77,10 @@ class TargetBudget:
     """The smallest budget that meets some targets.
 
     Attributes:
-        rho: the rho of the release.
+        rho: the rho of the release, with that of the number of uncounted trips.
         shares: share of each level that shares the budget, top first; exact, they sum to 1.
         gap: proven upper bound of the share of rho that better shares could save.
-        costs: cost of each target, before rho is multiplied by ``factor``.
+        costs: cost of each target; the largest rho of them is that of the release.
         chance: probability with which each of the targets is met, so that all of them are met with ``CHANCE``.
         segment_share: share of the budget that all breakdowns have together; None if there are none.
         factor: last correction of rho by simulation; 1 without a simulation.
@@ -284,10 +284,10 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
     problem = _Problem(model, classes, np.ones(len(classes)))
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
+    of_table = float(share_of_table(plan.uncounted))
 
     def simulated(found: _Solution) -> Reals:
-        rho = found.rho / share_of_table(plan.uncounted)
-        budget = Budget(rho=rho, delta=plan.budget.delta, shares=_all_shares(model, found))
+        budget = Budget(rho=found.rho / of_table, delta=plan.budget.delta, shares=_all_shares(model, found))
         releases = simulated_releases(with_budget(plan, budget, segments), trips, runs)
         try:
             return np.array([ratios_of(classes, release, generator) for release in releases])
@@ -313,10 +313,10 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
             found = problem.solved(range(len(classes)))
         factor = float(np.quantile(simulated(found).max(axis=1), CHANCE)) ** 2
     return TargetBudget(
-        rho=found.rho * factor,
+        rho=found.rho * factor / of_table,
         shares=_all_shares(model, found),
         gap=found.optimum.gap,
-        costs=_costs(problem, found),
+        costs=_costs(problem, found, factor / of_table),
         chance=found.chance,
         segment_share=None if segments is None else segments.share,
         factor=factor,
@@ -360,15 +360,15 @@ def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetC
     return replace(segments, share=Fraction(low, _SEGMENT_GRAIN))
 
 
-def _costs(problem: _Problem, found: _Solution) -> tuple[TargetCost, ...]:
-    """Return the cost of each target."""
+def _costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:
+    """Return the cost of each target, whose rho is multiplied by ``scale`` as that of the release is."""
     every, costs = range(len(problem.classes)), []
     for number, one in enumerate(problem.classes):
         others = [other for other in every if other != number]
         alone = problem.solved([number]).rho if others else found.rho
         without = problem.solved(others).rho if others else 0.0
-        needed, binds = float(found.needed[number]), bool(found.binds[number])
-        costs.append(TargetCost(one.target, len(one.sizes), needed, alone, without, binds))
+        needed, binds = scale * float(found.needed[number]), bool(found.binds[number])
+        costs.append(TargetCost(one.target, len(one.sizes), needed, scale * alone, scale * without, binds))
     return tuple(costs)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.ledger.entries import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Period
+from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.cap import Cap, Charge
 from od_core.privacy.person_year import largest_rho, year_of, year_text
 from od_core.privacy.uncounted import is_of_uncounted
@@ -29,7 +30,7 @@ class Balance:
             its delta.
         spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
             a year add up by :func:`od_core.privacy.person_year.largest_rho`; those for uncounted trips add up in full.
-        releases: number of releases that are charged to the period.
+        charged: rho of all reservations of each release that is charged to the period, by its key as text.
         lost_draws: number of draws that were lost with their process and charged once more.
         asked: rho by which a requested charge would raise ``spent``; 0 if none is requested.
         parts: for a year, the rho of each elementary period that was charged, by its text.
@@ -39,7 +40,7 @@ class Balance:
     period: str
     cap: Fraction
     spent: Fraction
-    releases: int
+    charged: Mapping[str, Fraction]
     lost_draws: int
     asked: Fraction = Fraction(0)
     parts: Mapping[str, Fraction] = field(default_factory=dict)
@@ -48,6 +49,11 @@ class Balance:
     def left(self) -> Fraction:
         """Remaining rho: the cap less the spent rho."""
         return self.cap - self.spent
+
+    @property
+    def releases(self) -> int:
+        """Number of releases that are charged to the period."""
+        return len(self.charged)
 
 
 def charge_of(row: dict[str, Any]) -> Charge:
@@ -88,7 +94,9 @@ def balances(
         mine = [(row, charge) for row, charge in rows if not parts.isdisjoint(row["content"]["periods"])]
         delta = sum((charge.delta for _, charge in mine), start=Fraction(0) if asked is None else asked.delta)
         charged, in_full = {part: Fraction(0) for part in parts}, {part: Fraction(0) for part in parts}
+        by_release: dict[str, Fraction] = {}
         for row, charge in mine:
+            by_release[row["release"]] = by_release.get(row["release"], Fraction(0)) + charge.as_rho
             for part in parts.intersection(row["content"]["periods"]):
                 charged[part] += charge.as_rho - in_full_of(row)
                 in_full[part] += in_full_of(row)
@@ -103,7 +111,7 @@ def balances(
                 name,
                 cap=cap.allowed_rho(delta),
                 spent=spent,
-                releases=len({row["release"] for row, _ in mine}),
+                charged=by_release,
                 lost_draws=sum(row["draw"] > 1 for row, _ in mine),
                 asked=_added_up(declared, charged, in_full) - spent,
                 parts=each if "year" in declared else {},
@@ -162,9 +170,9 @@ def check_cap(
         what = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(
             "OD-LEDGER-CAP",
-            f"{what} needs rho {float(balance.asked):.6g} in {balance.period}, but data set {domain!r} has"
-            f" a cap of {float(balance.cap):.6g}, of which {float(balance.spent):.6g} is spent and"
-            f" {float(balance.left):.6g} remains",
+            f"{what} needs rho {text_above(balance.asked)} in {balance.period}, but data set {domain!r} has"
+            f" a cap of {text_above(balance.cap)}, of which {text_above(balance.spent)} is spent and"
+            f" {text_below(balance.left)} remains",
             next_step="request a smaller budget, or raise the cap and state a reason",
             spent="nothing more was spent" if lost_draw else "nothing was spent",
         )

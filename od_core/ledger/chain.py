@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from od_core.ledger.entries import Entries
@@ -13,6 +13,10 @@ from od_core.ledger.lock import LOCK_SECONDS, exclusive
 
 WAIT_SECONDS = 60.0
 """Longest time that a transaction waits for another one."""
+
+
+class _Undone(Exception):  # noqa: N818  # no error: it rolls a transaction back
+    """The end of a trial."""
 
 
 class Chain(ABC):
@@ -61,6 +65,21 @@ class Chain(ABC):
             yield entries
         if entries.added is not None:
             self._head.renew(entries.added)
+
+    @contextmanager
+    def trial(self) -> Iterator[Entries]:
+        """Open a transaction of which nothing is kept, to find out whether entries would be refused.
+
+        Yields:
+            The entries. What is added to them is rolled back when the context ends.
+
+        Raises:
+            OdError: as in :meth:`transaction`.
+        """
+        with suppress(_Undone), self._begun() as entries:
+            self._head.check(entries)
+            yield entries
+            raise _Undone
 
     @contextmanager
     def look(self) -> Iterator[Entries]:

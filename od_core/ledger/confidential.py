@@ -60,7 +60,7 @@ class ConfidentialFolder:
             sync(path.parent)
         key = path.read_bytes()
         if len(key) != _KEY_BYTES:
-            raise OdError("OD-KEY-LOST", "confidential/hmac.key is damaged", next_step="restore confidential/hmac.key")
+            raise OdError("OD-KEY-LOST", f"{path.absolute()} is damaged", next_step=f"restore {path.name}")
         return key
 
     def key_name(self) -> str:
@@ -137,7 +137,7 @@ class ConfidentialFolder:
             return (
                 f"free space in the confidential folder, where the details could not be written (error {error.errno})"
             )
-        return f"read confidential/errors/{name}"
+        return f"read {path.absolute()}"
 
 
 def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:

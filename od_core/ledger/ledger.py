@@ -8,7 +8,7 @@ may have seen the lost draw, so its charge remains, and a new draw needs a furth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +16,18 @@ from typing import Any
 
 from od_core.errors import OdError
 from od_core.files.durable import make_folder
-from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap, in_full_of
-from od_core.ledger.domain_entries import declared_facts, enter_domain, other_unit
-from od_core.ledger.entries import DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries, broken
+from od_core.ledger.balance import NEWEST, Balance, balances, charge_of
+from od_core.ledger.domain_entries import declared_facts, enter_domain
+from od_core.ledger.entries import DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries
 from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
 from od_core.ledger.lock import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.ledger.same_series import changed_settings, is_reserved, refuse_moved_series, refuse_other_areas
+from od_core.ledger.reservation import begin_draw, reserve
+from od_core.ledger.same_series import changed_settings, is_reserved, refuse_other_areas
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Charge, wrong_charge
-from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
+from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.plan import Plan, check_charges
 
 
@@ -132,25 +133,31 @@ class Ledger:
         """
         check_charges(plan)
         with self._transaction() as entries:
-            if is_reserved(entries, key, domain, plan):
-                return
-            refuse_moved_series(entries, key, domain)
-            refuse_other_areas(entries, key, plan)
-            declared = entries.newest(DOMAIN, domain=domain)
-            unit = unit_facts(plan.unit)
-            if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
-                raise other_unit(domain)
-            periods = charged_periods(Period(key.period), declared["content"]["elementary_period"], plan.unit.kind)
-            check_cap(entries, domain, periods, plan.charge, in_full=plan.spent.every_period)
-            facts = plan.facts()
-            for step in plan.charged_steps:
-                content = {
-                    "mechanism": facts["mechanism"],
-                    "periods": periods,
-                    **step.noise_facts,
-                    "plan": facts,
-                }
-                entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
+            reserve(entries, key, domain, plan)
+
+    def hold_to_declared(self, domain: PrivacyDomain) -> None:
+        """Check that :meth:`declare` would accept a data set, without adding an entry. Raises OdError as it does."""
+        with self._chain.trial() as entries:
+            enter_domain(entries, domain)
+
+    def hold_to_release(self, key: ReleaseKey, domain: PrivacyDomain, plan: Plan, lost: Iterable[int] = ()) -> None:
+        """Check that a release could be declared, reserved and drawn now, without adding an entry.
+
+        Args:
+            key: the release.
+            domain: its data set, as it is declared now.
+            plan: its plan.
+            lost: levels whose draw was lost, which would be reserved once more.
+
+        Raises:
+            OdError: as in :meth:`declare`, :meth:`reserve` or :meth:`start_draw`.
+        """
+        check_charges(plan)
+        with self._chain.trial() as entries:
+            enter_domain(entries, domain)
+            reserve(entries, key, domain.name, plan)
+            for level in lost:
+                begin_draw(entries, key, level)
 
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Check a plan against the reservations in the ledger, without adding an entry.
@@ -187,24 +194,7 @@ class Ledger:
                 another one.
         """
         with self._transaction() as entries:
-            row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
-            if row is None or row["kind"] == MEASURED:
-                raise OdError(
-                    "OD-LEDGER-STATE",
-                    f"level {level} of {key} is {'not reserved' if row is None else 'already measured'}",
-                    next_step="run the whole release again",
-                )
-            draw = int(row["draw"])
-            if row["kind"] == DRAWING:
-                lost = entries.newest(RESERVED, release=str(key), level=level)
-                if lost is None:
-                    raise broken()
-                charge, content = charge_of(lost), lost["content"]
-                check_cap(entries, row["domain"], content["periods"], charge, in_full=in_full_of(lost), lost_draw=True)
-                draw += 1
-                entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
-            entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})
-            return draw
+            return begin_draw(entries, key, level, noise)
 
     def finish_draw(self, key: ReleaseKey, level: int, draw: int, digest: str) -> None:
         """Record that a level is measured. The file of the draw must be durable before this method is called.
@@ -316,10 +306,15 @@ class Ledger:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
         with self._transaction() as entries:
             row = entries.newest(MEASURED, release=str(key))
-            lost = len(entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key)))
         if row is None:
             raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
-        return ReleaseRecord(str(row["at"]), lost, EntryName(row["number"], row["hash"]))
+        return ReleaseRecord(str(row["at"]), len(self.lost_draws(key)), EntryName(row["number"], row["hash"]))
+
+    def lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
+        """Return the level and the charge of every draw that was lost and then charged once more, oldest first."""
+        with self._transaction() as entries:
+            rows = entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key))
+        return [(row["level"], charge_of(row)) for row in rows]
 
     def charges(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every reservation of a release, including lost draws, oldest first."""

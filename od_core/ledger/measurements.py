@@ -155,6 +155,15 @@ class DurableMeasurements:
             return NoisyVector(path)
         return self.read(step)
 
+    def lost(self, steps: Iterable[Step]) -> list[int]:
+        """Return the numbers of the steps whose draw was begun and left no file, so that it is charged once more.
+
+        A step that is measured in parts has its files elsewhere, and must not be asked for.
+        """
+        states = {step.number: self.ledger.level_state(self.key, step.number) for step in steps}
+        begun = {number: state.draw for number, state in states.items() if state is not None and state.kind == DRAWING}
+        return [number for number, draw in begun.items() if not self._path(number, draw).exists()]
+
     def read(self, step: Step) -> NoisyVector:
         """Return the stored noisy values of a measured step.
 

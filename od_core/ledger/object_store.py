@@ -28,8 +28,17 @@ _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"
 """Protocols for which fsspec creates a file in one conditional request. For others, it checks first and then writes."""
 
 
+_ERRORS = "errors"
+"""Name of the folder of details of errors."""
+
+
 class Store(Protocol):
     """A store of files by name, such as ``claims/level_5.part_3``. The store object can be sent to another process."""
+
+    @property
+    def place(self) -> str:
+        """Full path or address of the store."""
+        ...
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file unless one of that name exists. Return whether this call stored it.
@@ -80,7 +89,12 @@ def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
 def keep_detail(store: Store, text: str) -> None:
     """Confidential: store the details of an error in the folder ``errors``. Do nothing if they cannot be stored."""
     with suppress(Exception):
-        store.create_if_absent(f"errors/{secrets.token_hex(6)}.txt", text.encode("utf-8", "backslashreplace"))
+        store.create_if_absent(f"{_ERRORS}/{secrets.token_hex(6)}.txt", text.encode("utf-8", "backslashreplace"))
+
+
+def read_details(store: Store) -> str:
+    """Return the next step that names the folder of details of errors, which :func:`keep_detail` wrote."""
+    return f"read the newest files in {store.place}/{_ERRORS}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,11 @@ class LocalStore:
     """A store in a folder of mode 0700, on this machine or on storage that all machines share."""
 
     folder: Path
+
+    @property
+    def place(self) -> str:
+        """Full path of the folder."""
+        return str(self.folder.absolute())
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file as :meth:`Store.create_if_absent` does: write it under a temporary name, then link it."""
@@ -167,6 +186,11 @@ class FsspecStore:
                 f"storage {protocol!r} may not create files exclusively, so two draws could both be kept",
                 next_step=f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}",
             )
+
+    @property
+    def place(self) -> str:
+        """Address of the folder."""
+        return self.address
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file as :meth:`Store.create_if_absent` does. All files are durable."""

@@ -42,6 +42,9 @@ USER = ("user_high", "user_low")
 SCHEMA = pa.schema([*((name, pa.int64()) for name in USER), ("counted", pa.int32()), ("trips", pa.int64())])
 """Columns of a file of counters, which is sorted by user: the hash, the counted trips, and all valid trips."""
 
+_ALLOWED = pa.schema([*((name, pa.int64()) for name in USER), ("allowed", pa.int32())])
+"""Columns of :attr:`Allowances.table`."""
+
 _FOLDER = "user-counters"  # with a hyphen, so no series has this name
 
 
@@ -94,6 +97,8 @@ class UserCounters:
             return Allowances(pq.read_table(own, columns=columns).rename_columns([*USER, "allowed"]), others=0)
         m, most = self.unit.contribution_bound, self.unit.max_trips_year
         others = self._files(but=self._part(self.key))
+        if not others:
+            return Allowances(_ALLOWED.empty_table(), others=m)
         query = f"""
             SELECT {", ".join(USER)}, CAST(greatest({most} - used, 0) AS INTEGER) AS allowed
             FROM ({_used(others)}) WHERE {most} - used < {m}
@@ -111,7 +116,7 @@ class UserCounters:
         """
         if not self.ledger.is_drawn(self.key):
             schema = SCHEMA.with_metadata({"key": self.confidential.key_name()})
-            path = self._path(self.key)
+            path = self.confidential.subfolder(self._place(self.key)) / self._path(self.key).name
             write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
         elif self._fingerprint(batches) != self._stated(self.key):
             raise OdError(
@@ -182,12 +187,18 @@ class UserCounters:
     def _folder(self) -> str:
         return f"{_FOLDER}/{self.domain}/{year_text(self._parts, self.year)}"
 
+    def _place(self, key: ReleaseKey) -> str:
+        return f"{self._folder}/{self._part(key)}"
+
     def _path(self, key: ReleaseKey) -> Path:
-        folder = self.confidential.subfolder(f"{self._folder}/{self._part(key)}")
+        folder = self.confidential.path / self._place(key)
         return folder / f"{key.release}.{key.period}.r{key.revision}.parquet"
 
     def _files(self, but: str | None = None) -> dict[str, list[Path]]:
         """Return the files of counters of the year by elementary period, without those of the period ``but``.
+
+        If ``but`` is given, the release is about to be counted: the files of that period are checked, too, except its
+        own, which is written again.
 
         Raises:
             OdError: the file of a drawn release is missing or changed, or a file is damaged or was made with another
@@ -196,14 +207,16 @@ class UserCounters:
         year = {part.text for part in self._parts}
         drawn = [key for key, periods in self.ledger.drawn(self.domain).items() if year.intersection(periods)]
         verified = {self._verified(key) for key in drawn if key != self.key}
-        folders = {part: self.confidential.path / self._folder / part for part in sorted(year) if part != but}
+        folders = {part: self.confidential.path / self._folder / part for part in sorted(year)}
         found = {part: sorted(folder.glob("[!.]*.parquet")) for part, folder in folders.items()}
         for path in (path for paths in found.values() for path in paths):
+            if but is not None and path == self._path(self.key):
+                continue
             if path not in verified:
                 _refuse_damaged(path)
             if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
                 raise _lost(f"counters of {self.domain} were made with another key", "confidential/hmac.key")
-        return {part: paths for part, paths in found.items() if paths}
+        return {part: paths for part, paths in found.items() if paths and part != but}
 
     def _verified(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release. Raises OdError if it is missing or changed."""

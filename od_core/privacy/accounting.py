@@ -108,6 +108,10 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
     return low * RHO_UNIT
 
 
+_OF_FLOAT = Fraction(1, 10**12)
+"""Relative distance of a float from the decimal number that it stands for; larger than that of any float."""
+
+
 def float_above(value: Fraction) -> float:
     """Return the smallest float that is at least ``value``, to display ``value`` as an upper bound."""
     nearest = float(value)
@@ -121,11 +125,30 @@ def exp_above(exponent: Fraction) -> Fraction:
     return Fraction(context.next_plus(context.exp(rounded)))  # decimal rounds exp itself to the nearest
 
 
-def text_above(value: Fraction, digits: int = 6) -> str:
-    """Return ``value``, rounded up to ``digits`` significant digits, as decimal text that states an upper bound."""
-    context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
+def text_above(value: Fraction | float, digits: int = 6) -> str:
+    """Return ``value``, rounded up to ``digits`` significant digits, as decimal text that states an upper bound.
+
+    Every epsilon, delta and charge is shown so. A float just above a short decimal number becomes that number.
+    """
+    exact = Fraction(value) * (1 - _OF_FLOAT) if isinstance(value, float) else value
+    return _rounded_text(exact, digits, decimal.ROUND_CEILING)
+
+
+def text_below(value: Fraction | float, digits: int = 6) -> str:
+    """Return ``value`` rounded down, as :func:`text_above` rounds it up. What remains of a cap is shown so."""
+    exact = Fraction(value) * (1 + _OF_FLOAT) if isinstance(value, float) else value
+    return _rounded_text(exact, digits, decimal.ROUND_FLOOR)
+
+
+def promise_text(epsilon: Fraction | float, delta: Fraction | float) -> str:
+    """Return the text of a promise, such as ``epsilon 1 at delta 1e-8``; a delta of 0 is left out."""
+    return f"epsilon {text_above(epsilon)}" + (f" at delta {text_above(delta)}" if delta else "")
+
+
+def _rounded_text(value: Fraction, digits: int, rounding: str) -> str:
+    context = decimal.Context(prec=digits, rounding=rounding)
     rounded = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
-    return f"{rounded:f}" if rounded >= Decimal("0.0001") or rounded == 0 else f"{rounded:e}"
+    return f"{rounded:f}" if abs(rounded) >= Decimal("0.0001") or rounded == 0 else f"{rounded:e}"
 
 
 def _check(rho: Fraction, delta: Fraction) -> None:

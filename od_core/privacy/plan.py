@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
 from od_core.errors import OdError
-from od_core.privacy.accounting import text_above
+from od_core.privacy.accounting import promise_text
 from od_core.privacy.budget import Budget, Spent, SpentDirectly
 from od_core.privacy.cap import Charge, refuse_other_charge, wrong_charge
 from od_core.privacy.neighbours import Acceptance, Neighbours
@@ -219,9 +219,9 @@ class PlannedRelease(ABC):
     def _promise(self) -> str:
         if not self.has_guarantee:
             return "none, because its noise is not of this library"
-        unit, delta = self.plan.unit, self.spent.delta
-        at_delta = f" at delta {text_above(delta, 3)}" if delta else ""
-        return f"epsilon {text_above(self.spent.epsilon)}{at_delta} for unit {unit.kind}, {unit.neighbours} neighbours"
+        unit = self.plan.unit
+        promise = promise_text(self.spent.epsilon, self.spent.delta)
+        return f"{promise} for unit {unit.kind}, {unit.neighbours} neighbours"
 
     @property
     def has_guarantee(self) -> bool:

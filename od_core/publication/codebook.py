@@ -7,6 +7,7 @@ from typing import Any
 
 from od_core.publication.bundle_integrity import CHECKSUMS
 from od_core.publication.certificate import promise
+from od_core.publication.citation import citation
 from od_core.publication.columns import Table
 from od_core.publication.markdown import in_markdown
 from od_core.publication.tables import BundleFile
@@ -119,13 +120,5 @@ def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFil
         + "\nTo check that no file was damaged in transfer\n"
         f"  sha256sum -c {CHECKSUMS}\n\n"
         "To cite\n"
-        f"  {certificate['data_set']}, {contents} of {certificate['period']}, revision {certificate['revision']},"
-        f" measured {certificate['measured_at'][:10]}. {_origin(certificate)}\n"
+        f"  {citation(certificate)}\n"
     )
-
-
-def _origin(certificate: dict[str, Any]) -> str:
-    """Return a sentence that names the plan of a release, or the number of releases that flows are derived from."""
-    if sources := certificate.get("sources"):
-        return f"Derived from {len(sources)} published release{'s' * (len(sources) > 1)}."
-    return f"Plan {certificate['plan_digest'][:16]}."

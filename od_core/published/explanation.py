@@ -15,8 +15,7 @@ from od_core.errors import OdError
 from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import float_above, text_above
-from od_core.publication.html.report_certificate import bound_text
+from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.published.alternatives import Alternative, alternatives, present
 from od_core.published.disclosure.facts import Facts
 from od_core.published.disclosure.wording import promise_text
@@ -65,10 +64,11 @@ class Explanation:
         if self.balance is None:
             return f"{said} The ledger is not at hand, and the certificate does not state what is left of the cap."
         cap, left, number = self.balance.cap, self.balance.left, self.balance.releases
+        spent = text_above(self.balance.spent)
         return (
-            f"{said} The cap of data set {self.balance.domain} in period {self.balance.period} is rho {float(cap):.6g}."
-            f" {number} release{'s' * (number != 1)} spent {text_above(self.balance.spent)} of it, and"
-            f" {float(left):.6g} is left."
+            f"{said} The cap of data set {self.balance.domain} in period {self.balance.period} is rho"
+            f" {text_above(cap)}. {number} release{'s' * (number != 1)} spent {spent} of it, and"
+            f" {text_below(left)} is left."
         )
 
     @property
@@ -78,7 +78,7 @@ class Explanation:
         if odds is None:
             return "Epsilon is so large that the release promises nothing about beliefs."
         rare = (
-            f" It holds but for outcomes of the noise that have probability {bound_text(float(odds[1]))} in all,"
+            f" It holds but for outcomes of the noise that have probability {text_above(float(odds[1]))} in all,"
             " whichever case is true."
             if odds[1]
             else " It holds for every outcome."

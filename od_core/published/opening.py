@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,12 +76,20 @@ def bundle_folder(place: Path) -> Iterator[Path]:
 
 def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
     """Return the folders of all bundles below the folder ``releases``, by release key and in the order of the keys."""
-    bundles = {}
-    for folder in releases.glob("*/*/r*"):
-        with suppress(OdError):  # a folder that is not named after a release is not a bundle
-            if folder.is_dir():
-                bundles[ReleaseKey.parse("/".join(folder.relative_to(releases).parts))] = folder
-    return dict(sorted(bundles.items()))
+    return _named_after_releases(releases, [path for path in releases.glob("*/*/r*") if path.is_dir()])
+
+
+def zipped_bundles(releases: Path) -> dict[ReleaseKey, Path]:
+    """Return the zip files of all bundles below the folder ``releases``, as :func:`published_bundles` does folders."""
+    return _named_after_releases(releases, [path for path in releases.glob("*/*/r*.zip") if path.is_file()])
+
+
+def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
+    found = {}
+    for path in paths:
+        with suppress(OdError):  # what is not named after a release is not a bundle
+            found[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
+    return dict(sorted(found.items()))
 
 
 def published_derived(releases: Path) -> list[ReleaseKey]:

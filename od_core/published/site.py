@@ -6,7 +6,7 @@ bundles give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from od_core.publication.bundle_integrity import (
     zip_beside,
     zip_faults,
 )
-from od_core.published.opening import published_bundles
+from od_core.publication.database import stored_releases
+from od_core.published.opening import published_bundles, zipped_bundles
 from od_core.published.site_catalogue import atom_feed, catalogue, sitemap
 from od_core.published.site_croissant import croissant
 from od_core.published.site_description import SiteDescription
@@ -45,28 +46,38 @@ class Site:
         series: number of series.
         releases: number of releases.
         changed: files that were written, relative to the folder. All others were there already.
+        left_out: published releases that the site leaves out, because their bundles are missing.
     """
 
     folder: Path
     series: int
     releases: int
     changed: tuple[str, ...]
+    left_out: tuple[ReleaseKey, ...]
+
+    def refuse_left_out(self) -> None:
+        """Raise OdError if published releases were left out."""
+        if self.left_out:
+            raise _left_out(self.left_out)
 
 
-def write_site(releases: Path, folder: Path, site: SiteDescription) -> Site:
+def write_site(releases: Path, folder: Path, site: SiteDescription, database: Path | None = None) -> Site:
     """Write the site of all published releases, or bring it up to date.
 
-    Files that are there already with the same content are left alone, and so are files that are not part of the site.
+    Files that are there already with the same content are left alone, and so are files that are not part of the site. A
+    release whose bundle is missing is left out, and the result names it.
 
     Args:
         releases: folder of all public bundles.
         folder: folder of the site.
         site: what the site says of itself. Only with its address, the site has a feed and a site map, which must
             state whole addresses.
+        database: the release database. Its releases, and those of which only the zip file is there, are known to be
+            published.
 
     Raises:
-        OdError: nothing is published; a bundle is damaged; the folder is that of the bundles, or lies in it; or there
-            is a file at or above its path.
+        OdError: nothing is published, or all bundles are missing; a bundle is damaged; the folder is that of the
+            bundles, or lies in it; there is a file at or above its path; or the database cannot be read.
     """
     _refuse_among_bundles(folder, releases)
     if any(place.is_file() for place in (folder, *folder.parents)):
@@ -77,6 +88,10 @@ def write_site(releases: Path, folder: Path, site: SiteDescription) -> Site:
     for key, place in bundles.items():
         _refuse_damaged(key, place)
     found = [SiteRelease.of(key, place) for key, place in bundles.items()]
+    known = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
+    left_out = tuple(sorted(known - bundles.keys()))
+    if not found and left_out:
+        raise _left_out(left_out)
     if not found:
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
@@ -90,7 +105,7 @@ def write_site(releases: Path, folder: Path, site: SiteDescription) -> Site:
         pages |= {"feed.atom": atom_feed(site, site.base, found), "sitemap.xml": sitemap(site.base, by_series)}
     changed = [name for release in found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
-    return Site(folder, len(by_series), len(found), tuple(changed))
+    return Site(folder, len(by_series), len(found), tuple(changed), left_out)
 
 
 def _refuse_among_bundles(folder: Path, releases: Path) -> None:
@@ -101,6 +116,15 @@ def _refuse_among_bundles(folder: Path, releases: Path) -> None:
             f"{folder} is the folder of the bundles, or lies in it",
             next_step="name another folder for the site",
         )
+
+
+def _left_out(keys: Sequence[ReleaseKey]) -> OdError:
+    return OdError(
+        "OD-BUNDLE-ABSENT",
+        f"the site leaves out published releases whose bundles are missing: {', '.join(map(str, keys))}",
+        next_step="make each of them again (od-release run, sum or assist), which spends nothing, or restore its"
+        " bundle; then write the site again",
+    )
 
 
 def _refuse_damaged(key: ReleaseKey, place: Path) -> None:

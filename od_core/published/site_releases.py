@@ -12,7 +12,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import PACKAGE
 from od_core.publication.bundle_integrity import zip_beside
-from od_core.publication.certificate import certificate_digest, promise
+from od_core.publication.certificate import promise
+from od_core.publication.citation import citation
 from od_core.publication.read_back import certificate_of
 from od_core.published.kinds import bundle_kind_of, derived_kind_of
 from od_core.published.site_description import SiteDescription
@@ -68,12 +69,8 @@ class SiteRelease:
 
     def citation(self, site: SiteDescription) -> str:
         """Return the text with which to cite the release."""
-        key, digest = self.key, certificate_digest(self.certificate)[:16]
         whose = "" if site.publisher is None else f"{site.publisher}. "
-        return (
-            f"{whose}{site.title}: {key.release}, period {key.period}, revision {key.revision}. Released with"
-            f" differential privacy, measured {self.certificate['measured_at'][:10]}. Certificate {digest}."
-        )
+        return f"{whose}{site.title}: {citation(self.certificate)}"
 
     @property
     def period(self) -> Period:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from od_core.errors import OdError
 from od_core.geography.flow_tree import FlowTree
-from od_core.ledger.object_store import Store, keep_detail
+from od_core.ledger.object_store import Store, keep_detail, read_details
 from od_core.ledger.user_counters import SCHEMA, USER, UserCounters
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
@@ -264,7 +264,7 @@ def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
     """
     outcomes = users.mapInArrow(_WriteCounters(store, folder), "outcome STRING").collect()
     files = store.list(f"{folder}/")
-    _refuse_failed([row.outcome for row in outcomes], files)
+    _refuse_failed([row.outcome for row in outcomes], files, store)
     tables = []
     for name in files:
         with store.read(name) as file:
@@ -280,7 +280,7 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
         OdError: a task failed or wrote no summary.
     """
     summaries = store.list(f"{folder}/{_SUMMARIES}/")
-    _refuse_failed(outcomes, summaries)
+    _refuse_failed(outcomes, summaries, store)
     files, tally = [], Tally()
     for name in summaries:
         with store.read(name) as file:
@@ -291,13 +291,13 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
     return files, tally
 
 
-def _refuse_failed(outcomes: Sequence[str], files: Sequence[str]) -> None:
+def _refuse_failed(outcomes: Sequence[str], files: Sequence[str], store: Store) -> None:
     """Raise OdError if a task failed, or if there is not one file of each task."""
     if any(outcome != _DONE for outcome in outcomes) or len(files) != len(outcomes):
         raise OdError(
             _TASK_FAILED,
             "a task of Spark could not write the counts of its part",
-            next_step="read the newest file in the errors folder of the confidential store, then run the release again",
+            next_step=f"{read_details(store)}, then run the release again",
         )
 
 

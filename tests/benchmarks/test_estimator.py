@@ -18,6 +18,7 @@ from benchmarks.estimator import (
     markdown,
     means,
     measured,
+    paired,
     planned,
     ratios,
 )
@@ -139,3 +140,15 @@ def test_data_that_is_read_is_there_or_not(tmp_path):
     assert is_there("taxis", tmp_path)
     assert not is_there("taxis", None)
     assert not is_there("norway", tmp_path)
+
+
+def test_a_variant_that_is_refined_has_no_change_and_another_estimate_has_one():
+    """Both estimate from the same measurements, so that equal estimates have no change at all."""
+    data = KnownFlows.synthetic(binary(1, levels=6, trips=5_000))
+    by_name = {variant.name: variant for variant in VARIANTS}
+    same = paired("binary", "1", data, 2, by_name["refined"])
+    assert same["largest_error_change"] == same["leaf_error_change"] == 0
+    assert set(same["largest_error_change_by_level"]) == {0.0}
+    other = paired("binary", "1", data, 2, by_name["shrunk"])
+    assert other["leaf_error_change"] != 0
+    assert len(other["largest_error_change_by_level"]) == data.geography.depth * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 
 import pytest
@@ -26,8 +27,9 @@ def test_a_cap_for_four_publishes_four_and_draws_for_no_other(tmp_path, monkeypa
         monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path, str(key))))
         with pytest.raises(OdError, match="OD-LEDGER-CAP") as refused:
             publish(tmp_path, key=key)
-        for number in (RHO, 4 * RHO, left):
-            assert f"{float(number):.6g}" in refused.value.message
+        for needed in (RHO, 4 * RHO):
+            assert _six_digits(needed, ROUND_CEILING) in refused.value.message
+        assert _six_digits(left, ROUND_FLOOR) in refused.value.message
         assert refused.value.spent == "nothing was spent"
         assert refused.value.next_step
         assert not side_file(tmp_path, str(key)).exists()
@@ -36,6 +38,10 @@ def test_a_cap_for_four_publishes_four_and_draws_for_no_other(tmp_path, monkeypa
     published = [f"r{revision}" for revision in range(1, 5)]
     assert {path.name for path in (tmp_path / "releases").iterdir()} == {*published, *(f"{r}.zip" for r in published)}
     assert charged(ledger.path) == 4 * RHO
+
+
+def _six_digits(value: Fraction, rounding: str) -> str:
+    return f"{Context(6, rounding).divide(value.numerator, value.denominator).normalize():f}"
 
 
 @pytest.mark.usefixtures("engine")

@@ -8,11 +8,22 @@ import shutil
 import sqlite3
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
+from typer.testing import CliRunner
 
+from od_assets.cli.app import app
+from od_assets.components.declarations import declaration
+from od_assets.runs import run_period
+from od_core.ledger import measurements
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.accounting import epsilon_tight, text_above
 from tests.od_assets.cli.test_app import ROOT, od_release
+from tests.od_assets.conftest import ATTRIBUTES, Project
 from tests.projects import make_dg_project
 
 
@@ -27,7 +38,7 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     again = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "This run drew 0 of 8 measurements and read the others back." in " ".join(again.stdout.split())
-    parts = ("Protected: ", "Not protected: ", "Spent: epsilon 1 at delta 1e-8.", "Flows by level", "Bundle: ")
+    parts = ("Protected: ", "Not protected: ", "Spent: epsilon 0.999951 at delta 1e-8.", "Flows by level", "Bundle: ")
     assert sorted(parts, key=again.stdout.index) == list(parts)
     assert again.stdout.splitlines()[-1] == f"Report:   {facts['bundle']}/report.html"
     rows = json.loads(od_release("status", "--json", var=tmp_path).stdout)
@@ -44,6 +55,43 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     assert rows == [
         published | {"data_set_rho_left": None, "settings_changed": None}
     ]  # no longer declared, and still listed
+
+
+def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draw ends before it is stored, and a revision is charged and never drawn."""
+    monkeypatch.setattr(run_period, "load_definitions", lambda: project.definitions(declaration("trips")))
+    project.component()  # writes the domain
+    (project.defs / "trips").mkdir()
+    attributes = ATTRIBUTES | {"privacy": {"rho": "0.01", "delta": "1e-8"}}
+    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": attributes})
+    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    write = measurements._write_draw
+
+    def dies(draw: Any, path: Path) -> Any:
+        if path.name.startswith(".noisy_measurement_2."):
+            raise MemoryError
+        return write(draw, path)
+
+    def ran() -> str:
+        return " ".join(CliRunner().invoke(app, ["run", "trips", "--period", "2001-01"]).stdout.split())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measurements, "_write_draw", dies)
+        assert "trips/2001-01/r1 is not published." in ran()
+    settings, ledger = declaration("trips").settings(), Ledger(project.var / "ledger.sqlite")
+    plan = settings.plan(settings.read_geography(), "2001-01")
+    ledger.reserve(ReleaseKey("trips", "2001-01", 2), "trips", plan)
+    said = ran()
+    assert "trips/2001-01/r2 is charged to the same cap, but not published: its rho 0.01 stays spent." in said
+    lost = next(step.charge.rho for step in plan.steps if step.level == 2)
+    spent = text_above(epsilon_tight(Fraction(1, 100) + lost, Fraction(1, 10**8)))
+    assert (
+        "Lost draws of earlier runs, which ended before the noisy values were stored: level 2. Their rho"
+        f" {text_above(lost)} stays spent, so the release spent epsilon {spent} at delta 1e-8 instead of epsilon"
+        f" {text_above(plan.spent.epsilon)}."
+    ) in said
 
 
 def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from od_core.group_sizes.publishing import open_group_sizes
 from od_core.group_sizes.top_code import margin
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import ZONES, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import ZONES, Project, doctors_faults, failure_text, public_bytes, records
 
 KEY = ReleaseKey("departures", "2001-01")
 
@@ -143,7 +143,10 @@ def test_an_estimated_top_code_is_drawn_first_and_charged(month: Project) -> Non
 
 def test_changed_records_are_refused_after_a_draw(month: Project) -> None:
     assert month.run(month.group_sizes()).success
+    assert doctors_faults(month, month.group_sizes()) == []
     month.write_records(of_a_month().iloc[1:])
+    (finding,) = doctors_faults(month, month.group_sizes())
+    assert "OD-REPLAY-INPUT-CHANGED" in str(finding.fault)
     assert "OD-REPLAY-INPUT-CHANGED" in failure_text(month.run(month.group_sizes()))
 
 

@@ -26,7 +26,7 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
-from tests.od_assets.conftest import SILENT, ZONES, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import SILENT, ZONES, Project, doctors_faults, failure_text, public_bytes, records
 
 KEY = ReleaseKey("trips", "2001-01", 1)
 
@@ -233,8 +233,11 @@ def test_bad_input_is_one_line_and_spends_nothing(project: Project, break_it: An
 
 def test_changed_records_and_changed_settings_are_refused_and_named(released: Project) -> None:
     files = public_bytes(released.var)
+    assert doctors_faults(released, released.component()) == []
     assert "changed: epsilon, rho, steps" in failure_text(released.run(released.component(privacy__epsilon="2")))
     released.write_records(records().iloc[1:])
+    (finding,) = doctors_faults(released, released.component())
+    assert str(finding.fault).startswith("the input would be refused. OD-REPLAY-INPUT-CHANGED: ")
     assert "OD-REPLAY-INPUT-CHANGED" in failure_text(released.run())
     assert public_bytes(released.var) == files
 

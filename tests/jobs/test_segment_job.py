@@ -23,6 +23,7 @@ from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import (
     SEGMENTS,
     Project,
+    doctors_faults,
     failure_text,
     projects_in,
     public_bytes,
@@ -187,10 +188,13 @@ def test_changed_breakdowns_and_changed_categories_are_refused(released: Project
         said = failure_text(released.run(by_segment(released, **CHANGED[name][0])))
         assert "OD-REPLAY-PLAN-CHANGED" in said, name
         assert "changed: segments" in said, name
+    assert doctors_faults(released, by_segment(released)) == []
     other = records_by_mode()
     other.loc[0, "mode"] = "bus"
     for changed in (other, records_by_mode().assign(date="2001-01-15")):
         released.write_records(changed)
+        (finding,) = doctors_faults(released, by_segment(released))
+        assert "OD-REPLAY-INPUT-CHANGED" in str(finding.fault)
         assert "OD-REPLAY-INPUT-CHANGED" in failure_text(released.run(by_segment(released)))
     assert public_bytes(released.var) == files
     assert ledger_of(released).balance("trips", "2001-01").spent == spent

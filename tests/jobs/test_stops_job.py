@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from od_assets.cli.ledger_checks import charged
 from od_assets.metadata import ALLOWED
 from od_assets.resources.verify import verified
 from od_core.errors import OdError
@@ -16,7 +17,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.stops import release as release_module
 from od_core.stops.publishing import open_stops
 from od_core.stops.release import StopsRelease
-from tests.od_assets.conftest import ZONES, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import ZONES, Project, doctors_faults, failure_text, public_bytes, records
 
 KEY = ReleaseKey("journeys", "2001-01")
 
@@ -51,11 +52,14 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(mapped: Project) 
 def test_all_kinds_share_one_cap_and_are_verified_together(mapped: Project) -> None:
     for component in (mapped.component(), mapped.group_sizes(), mapped.stops()):
         assert mapped.run(component).success
+        assert doctors_faults(mapped, component) == []
     assert [row["verified"] for row in verified()] == [True] * 3
     spent = Ledger(mapped.var / "ledger.sqlite").balance("trips", "2001-01").spent
     assert spent > 2 * Fraction(1, 20) ** 2 / 2 + Fraction(1, 10) ** 2 / 2
-    refused = failure_text(mapped.run(mapped.stops(revision=2, domain__cap__rho=str(spent), domain__cap__reason="x")))
-    assert "OD-LEDGER-CAP" in refused
+    used_up = mapped.stops(revision=2, domain__cap__rho=str(spent), domain__cap__reason="x")
+    (finding,) = doctors_faults(mapped, used_up)
+    assert "OD-LEDGER-CAP" in str(finding.fault)
+    assert failure_text(mapped.run(used_up)).startswith(f"{finding.fault} [")
 
 
 def test_a_draw_that_dies_is_charged_twice(mapped: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +69,7 @@ def test_a_draw_that_dies_is_charged_twice(mapped: Project, monkeypatch: pytest.
     with monkeypatch.context() as context:
         context.setattr(release_module, "measure", dies)
         assert not mapped.run(mapped.stops()).success
+    assert "charged again, which the cap allows: 1" in charged(mapped.stops().settings(), "2001-01").what
     assert mapped.run(mapped.stops()).success
     assert Ledger(mapped.var / "ledger.sqlite").draws(KEY, 1) == 2
     assert open_stops(mapped.var / "releases" / str(KEY)).spent.epsilon == Fraction(1, 5)

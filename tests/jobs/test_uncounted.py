@@ -74,6 +74,7 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
         assert facts["guarantee"]["year"].endswith("if a year has at most 12 periods.")
         report = (bundle / "report.html").read_text(encoding="utf-8")
         assert f"About {stated['trips']:,} trips are not counted" in report
+        assert report.count(" are not counted (90 % interval") == 1
         assert (
             f"{trips:,} trips are counted in {month}. Further trips are left out by the contribution bound." in report
         )

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import jsonschema
 import pandas as pd
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
+from od_assets.cli.findings import Finding
 from od_assets.components import OdRelease
 from od_assets.resources.verify import verified
 from od_core import open_release
@@ -25,7 +27,15 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
 from tests.od_assets.canary import USER, leaks
-from tests.od_assets.conftest import ATTRIBUTES, Project, failure_text, projects_in, public_bytes, records
+from tests.od_assets.conftest import (
+    ATTRIBUTES,
+    Project,
+    doctors_faults,
+    failure_text,
+    projects_in,
+    public_bytes,
+    records,
+)
 from tests.od_core.published.test_verify_spending import Row, charges, forged, found
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "certificate.schema.json"
@@ -204,9 +214,11 @@ def test_records_that_changed_are_not_replayed_and_name_nobody(released: Project
     before = public_bytes(released.var)
     frame = users("2001-01").replace({"person": {USER: "p9999"}})
     released.write_records(frame, "2001-01")
+    (finding,) = faults(released, "2001-01")
     result = released.run(of_users(released), "2001-01")
     assert not result.success
     assert "OD-REPLAY-INPUT-CHANGED" in failure_text(result)
+    assert f"the input would be refused. {told(result)}" == finding.fault
     assert USER not in failure_text(result)
     assert public_bytes(released.var) == before
     assert leaks(released.root) == []
@@ -238,22 +250,63 @@ def test_a_job_that_dies_between_counters_and_counts_counts_again(
 
 def test_a_month_whose_users_have_no_trips_left_is_refused_with_that_reason(released: Project) -> None:
     released.write_records(users("2001-04"), "2001-04")
+    (finding,) = faults(released, "2001-04")
     result = released.run(of_users(released), "2001-04")
+    assert f"the input would be refused. {told(result)}" == finding.fault
     assert "OD-TRIPS-NONE: 2001-04.csv: no record of the input is counted" in failure_text(result)
     assert "or of users who have no trips of the year left (max_trips_year)" in failure_text(result)
     assert ReleaseKey("trips", "2001-04") not in Ledger(released.var / "ledger.sqlite").drawn("trips")
 
 
-@pytest.mark.parametrize(("name", "code"), [("trips.2001-01.r1", "OD-YEAR-COUNTERS-LOST"), ("x", "OD-YEAR-COUNTERS")])
-def test_damaged_counters_do_not_name_the_file_of_records(released: Project, name: str, code: str) -> None:
-    """Those of a drawn release, and those of another."""
+COUNTERS = "confidential/user-counters/trips/2001"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        (f"{COUNTERS}/2001-01/trips.2001-01.r1.parquet", b"PAR1", "OD-YEAR-COUNTERS-LOST"),
+        (f"{COUNTERS}/2001-01/trips.2001-01.r1.parquet", None, "OD-YEAR-COUNTERS-LOST"),
+        (f"{COUNTERS}/2001-01/x.parquet", b"PAR1", "OD-YEAR-COUNTERS"),
+        (f"{COUNTERS}/2001-04/x.parquet", b"PAR1", "OD-YEAR-COUNTERS"),
+        ("confidential/hmac.key", None, "OD-YEAR-COUNTERS-LOST"),
+    ],
+)
+def test_damaged_counters_do_not_name_the_file_of_records(
+    released: Project, name: str, content: bytes | None, code: str
+) -> None:
+    """Those of a drawn release, and those of another. The doctor says what the run says, and writes nothing."""
     released.write_records(users("2001-04", 200), "2001-04")
-    folder = released.var / "confidential" / "user-counters" / "trips" / "2001" / "2001-01"
-    (folder / f"{name}.parquet").write_bytes(b"PAR1")
+    assert faults(released, "2001-04") == []
+    path = released.var / name
+    if content is None:
+        path.unlink()
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    (finding,) = faults(released, "2001-04")
     result = released.run(of_users(released), "2001-04")
     assert f"{code}: the counters of users " in failure_text(result)
+    assert finding.fault == told(result)
     assert "2001-04.csv" not in failure_text(result)
     assert leaks(released.root) == []
+
+
+def test_a_cap_of_the_year_that_is_used_up_is_found_before_the_run(released: Project) -> None:
+    """A revision of a month adds a whole month to what a user can lose in the year."""
+    changes = {"revision": 2, "domain__cap": {"rho": "0.02", "reason": "no room for a revision"}}
+    (finding,) = faults(released, "2001-02", **changes)
+    result = released.run(of_users(released, **changes), "2001-02")
+    assert finding.fault == told(result)
+    assert "OD-LEDGER-CAP: the release needs rho 0.01 in 2001, but data set 'trips' has" in failure_text(result)
+
+
+def faults(project: Project, month: str, **changes: Any) -> list[Finding]:
+    return doctors_faults(project, of_users(project, **changes), month)
+
+
+def told(result: dg.ExecuteInProcessResult) -> str:
+    """The code and the message of a failure, without what was spent and the next step."""
+    return failure_text(result).partition(" [")[0]
 
 
 def dies(*_: object, **__: object) -> None:

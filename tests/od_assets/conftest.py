@@ -19,6 +19,9 @@ import pytest
 import yaml
 
 from od_assets.cli import app as cli
+from od_assets.cli.findings import Finding
+from od_assets.cli.input_checks import inspected
+from od_assets.cli.ledger_checks import charged
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
 from od_assets.components.series import Series
 from od_assets.project import CHECKOUT
@@ -215,6 +218,18 @@ def failure_text(result: dg.ExecuteInProcessResult) -> str:
         for event in result.all_events
         if event.is_step_failure and event.step_failure_data.user_failure_data is not None
     )
+
+
+def doctors_faults(project: Project, component: Series, period: str = "2001-01") -> list[Finding]:
+    """What the doctor finds wrong of a period. But for the details of the input, it leaves all files as they are."""
+
+    def files() -> dict[str, tuple[int, str]]:
+        return {name: state for name, state in states(project.var).items() if "/errors" not in name}
+
+    settings, before = component.settings(), files()
+    found = [charged(settings, period), *inspected(settings, period)]
+    assert files() == before
+    return [finding for finding in found if not finding.ok]
 
 
 def public_bytes(var: Path) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import runpy
 from pathlib import Path
@@ -191,5 +192,6 @@ def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream
         Ledger(project.var / "ledger.sqlite").balance("trips", "2001-01"),
         project.instance.all_logs(ran.run_id),
     )
-    spent = f"It spent rho {float(balance.spent):.6g}. Of the cap, rho 0.1, {float(balance.left):.6g} remains."
+    up, down = math.ceil(balance.spent * 10**7) / 10**7, math.floor(balance.left * 10**7) / 10**7  # six digits
+    spent = f"It spent rho {up}. Of the cap, rho 0.1, {down} remains."
     assert f"Published trips/2001-01/r3 in {folder}. {spent}" in [entry.user_message for entry in logged]

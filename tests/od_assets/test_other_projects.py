@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 import yaml
 from dagster import ComponentTree
 
+from od_assets.code_location import load_definitions
 from od_assets.components import OdWarehouse
-from od_assets.components.declarations import declaration, load_definitions
+from od_assets.components.declarations import declaration
 from od_assets.definitions import defs
 from od_assets.project import CHECKOUT, Project, current_project, prepare_dagster_home, project_at
 from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
@@ -175,7 +177,8 @@ def test_declarations_may_name_variables_of_the_environment(
     (project.defs / "domains" / "trips.yaml").write_text("{name: trips, cap: {rho: 1, reason: a test}}\n")
     assert declaration("trips").settings().records_path("2001-01") == tmp_path / "lake" / "2001-01.csv"
     monkeypatch.delenv("LAKE")
-    with pytest.raises(OdError, match=r"OD-CONFIG: trips/defs\.yaml: trips\.files: .*LAKE is not set"):
+    line = 1 + next(place for place, part in enumerate(text.splitlines()) if "env.LAKE" in part)
+    with pytest.raises(OdError, match=rf"OD-CONFIG: trips/defs\.yaml: trips\.files \(line {line}\): .*LAKE is not set"):
         declaration("trips")
 
 
@@ -183,3 +186,15 @@ def test_this_repository_sets_its_executor_in_its_own_project_alone() -> None:
     assert defs().executor is dg.in_process_executor
     assert OdWarehouse.resolve_from_dict({}).build_defs(None).executor is None
     assert project_at(CHECKOUT) == Project(CHECKOUT, CHECKOUT / "od_assets" / "defs", "od_assets.definitions")
+
+
+def test_owners_warn_of_the_jobs_of_a_team_alone(project: TrialProject) -> None:
+    """Dagster warns whenever it resolves a job with owners: in every step of every run."""
+    own = dg.define_asset_job("own", selection="*", owners=["team:statistics"])
+    definitions = dg.Definitions.merge(project.definitions(project.component()), dg.Definitions(jobs=[own]))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        jobs = [definitions.resolve_job_def(name) for name in ("trips_release", "trips_verify", "own")]
+    assert [job.owners for job in jobs] == [["team:statistics"]] * 3
+    owners = [str(one.message) for one in warned if "`owners`" in str(one.message)]
+    assert len(owners) == 2  # of the function and of the class, for the job of the team

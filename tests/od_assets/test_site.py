@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -12,13 +13,13 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.components import OdSite
-from od_assets.components.declarations import declared_site, sound_definitions
+from od_assets.components.declarations import declared_site
 from od_assets.metadata import ALLOWED
 from od_assets.resources.dead_runs import PROCESS_TAG, SITE_TAG
 from od_core import OdError
 from od_core.ledger.ledger import Ledger
 
-from .conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes
+from .conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes, records
 
 SITE = dg.AssetKey(["od", "site"])
 URL = "https://statistics.example/od"
@@ -109,6 +110,21 @@ def test_a_release_stays_published_where_the_site_fails(project: Project) -> Non
     assert [key.release for key in ledger.published()] == ["trips"]
 
 
+def test_a_release_without_its_bundle_fails_the_site_after_it_is_written(project: Project) -> None:
+    found = definitions(project)
+    project.write_records(records().assign(date="2001-02-15"), "2001-02")
+    assert project.run().success
+    assert project.run(period="2001-02").success
+    shutil.rmtree(project.var / "releases" / "trips" / "2001-01" / "r1")
+    result = written(project, found)
+    assert not result.success
+    assert "OD-BUNDLE-ABSENT" in failure_text(result)
+    assert "trips/2001-01/r1" in failure_text(result)
+    assert (project.var / "site" / "trips" / "2001-02" / "r1" / "flows.parquet").is_file()
+    assert project.run().success
+    assert written(project, found).success
+
+
 def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> None:
     declare(project, "trips", "OdRelease", assisted=True)
     declare(project, "departures", "OdGroupSizes")
@@ -127,17 +143,10 @@ def test_its_runs_wait_for_releases_and_are_known_when_they_are_killed() -> None
     assert int(sensor.run_tags["dagster/priority"]) < 0
 
 
-def test_a_declaration_with_a_fault_is_left_out_and_the_releases_go_on(project: Project) -> None:
-    project.component()  # writes the domain
-    declare(project, "trips", "OdRelease", **ATTRIBUTES)
-    declare(project, "warehouse", "OdWarehouse")
+def test_a_declaration_with_a_fault_is_refused(project: Project) -> None:
     path = declare(project, "site", "OdSite", **DECLARED | {"url": "here"})
     with pytest.raises(OdError, match=r"OD-SITE-ADDRESS: site/defs\.yaml: 'here'"):
         declared_site()
-    sound = sound_definitions()
-    assert sound is not None
-    assert sound.resolve_job_def("trips_release")
-    assert SITE not in sound.resolve_asset_graph().get_all_asset_keys()
     declare(project, "site", "OdSite", **DECLARED | {"folder": "public"})
     assert declared_site().place() == project.root / "public"
     declare(project, "second", "OdSite", **DECLARED)

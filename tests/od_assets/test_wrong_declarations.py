@@ -125,11 +125,11 @@ WRONG = [
     defs(ZONES, ZONES.replace("}", ", parents: {parnet: x}}"), ": geography.parents.parnet", "did you mean 'parent'?"),
     # Wrong types.
     defs(PERIODS, "  periods: 2001\n", ": periods", "Input should be"),
-    defs(PRIVACY, "  privacy: {epsilon: [1], delta: 1}\n", ": privacy.epsilon:", "Input should be"),
+    defs(PRIVACY, "  privacy: {epsilon: [1], delta: 1}\n", ": privacy.epsilon (line ", "Input should be"),
     defs(PRIVACY, "  privacy: {epsilon: true, delta: 1}\n", ": privacy.epsilon", "true and false"),
     defs(WHOLE, GROUP_SIZES + "  top_code: {share: 1}\n", ": top_code.most", "Field required"),
     defs(WHOLE, GROUP_SIZES + "  top_code: {mst: 1}\n", ": top_code.mst", "did you mean 'most'?"),
-    defs(WHOLE, GROUP_SIZES + "  top_code: [1]\n", ": top_code:", "Input should be"),
+    defs(WHOLE, GROUP_SIZES + "  top_code: [1]\n", ": top_code (line ", "Input should be"),
     defs(NAME, "  name: [trips]\n", ": name", "valid string"),
     defs(ZONES, "  geography: {file: zones.csv, levels: zone}\n", ": geography.levels", "Input should be"),
     defs(PRIVACY, f"{PRIVACY}  revision: one\n", ": revision", "valid integer"),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.estimation.least_squares import FittedLevel, Positions, Reals
+from od_core.flows.estimation.least_squares import FittedLevel, Positions
 from od_core.flows.estimation.node_sums import ALL_ROWS, MEASURED_ROWS, NodeSums, NodeWeights, dropped_trips
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers
@@ -245,10 +245,8 @@ class FittedTree:
         """
         for level in reversed(levels):
             first, count = self.areas_of(level, apart, apart_level)
-            sums = NodeSums.nothing(groups * count, self._rows).with_divided(level.divided, sums)
-            if not self.nothing_dropped:
-                sums = sums.with_unseen(*_unseen(level))
-            sums = sums.carried(level, groups * first)
+            unseen = None if self.nothing_dropped else _unseen(level)
+            sums = sums.over_divided(level, groups * first, groups * count, unseen)
         return sums
 
     def _single(self, level: FittedLevel, weights: Callable[[FittedLevel], NodeWeights] | None) -> NodeSums:
@@ -342,15 +340,15 @@ def between_areas(level: FittedLevel) -> NDArray[np.bool_]:
     return mask
 
 
-def _unseen(level: FittedLevel) -> tuple[Reals, Reals, Reals]:
-    """Return three values of each node that concern the trips of dropped nodes; shape (nodes,) each.
+def _unseen(level: FittedLevel) -> NDArray[np.float64]:
+    """Return three values of each node that concern the trips of dropped nodes; shape (3, nodes).
 
     They are the upper bound of the node's trips, or 0 if the node was not dropped; and the contributions to the
     estimate and to its variance from :func:`od_core.flows.estimation.node_sums.dropped_trips`.
     """
     most = level.bound.astype(np.float64)
     most[level.divided] = 0
-    return most, *dropped_trips(level)
+    return np.array([most, *dropped_trips(level)])
 
 
 def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:

@@ -117,19 +117,6 @@ class NodeSums:
             self.values[row] += np.repeat(values, areas)
         return self
 
-    def with_divided(self, divided: Positions, theirs: NodeSums) -> NodeSums:
-        """Add the sums below divided nodes (nodes with measured nodes below them) to the sums of these nodes in place.
-
-        Args:
-            divided: Positions of the divided nodes; shape (divided,).
-            theirs: The sums below the divided nodes, for the same areas.
-
-        Returns:
-            This object.
-        """
-        _add_below(self.offsets, divided, theirs.values, self.values)
-        return self
-
     def carried(
         self,
         level: FittedLevel,
@@ -150,6 +137,31 @@ class NodeSums:
         above = NodeSums.nothing(end - begin, len(self.values))
         start = (first if group is None else first + group) - np.repeat(begin, np.diff(level.offsets))
         _carry(level.offsets, level.own, level.siblings, self.offsets, start, self.values, above.offsets, above.values)
+        return above
+
+    def over_divided(
+        self, level: FittedLevel, first: Positions, count: Positions, unseen: NDArray[np.float64] | None
+    ) -> NodeSums:
+        """Return sums over the children of each node of the level above that has measured children, one per area.
+
+        They are the sums below the divided children (nodes with measured nodes below them), which are the nodes of this
+        object, and the trips of the dropped children, below which nothing was measured.
+
+        Args:
+            level: The level of the children.
+            first: Number of the first area that each child overlaps; shape (children,).
+            count: How many areas each child overlaps; shape (children,).
+            unseen: Upper bound of the trips of each dropped child, or 0 if the child was not dropped, and the results
+                of :func:`dropped_trips`; shape (3, children). None if no node was dropped.
+        """
+        top, bottom = level.offsets[:-1], level.offsets[1:] - 1
+        above = NodeSums.nothing(first[bottom] + count[bottom] - first[top], len(self.values))
+        _carry_divided(
+            *(level.offsets, level.own, level.siblings, level.divided),
+            *(self.offsets, self.values, first, count),
+            np.zeros((0, len(first))) if unseen is None else unseen,
+            *(above.offsets, above.values),
+        )
         return above
 
     def variance(self, of_nodes: Reals) -> Reals:
@@ -179,17 +191,6 @@ class NodeSums:
 
 
 @kernel
-def _add_below(offsets, divided, theirs, values):  # type: ignore[no-untyped-def]  # compiled
-    """Add consecutive columns of ``theirs`` to the columns ``offsets[node]:offsets[node + 1]`` of each divided node."""
-    for row in range(len(values)):
-        first = 0
-        for node in divided:
-            for cell in range(offsets[node], offsets[node + 1]):
-                values[row, cell] += theirs[row, first]
-                first += 1
-
-
-@kernel
 def _carry(offsets, below, siblings, cells, start, values, own, above):  # type: ignore[no-untyped-def]  # compiled
     """Write the sums over the children of every node into ``above``, whose values must be 0; see the module docstring.
 
@@ -205,6 +206,43 @@ def _carry(offsets, below, siblings, cells, start, values, own, above):  # type:
                 for row in range(2, len(values)):
                     above[row, to] += values[row, cell]
                 to += 1
+        for to in range(own[parent], own[parent + 1]):
+            follows = above[0, to]
+            above[0, to] = follows / siblings[parent]
+            above[1, to] = max(0.0, above[1, to] - follows * above[0, to])
+
+
+@kernel
+def _carry_divided(  # type: ignore[no-untyped-def]  # compiled
+    offsets, below, siblings, divided, cells, values, first, count, unseen, own, above
+):
+    """Do what :func:`_carry` does, given the sums of the divided children and the values of ``unseen`` of all.
+
+    The sums of the child at ``divided[d]`` are the columns ``cells[d]:cells[d + 1]`` of ``values``. Child ``i``
+    overlaps the areas ``first[i]:first[i] + count[i]``. Sums of dropped children are never stored, since there can be
+    far more of them than of divided children.
+    """
+    d = 0
+    for parent in range(len(siblings)):
+        begin = own[parent] - first[offsets[parent]]
+        for child in range(offsets[parent], offsets[parent + 1]):
+            v, to = below[child], begin + first[child]
+            if d < len(divided) and divided[d] == child:
+                at, width = cells[d], cells[d + 1] - cells[d]
+                for cell in range(width):
+                    above[0, to + cell] += values[0, at + cell] * v
+                for cell in range(width):
+                    above[1, to + cell] += values[1, at + cell] + values[0, at + cell] * values[0, at + cell] * v
+                for cell in range(width):
+                    above[2, to + cell] += values[2, at + cell]
+                for row in range(len(unseen)):
+                    for cell in range(width):
+                        above[3 + row, to + cell] += values[3 + row, at + cell] + unseen[row, child]
+                d += 1
+            else:
+                for row in range(len(unseen)):
+                    for cell in range(count[child]):
+                        above[3 + row, to + cell] += unseen[row, child]
         for to in range(own[parent], own[parent + 1]):
             follows = above[0, to]
             above[0, to] = follows / siblings[parent]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
-from od_core.ledger.object_store import Store, keep_detail
+from od_core.ledger.object_store import Store, keep_detail, read_details
 from od_core.noise.sources import NoiseSource
 from od_core.parallel import in_order
 
@@ -128,8 +128,7 @@ def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, par
         raise OdError(
             "OD-PARTS-FAILED",
             f"{len(failed)} of {len(parts)} parts failed: {', '.join(failed[:_SAID])}",
-            next_step="read errors/ in the confidential store of parts, then run the release again; it reads stored"
-            " measurements back",
+            next_step=f"{read_details(work.store)}, then run the release again; it reads stored measurements back",
             spent=STAYS_CHARGED,
         )
 

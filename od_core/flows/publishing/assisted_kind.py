@@ -81,7 +81,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         intro = f"model-assisted estimates of {own} of data set {certificate['data_set']}."
         sources = "The releases that were used", sources_section(certificate, text)
         differing = "Where the estimates differ from the release", _differences(flows, own, confidence(certificate))
-        return derived_page(flows, certificate, "model-assisted estimates from", intro, sources, [differing])
+        return derived_page(flows, certificate, intro, sources, [differing])
 
 
 ASSISTED = AssistedKind()

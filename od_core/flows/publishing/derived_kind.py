@@ -23,8 +23,8 @@ from od_core.flows.publishing.report_flows import (
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.certificate import certificate_digest
-from od_core.publication.html.report_certificate import confidence, limitations, protected
+from od_core.privacy.accounting import text_above
+from od_core.publication.html.report_certificate import confidence, how_to_cite, limitations, protected
 from od_core.publication.html.report_page import number, page, paragraph, table
 from od_core.publication.kind import BundleKind
 from od_core.publication.markup import Markup, element, joined
@@ -108,7 +108,6 @@ def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[R
 def derived_page(
     flows: D,
     certificate: dict[str, Any],
-    what: str,
     intro: str,
     sources: tuple[str, Markup],
     others: Sequence[tuple[str, Markup]] = (),
@@ -117,7 +116,6 @@ def derived_page(
 
     Args:
         flows, certificate: The flows and their certificate.
-        what: What the flows are, before the number of releases, for the citation.
         intro: What the flows are, in a sentence that follows the number of the revision.
         sources: Title and text of the section on the releases.
         others: Further sections, which follow it.
@@ -143,7 +141,7 @@ def derived_page(
             *distance_sections(flows, certificate, confidence(certificate)),
             *map_sections(flows, leaves),
             ("Sizes of flows", sizes_section(flows)),
-            ("How to cite", _citation(certificate, what)),
+            ("How to cite", how_to_cite(certificate)),
             ("Assumptions and limitations", limitations(certificate)),
         ],
     )
@@ -155,8 +153,8 @@ def sources_section(certificate: dict[str, Any], text: str) -> Markup:
         (
             one["release"],
             one["measured_at"][:10],
-            f"{one['epsilon']:.6g}",
-            f"{one['delta']:.3g}",
+            text_above(one["epsilon"]),
+            text_above(one["delta"]),
             element("code", one["certificate"]),
         )
         for one in certificate["sources"]
@@ -170,15 +168,3 @@ def sources_section(certificate: dict[str, Any], text: str) -> Markup:
             numbers={2, 3},
         ),
     )
-
-
-def _citation(certificate: dict[str, Any], what: str) -> Markup:
-    """Return how to cite derived flows; ``what`` says what they are, before the number of releases."""
-    sources = certificate["sources"]
-    first, last = sources[0]["release"], sources[-1]["release"]
-    span = first if first == last else f"{first} to {last}"
-    named = (
-        f"{certificate['release']}, {what} {len(sources)} release{'s' * (len(sources) > 1)} with differential privacy"
-        f" ({span}). Certificate {certificate_digest(certificate)[:16]}."
-    )
-    return element("blockquote", named)

@@ -97,8 +97,9 @@ def _total(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
     if uncounted := certificate.get("uncounted"):
         reach = between(uncounted["lower"], uncounted["upper"])
         sentences.append(
-            f"About {number(max(uncounted['trips'], 0))} trips are not counted (90 % interval: {reach}), of which at"
-            f" most {number(uncounted['max_trips'])} of each user are considered."
+            f"About {number(max(uncounted['trips'], 0))} trips are not counted (90 % interval: {reach}),"
+            f" {100 * uncounted['share']:.3g} % of all trips. At most {number(uncounted['max_trips'])} of each user are"
+            " considered in these numbers."
         )
     return sentences
 

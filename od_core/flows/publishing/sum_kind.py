@@ -75,7 +75,7 @@ class SumKind(DerivedKind[FlowSum]):
         )
         intro = f"the sum of {number(len(total.releases))} releases of data set {certificate['data_set']}."
         sources = "The releases that were summed", sources_section(certificate, text)
-        return derived_page(total, certificate, "the sum of", intro, sources)
+        return derived_page(total, certificate, intro, sources)
 
 
 SUMS = SumKind()

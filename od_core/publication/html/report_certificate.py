@@ -6,9 +6,8 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import text_above
-from od_core.publication.certificate import certificate_digest
+from od_core.privacy.accounting import promise_text, text_above, text_below
+from od_core.publication.citation import citation
 from od_core.publication.html.report_page import bar, number, paragraph, table
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
@@ -39,13 +38,6 @@ def protected(certificate: dict[str, Any]) -> Markup:
         for name in sorted(stated, key=lambda name: (list(names).index(name) if name in names else len(names), name))
     ]
     invariants = ", ".join(certificate["invariants"]) or "nothing"
-    if uncounted := certificate.get("uncounted"):
-        measured = (
-            f"about {number(max(uncounted['trips'], 0))} trips are not counted (90 % interval"
-            f" {number(uncounted['lower'])} to {number(uncounted['upper'])}), {100 * uncounted['share']:.3g} % of all"
-            f" trips of which at most {number(uncounted['max_trips'])} of each user are considered."
-        )
-        facts += [element("dt", "Measured uncounted trips"), element("dd", _sentence(measured))]
     return element(
         "dl", *facts, element("dt", "Published exactly"), element("dd", _sentence(invariants)), class_="facts"
     )
@@ -75,24 +67,21 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
     rho = Fraction(spent["rho_exact"])
     rest = context.cap - context.left - rho
     rows: list[tuple[object, ...]] = [
-        ("this release", _rho(rho), _part(rho, context.cap), bar(float(rho), float(context.cap))),
+        ("this release", text_above(rho), _part(rho, context.cap), bar(float(rho), float(context.cap))),
         (
             f"other releases: {number(context.others)}",
-            _rho(rest),
+            text_above(rest),
             _part(rest, context.cap),
             bar(float(rest), float(context.cap)),
         ),
         (
             "remaining",
-            _rho(context.left),
-            _part(context.left, context.cap),
+            text_below(context.left),
+            f"{text_below(100 * context.left / context.cap, 3)} %" if context.cap > 0 else "\u2013",
             bar(float(context.left), float(context.cap)),
         ),
-        ("cap", _rho(context.cap), _part(context.cap, context.cap), ""),
+        ("cap", text_above(context.cap), _part(context.cap, context.cap), ""),
     ]
-    promise = f"epsilon {bound_text(spent['epsilon'])}" + (
-        f" at delta {bound_text(spent['delta'])}" if spent["delta"] else ""
-    )
     lost = spent["lost_draws"]
     year = (
         " The total of a year adds up the periods that cost a user most, until the user's trips of the year are used"
@@ -100,7 +89,8 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
     )
     return joined(
         paragraph(
-            f"The release promises {promise}. It charged rho {_rho(rho)} to data set {certificate['data_set']}"
+            f"The release promises {promise_text(spent['epsilon'], spent['delta'])}. It charged rho {text_above(rho)}"
+            f" to data set {certificate['data_set']}"
             f"{f', including {number(lost)} lost draws' if lost else ''}. This charge does not"
             " allow drawing the noise again. Rebuilding the release from its stored measurements costs no budget."
             f"{year if certificate['unit'] == 'user_year' else ''}"
@@ -115,23 +105,13 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
     )
 
 
-def citation(certificate: dict[str, Any]) -> Markup:
-    """Return a text that cites the release, with two explanations."""
-    key = ReleaseKey.parse(certificate["release"])
-    spent = certificate["spent"]
-    promise = f"epsilon = {bound_text(spent['epsilon'])}" + (
-        f", delta = {bound_text(spent['delta'])}" if spent["delta"] else ""
-    )
-    named = (
-        f"{key.release}, period {key.period}, revision {key.revision}. Released with differential privacy ({promise};"
-        f" mechanism {certificate['mechanism']['name']}), measured {certificate['measured_at'][:10]}. Certificate"
-        f" {certificate_digest(certificate)[:16]}."
-    )
+def how_to_cite(certificate: dict[str, Any]) -> Markup:
+    """Return the text that cites the release, with two explanations."""
     return joined(
         paragraph(
             "Cite the period and the revision, because another revision has different noise and different numbers."
         ),
-        element("blockquote", named),
+        element("blockquote", citation(certificate)),
         paragraph(
             "The numbers behind this page are in the same folder, with ",
             element("code", "certificate.json"),
@@ -150,7 +130,7 @@ def common_sections(certificate: dict[str, Any], context: ReleaseContext[Any]) -
     return [
         ("Checks", checks(certificate)),
         ("Spent and remaining budget", spending(certificate, context)),
-        ("How to cite", citation(certificate)),
+        ("How to cite", how_to_cite(certificate)),
         ("Assumptions and limitations", limitations(certificate)),
     ]
 
@@ -159,8 +139,8 @@ def promise_figures(certificate: dict[str, Any]) -> list[tuple[str, object]]:
     """Return the names and values of epsilon, and of delta if it is not 0, for the top of the page."""
     spent = certificate["spent"]
     return [
-        ("epsilon", bound_text(spent["epsilon"])),
-        *([("delta", bound_text(spent["delta"]))] if spent["delta"] else []),
+        ("epsilon", text_above(spent["epsilon"])),
+        *([("delta", text_above(spent["delta"]))] if spent["delta"] else []),
     ]
 
 
@@ -189,14 +169,6 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def bound_text(value: float) -> str:
-    """Return an upper bound rounded up, as text. A float just above a short decimal number becomes that number."""
-    return text_above(Fraction(value) * Fraction(10**12 - 1, 10**12))
-
-
-def _rho(value: Fraction) -> str:
-    return f"{float(value):.6g}"
-
-
 def _part(value: Fraction, of: Fraction) -> str:
-    return f"{float(100 * value / of):.1f} %" if of > 0 else "\u2013"
+    """Return a spent part of a cap in percent, rounded up to three digits."""
+    return f"{text_above(100 * value / of, 3)} %" if of > 0 else "\u2013"

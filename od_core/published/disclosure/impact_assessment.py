@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from od_core.privacy.accounting import text_above
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
-from od_core.publication.html.report_certificate import bound_text
 from od_core.publication.markdown import in_markdown
 from od_core.published.disclosure.facts import TO_COMPLETE, Facts, of_100
 from od_core.published.disclosure.wording import promise_text, software_text, sources_text, unit_text
@@ -161,7 +161,7 @@ def _residual(facts: Facts) -> list[str]:
     for prior in PRIORS:
         low, high = facts.guarantee.posterior(prior)
         rows.append((_percent(prior), f"{_percent(low, up=False)} to {_percent(high)}"))
-    rare = f", except with probability {bound_text(float(odds[1]))}" if odds[1] else ""
+    rare = f", except with probability {text_above(float(odds[1]))}" if odds[1] else ""
     return [
         f"The promise is {promise_text(facts)} for {in_markdown(unit_text(facts))}. For an attacker who knows"
         f" everything else, a belief moves at most like this{rare}:",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from od_core.publication.html.report_certificate import bound_text
+from od_core.privacy.accounting import text_above
 from od_core.published.disclosure.facts import TO_COMPLETE, Facts, of_100
 from od_core.published.disclosure.nist_checklist import Answer, Item
 from od_core.published.disclosure.wording import person_text, promise_text, software_text, sources_text, unit_text
@@ -244,7 +244,7 @@ def _delta(facts: Facts, delta: Fraction) -> Item:
     place: tuple[str, ...] = ("/spent",)
     if not delta:
         return Item("large-delta", "hazard", None, requirement, "not applicable", "Delta is 0.", place)
-    said = f"Delta is {bound_text(float(delta))}, {'not ' if delta <= LARGE_DELTA else ''}above 1e-5."
+    said = f"Delta is {text_above(float(delta))}, {'not ' if delta <= LARGE_DELTA else ''}above 1e-5."
     answer: Answer = "met" if delta <= LARGE_DELTA else "not met"
     trips = facts.certificate["contents"].get("trips")
     if facts.unit == "trip" and trips:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from od_core.privacy import accounting
 from od_core.privacy.neighbours import SPANS
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
-from od_core.publication.html.report_certificate import bound_text
 from od_core.published.disclosure.facts import Facts
 
 
 def promise_text(facts: Facts) -> str:
     """Return the promise, such as ``epsilon 1 at delta 1e-8``, rounded up."""
-    at_delta = f" at delta {bound_text(float(facts.guarantee.delta))}" if facts.guarantee.delta else ""
-    return f"epsilon {bound_text(float(facts.guarantee.epsilon))}{at_delta}"
+    return accounting.promise_text(float(facts.guarantee.epsilon), float(facts.guarantee.delta))
 
 
 def unit_text(facts: Facts) -> str:
@@ -29,10 +28,10 @@ def person_text(facts: Facts) -> str:
     person = facts.person
     if person is None:
         return f"for a person with {TRIPS_OF_A_PERSON} trips in the period, it promises nothing"
-    delta = f" with delta {bound_text(float(person.delta))}" if person.delta else ""
+    delta = f" with delta {accounting.text_above(float(person.delta))}" if person.delta else ""
     return (
         f"for a person with {TRIPS_OF_A_PERSON} trips in the period, the promise is epsilon"
-        f" {bound_text(float(person.epsilon))}{delta}"
+        f" {accounting.text_above(float(person.epsilon))}{delta}"
     )
 
 

@@ -13,22 +13,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pandas as pd
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.cli.installation_checks import code_location
 from od_assets.cli.tables import print_frame
 from od_assets.components import OdRelease
-from od_assets.components.declarations import (
-    declaration,
-    load_definitions,
-    read_declaration,
-    refuse_broken_declarations,
-)
+from od_assets.components.declarations import declaration, read_declaration
 from od_assets.project import CHECKOUT, current_project
 from od_assets.runs.period_status import chosen_periods
 from od_core.errors import OdError
@@ -63,7 +56,7 @@ def test_a_plan_is_a_verdict_and_its_exact_values_are_asked_for() -> None:
         for options in ([], ["--verbose"])
     )
     assert said.startswith(
-        "One period of us_flights spends epsilon 1 at delta 1e-8: 19.3 % of the cap of data set 'us_flights'"
+        "One period of us_flights spends epsilon 0.999951 at delta 1e-8: 19.3 % of the cap of data set 'us_flights'"
     )
     assert re.search(
         r"state x state: below \d\d trips, a flow cannot always be told from 0; from \d\d0 on, it is", said
@@ -71,8 +64,8 @@ def test_a_plan_is_a_verdict_and_its_exact_values_are_asked_for() -> None:
     assert "noise of one measured cell" in said
     assert "expected error of the published estimate" in said
     assert "52,441" in said
-    assert said.count("epsilon 1 ") == 1
-    for exact in ("Bun-Steinke", "474.804", "0.0192184"):
+    assert said.count("epsilon 0.999951 ") == 1
+    for exact in ("Bun-Steinke", "474.804", "0.0192185"):
         assert exact not in said
         assert exact in more
 
@@ -87,84 +80,6 @@ def test_a_plan_of_another_kind_says_how_large_the_noise_of_one_number_is(name: 
 def test_the_version_is_that_of_the_package() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.output) == (0, f"od-release {version('od-release')}\n")
-
-
-BROKEN = {
-    "attributes:\n  unit: [trip\n": "broken/defs.yaml is not valid YAML (line 3)",
-    "type: od_assets.components.OdRelease\nattributes:\n  epsilonn: 1\n": "broken/defs.yaml: epsilonn: Extra inputs",
-    "type: od_assets.components.OdReleas\nattributes: {}\n": "there is no component od_assets.components.OdReleas (did",
-    "type: [1]\n": "broken/defs.yaml: type: must name a component",
-    "type: od_assets.components.OdComparison\nattributes: {sets: [x]}\n": "broken/defs.yaml: ",
-    "type: od_assets.components.OdSite\nattributes: {title: x}\n": "broken/defs.yaml: owners: Field required",
-    "type: od_assets.components.OdRelease\n": "broken/defs.yaml is not a YAML file with a component's attributes",
-}
-"""Faults of a declaration, and a part of the message."""
-
-LOADED = """
-from pathlib import Path
-
-import dagster as dg
-
-
-@dg.definitions
-def defs():
-    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
-"""
-
-
-def declare_beside_trips(
-    project: Project, monkeypatch: pytest.MonkeyPatch, module: str, /, **declarations: str
-) -> None:
-    """Write declarations of a team's own project with a release, trips, and a sound warehouse unless one is given."""
-    project.component()  # writes the domain
-    trips = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
-    for name, written in ({"trips": trips, "warehouse": warehouse} | declarations).items():
-        (project.defs / name).mkdir()
-        (project.defs / name / "defs.yaml").write_text(written, encoding="utf-8")
-    settings = (project.root / "pyproject.toml").read_text(encoding="utf-8")
-    (project.root / "pyproject.toml").write_text(settings.replace("od_assets.definitions", module), encoding="utf-8")
-    (project.root / f"{module}.py").write_text(LOADED, encoding="utf-8")
-    monkeypatch.syspath_prepend(project.root)
-
-
-@pytest.mark.parametrize("text", BROKEN)
-def test_a_broken_declaration_is_named_and_the_others_can_be_planned_and_listed(
-    project: Project, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Dagster loads all declarations or none: the others are built without it, and a sensor fails with the fault."""
-    declare_beside_trips(project, monkeypatch, f"definitions_{list(BROKEN).index(text)}", broken=text)
-    with pytest.raises(OdError, match=f"^OD-CONFIG: .*{re.escape(BROKEN[text])}"):
-        refuse_broken_declarations()
-    [finding] = code_location()
-    assert BROKEN[text] in str(finding.fault)
-    loaded = load_definitions()
-    assert loaded.resolve_job_def("trips_release")
-    [broken] = [sensor for sensor in loaded.sensors or [] if sensor.name == "broken_declarations"]
-    with pytest.raises(OdError, match=re.escape(BROKEN[text])), dg.build_sensor_context() as context:
-        broken.evaluate_tick(context)
-    assert CliRunner().invoke(app, ["plan", "trips"]).exit_code == 0
-    listed = CliRunner().invoke(app, ["status", "--json"])
-    assert [row["release"] for row in json.loads(listed.stdout)][:1] == ["trips/2001-01/r1"]
-    is_series = text.startswith(("attributes", "type: od_assets.components.OdRelease\n"))
-    assert listed.exit_code == (2 if is_series else 0)
-    assert listed.stderr.count(BROKEN[text]) == is_series
-
-
-def test_without_a_sound_warehouse_the_fault_of_its_declaration_is_said(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every release needs its folders and ledger, so nothing can go on."""
-    declare_beside_trips(
-        project,
-        monkeypatch,
-        "definitions_warehouse",
-        warehouse="type: od_assets.components.OdWarehouse\nattributes: {lock: 1}\n",
-    )
-    with pytest.raises(OdError, match=r"^OD-CONFIG: warehouse/defs\.yaml: lock: Extra inputs"):
-        load_definitions()
-    refused = CliRunner().invoke(app, ["run", "trips"])
-    assert str(refused.exception).startswith("OD-CONFIG: warehouse/defs.yaml: lock: Extra inputs")
 
 
 def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +165,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         ({"domain": "trip"}, "trips"),
         ({"revision": 0}, "OD-RELEASE-KEY"),
         ({"trips": {"files": "x.csv", "colums": {}}}, "OD-CONFIG"),
-        ({"periods": {"frist": "2001-01"}}, "periods.frist: Extra inputs are not permitted (did you mean 'first'?)"),
+        ({"periods": {"frist": "2001-01"}}, "frist (line 12): Extra inputs are not permitted (did you mean 'first'?)"),
         ({"periods": {"first": "2001-13"}}, "OD-PERIOD"),
         ({"periods": {"first": "2001-03", "last": "2001-02"}}, "OD-PERIOD"),
         ({"name": "Trips"}, "OD-RELEASE-KEY"),

@@ -126,12 +126,12 @@ def test_zones_that_are_the_records_are_refused_without_a_word_of_them(
         planted()[::-1].to_csv(project.root / "2001-01.csv", index=False, header=header)
         result = CliRunner().invoke(app, ["doctor", "trips"])
         assert "WRONG  geography of trips: OD-GEOGRAPHY-" in result.output
-        assert "read confidential/errors/" in result.output
+        assert f"read {project.var}/confidential/errors/" in result.output
         monkeypatch.setattr("sys.argv", ["od-release", "plan", "trips"])
         with pytest.raises(SystemExit):
             main()
         said = "".join([result.output, *capfd.readouterr()])
-        assert said.count("read confidential/errors/") == 2
+        assert said.count(f"read {project.var}/confidential/errors/") == 2
         assert leaks(project.root, said) == []
         details = list((project.var / "confidential" / "errors").iterdir())
         assert len(details) == 2 * number

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.init_questions import QUESTIONS
+from od_assets.cli.init_records import found_records
+from od_assets.cli.init_zones import found_zones
 from od_assets.cli.new_declaration import ROOM, cap_above
 from od_assets.components.declarations import declaration
 from od_core import PrivacyUnit
@@ -38,6 +40,10 @@ FLAGS = {
     "epsilon": "1",
     "delta": "1e-8",
 }
+
+
+OF_YEAR = {"unit": "user_year", "column": "destination", "max_trips": "2", "max_trips_year": "6", "id_pattern": ".+"}
+"""Answers with which all trips of a user in a year are protected."""
 
 
 @pytest.fixture
@@ -141,7 +147,8 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     def answer(**changes: str) -> str:
         answers = FLAGS | changes
         asked = [question for question in QUESTIONS if not question.units or answers["unit"] in question.units]
-        asked = [question for question in asked if question.flag != "one_row_a_trip" or question.flag in changes]
+        if_needed = ("one_row_a_trip", "names", "coordinates")
+        asked = [question for question in asked if question.flag not in if_needed or question.flag in changes]
         ours, theirs = os.openpty()
         said = "".join(f"{answers.get(question.flag, '')}\n" for question in asked)
         os.write(ours, f"{said}\x04".encode())  # the end of input: a further question aborts
@@ -240,17 +247,97 @@ def test_a_wrong_answer_is_named_and_asked_again_or_refused(
         ("neighbours", "unbound", "there is no neighbour relation 'unbound' (did you mean 'unbounded'?)"),
         ("epsilon", "one", "epsilon is 'one', which is not a finite number: correct the budget."),
         ("delta", "2", "delta must be at least 0 and below 1"),
+        ("zones", "bad.csv", "bad.csv is separated by semicolons, not by commas"),
+        (
+            "levels",
+            "regoin,zone",
+            "zones.csv has no column 'regoin' (did you mean 'region'?); it has region, zone: name",
+        ),
+        ("levels", "zone,region", "the wrong way round?"),
+        ("prefixes", "regoin=2", "'regoin'"),
+        ("prefixes", "region=two", "geography.prefixes.region: Input should be a valid integer"),
+        ("first", "2001", "2001 is not a month"),
+        ("last", "2000-12", "the last period 2000-12 is before the first period 2001-01"),
+        ("time_zone", "europe/rome", "there is no time zone 'europe/rome' (did you mean 'Europe/Rome'?)"),
+        ("cap", "-1", "the cap must be from"),
+        ("settled_seconds", "soon", "arrivals.settled_seconds: Input should be a valid integer"),
+        ("owner", "me", "Invalid owner 'me'"),
+        ("max_trips", "many", "a whole number of at least 1"),
+        ("max_trips_year", "1", "a whole number of at least max_trips, 2"),
+        ("id_pattern", "(", "needs id_pattern, a regular expression"),
     ],
 )
 def test_an_answer_that_no_declaration_has_is_asked_again_at_once(
     empty: Project, typed: Callable[..., str], flag: str, wrong: str, fault: str
 ) -> None:
-    said = typed(origin="origin", **{flag: f"{wrong}\n{FLAGS.get(flag, '')}"})
+    (empty.root / "bad.csv").write_text("region;zone\nR0;Z00\n")
+    right = dict(FLAGS)
+    if flag in OF_YEAR:
+        right |= OF_YEAR
+    said = typed(**right | {"origin": "origin", flag: f"{wrong}\n{right.get(flag, '')}"})
     asked = next(question.asks for question in QUESTIONS if question.flag == flag)
-    assert said.count(asked) == 2
+    assert said.count(f"{asked}:") + said.count(f"{asked} [") == 2
     first, second = said.index(asked), said.rindex(asked)
     assert first < said.index(fault) < second
     assert declaration("mine").settings()
+
+
+def test_a_cap_without_a_reason_is_asked_for_its_reason_at_once(empty: Project, typed: Callable[..., str]) -> None:
+    said = typed(origin="origin", cap="1", reason="\nroom")
+    assert said.index("a cap of your own needs a reason: give --reason.") < said.index("Seconds for which")
+    assert yaml.safe_load(written(empty)["domains/mine.yaml"])["cap"] == {"rho": "1", "reason": "room"}
+
+
+def test_columns_are_shown_before_one_is_asked_for(empty: Project, typed: Callable[..., str]) -> None:
+    """No name of a column is the default one, so that none is named when the first is asked for."""
+    (empty.root / "2001-01.csv").write_text("day,start,end\n2001-01-03,Z00,Z01\n2001-01-04,Z11,Z00\n")
+    said = typed(origin="start", destination="end", date="day")
+    shown = "Unused columns of 2001-01.csv: day (VARCHAR), start (VARCHAR), end (VARCHAR)."
+    assert said.index(shown) < said.index("Column of origins")
+    assert said.index("zones.csv has the columns region, zone.") < said.index("Level columns")
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [
+        (f"2001-01-02,{ZONE},x", ["2001-01-03,Z00,Z01"]),  # a number
+        (f"{ZONE},Z00,x", [f"Z01,{ZONE},x1", "Z02,Z03,x2"]),  # a code that stands again
+        (f"{ZONE},Z00,x1", ["Z03,Z01,x2", "Z02,Z04,x3"]),  # written as the others
+        (f"x,{ZONE},y", []),  # nothing to compare it with
+        (f"x,{ZONE},y", ["z,Z01,w"]),  # a column without digits
+    ],
+)
+def test_what_may_be_a_record_is_not_shown_before(empty: Project, first: str, rows: list[str]) -> None:
+    for name in ("2001-01.csv", "zones.csv"):
+        (empty.root / name).write_text("\n".join([first, *rows]))
+    found = [*found_records({"records": "{period}.csv"}, {}), *found_zones({"zones": "zones.csv"}, {})]
+    assert [" 3 columns; their names are shown once one of them is named" in line for line in found] == [True, True]
+    assert ZONE not in str(found)
+
+
+def test_names_and_coordinates_are_asked_for_where_zones_may_have_them(
+    empty: Project, typed: Callable[..., str]
+) -> None:
+    assert "latitude" not in typed(origin="origin")
+    empty.defs.joinpath("mine", "defs.yaml").unlink()
+    empty.defs.joinpath("mine").rmdir()
+    empty.defs.joinpath("domains", "mine.yaml").unlink()
+    ZONES.assign(label=ZONES["zone"].str.lower(), lat=45.5, lon=9.5).to_csv(empty.root / "zones.csv", index=False)
+    said = typed(origin="origin", names="zone=lable\nzone=label", coordinates="lat\nlat,lon")
+    assert "no column 'lable'" in said
+    assert "name two columns: of latitude and of longitude" in said
+    declared = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["geography"]
+    assert (declared["names"], declared["coordinates"]) == ({"zone": "label"}, ["lat", "lon"])
+
+
+def test_levels_without_a_column_are_prefixes_if_they_are_given_twice(
+    empty: Project, typed: Callable[..., str]
+) -> None:
+    (empty.root / "zones.csv").write_text("zone\n0101\n0102\n0203\n")
+    said = typed(origin="origin", levels="region,zone\nregion,zone", prefixes="\nregion=2")
+    assert "or give the same answer again if region is the first characters of a zone's code." in said
+    assert "give the number of the first characters of a zone's code, as in region=3." in said
+    assert yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["geography"]["prefixes"] == {"region": 2}
 
 
 def test_a_column_that_a_further_field_names_is_looked_for(empty: Project) -> None:

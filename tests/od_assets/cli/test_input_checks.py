@@ -30,7 +30,7 @@ def input_of(project: Project, component: Any = None) -> tuple[Finding, str]:
     path = project.root / details[0]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert f"read confidential/errors/{path.name}" in (finding.next_step or finding.what)
+    assert f"read {path}" in (finding.next_step or finding.what)
     return finding, path.read_text()
 
 

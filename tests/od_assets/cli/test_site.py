@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import pytest
 from typer.testing import CliRunner, Result
 
-from od_assets.cli.app import app
+from od_assets.cli.app import app, main
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import zip_beside
@@ -226,6 +226,45 @@ def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *
     after = content(var / "site")
     assert all(after[name] == before[name] for name in before)
     assert "secret.csv" not in " ".join(after)
+
+
+@pytest.mark.parametrize("known_by", ["zip file", "database"])
+def test_a_release_without_its_bundle_is_left_out_by_name(
+    published_flights: Path,
+    var: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    known_by: str,
+) -> None:
+    """The others are written; the exit code is 2, also once the site is up to date, until the bundle is back."""
+    shutil.move(var / "releases" / OLD, var / "old")
+    if known_by == "database":
+        shutil.copy(published_flights / "release.duckdb", var)
+        shutil.move(var / "releases" / f"{OLD}.zip", var / "old.zip")
+    expected = f"OD-BUNDLE-ABSENT: the site leaves out published releases whose bundles are missing: {OLD} ["
+    for _ in range(2):
+        monkeypatch.setattr("sys.argv", ["od-release", "site", "--title", "Trips"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert ended.value.code == 2
+        assert said.out.startswith("1 releases of 1 series.")
+        assert said.err.startswith(expected)
+        assert said.err.count("\n") == 1
+    assert not (var / "site" / OLD).exists()
+    assert OLD not in (var / "site" / "catalog.jsonld").read_text(encoding="utf-8")
+    as_json = run("--title", "Trips", "--json")
+    assert json.loads(as_json.stdout)["left_out"] == [OLD]
+    assert str(as_json.exception).startswith(expected)
+    shutil.move(var / "releases" / NEW, var / "new")
+    with pytest.raises(OdError, match=f"OD-BUNDLE-ABSENT.*{OLD}, {NEW}"):
+        write_site(var / "releases", var / "none", TRIPS, var / "release.duckdb")
+    shutil.move(var / "new", var / "releases" / NEW)
+    shutil.move(var / "old", var / "releases" / OLD)
+    if known_by == "database":
+        shutil.move(var / "old.zip", var / "releases" / f"{OLD}.zip")
+    assert run("--title", "Trips").exit_code == 0
+    assert {f"{OLD}/flows.parquet", f"{OLD}.zip"} <= content(var / "site").keys()
 
 
 @pytest.mark.parametrize("title", ["", " ", "two\nlines", "\u202eegap"])

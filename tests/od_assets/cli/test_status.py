@@ -1,14 +1,22 @@
-"""What ``od-release status`` says of releases whose declaration was changed."""
+"""What ``od-release status`` says of releases whose declaration was changed, and how budgets are printed."""
 
 from __future__ import annotations
 
-import pytest
+import json
+import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from fractions import Fraction
 
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
 from od_assets.cli.tables import print_status
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import Project
+from tests.od_assets.conftest import ATTRIBUTES, Project
 
 
 def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,3 +43,41 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     unplanned, _ = period_status(project.component(), ledger)
     assert (unplanned["state"], unplanned["settings_changed"]) == ("begun", None)
     assert release_status(ledger, ReleaseKey("gone", "2001-01"))["settings_changed"] is None
+
+
+def test_rho_and_epsilon_are_the_same_number_wherever_they_are_printed(project: Project) -> None:
+    """What is spent is rounded up to six digits, and what remains is rounded down."""
+    component = project.component()
+    (project.defs / "trips").mkdir()
+    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
+    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    assert project.run(component).success
+    settings = component.settings()
+    bundle = Warehouse().bundle(settings.key("2001-01"))
+    spent = json.loads((bundle / "certificate.json").read_text())["spent"]
+    rho = Fraction(spent["rho_exact"])
+    up, down, epsilon = (
+        Context(prec=6, rounding=rounding).create_decimal(f"{float(value):.15f}").normalize()
+        for value, rounding in (
+            (rho, ROUND_CEILING),
+            (Fraction(1, 10) - rho, ROUND_FLOOR),
+            (spent["epsilon"], ROUND_CEILING),
+        )
+    )
+    status, ledger, plan, verbose, explained = (
+        " ".join(CliRunner().invoke(app, command).stdout.split())
+        for command in (
+            ["status"],
+            ["ledger"],
+            ["plan", "trips"],
+            ["plan", "trips", "--verbose"],
+            ["explain", "trips/2001-01/r1"],
+        )
+    )
+    report = re.sub(r"<[^>]*>", " ", (bundle / "report.html").read_text())
+    for said in (status, ledger, explained, report):
+        assert str(up) in said
+        assert str(down) in said
+    assert f"spends rho {up}: epsilon {epsilon} (exact)" in verbose
+    for said in (plan, explained, report):
+        assert f"epsilon {epsilon} at delta 1e-8" in said

@@ -31,6 +31,7 @@ from od_core.flows.allocation.variance_model import VarianceModel
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments
 from od_core.privacy.neighbours import NO_FAULTS
+from od_core.privacy.uncounted import Uncounted
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 
@@ -210,6 +211,33 @@ def test_levels_whose_nodes_have_one_child_get_no_share():
     found = target_budget(plan, [Target.of(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)], table)
     assert [share == 0 for share in found.shares] == [plan.tree.largest_fan_out(k) == 1 for k in range(7)]
     assert with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares)).unmeasured_levels == [2, 3]
+
+
+def test_the_rho_of_targets_and_release_is_the_charge_of_a_release_with_its_uncounted_trips():
+    """Half of the budget is for the number of uncounted trips, and simulations correct all numbers alike."""
+    base, table, _ = problem(6, depth=2)
+    unit = PrivacyUnit("user_year", "unbounded", "person", 2, max_trips_year=4, id_pattern="p[0-9]+")
+    plans = [
+        plan_release(base.tree.origin, unit=unit, budget=Budget(1, "1e-8"), uncounted=uncounted)
+        for uncounted in (None, Uncounted("1/2", 10))
+    ]
+    region, zone = base.tree.origin.levels
+    texts = [
+        f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
+        f"{region} x {region}: flows >= 50 within 4 % in 90 %",
+    ]
+    targets = [Target.of(text, base.tree) for text in texts]
+    without, found = (target_budget(plan, targets, table) for plan in plans)
+    assert found.rho == pytest.approx(2 * without.rho, rel=1e-9)
+    for one, other in zip(without.costs, found.costs, strict=True):
+        for name in ("rho", "alone", "without"):
+            assert getattr(other, name) == pytest.approx(2 * getattr(one, name), rel=1e-9)
+    simulated = target_budget(plans[1], targets, table, runs=20)
+    for each in (found, simulated):
+        chosen_plan = with_budget(plans[1], Budget(rho=each.rho, delta="1e-8", shares=each.shares))
+        assert float(chosen_plan.charge.as_rho) == pytest.approx(each.rho, rel=1e-9)
+        assert max(cost.rho for cost in each.costs) == pytest.approx(each.rho, rel=1e-6)
+    assert simulated.factor != 1
 
 
 @pytest.mark.parametrize("by", ["", " by mode"])

@@ -6,6 +6,7 @@ import os
 import pickle
 import stat
 import traceback
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -176,7 +177,7 @@ def test_the_text_of_any_error_stays_inside(tmp_path, fail):
     outside = error_from(ConfidentialFolder(tmp_path / "confidential"), fail)
     assert (outside.code, outside.spent) == ("OD-CONFIDENTIAL-ERROR", "a level's charge stands")
     [detail] = (tmp_path / "confidential" / "errors").iterdir()
-    assert f"read confidential/errors/{detail.name}" in str(outside)
+    assert f"read {detail}" in str(outside)
     assert CANARY in detail.read_text(encoding="utf-8")
 
 
@@ -184,7 +185,7 @@ def test_an_error_of_this_library_leaves_without_its_detail(tmp_path):
     outside = error_from(ConfidentialFolder(tmp_path / "confidential"), with_a_detail)
     assert pickle.loads(pickle.dumps(outside)).confidential_detail is None  # noqa: S301  # its own bytes
     [detail] = (tmp_path / "confidential" / "errors").iterdir()
-    where = f"read confidential/errors/{detail.name}"
+    where = f"read {detail}"
     assert str(outside) == f"OD-TEST: a public line [nothing was spent; next: go on; {where}]"
     assert "a public line" in detail.read_text(encoding="utf-8")
     assert CANARY in detail.read_text(encoding="utf-8")
@@ -225,3 +226,10 @@ def test_a_file_is_whole_or_absent(tmp_path):
     write_durably(tmp_path / "file", lambda path: path.write_bytes(b"new"), mode=0o640)
     assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == {"file": b"new"}
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def test_a_file_of_details_is_named_by_its_full_path_where_the_folder_is_relative(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outside = error_from(ConfidentialFolder(Path("confidential")), plain)
+    [detail] = (tmp_path / "confidential" / "errors").iterdir()
+    assert outside.next_step.startswith(f"read {detail}, ")

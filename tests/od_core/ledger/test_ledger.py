@@ -60,6 +60,46 @@ def test_a_domain_is_declared_once(ledger):
     assert_chain(ledger.path)
 
 
+def test_a_trial_has_the_error_of_the_call_and_enters_nothing(ledger, tmp_path, key):
+    """A new cap with its reason counts in a trial, and only there."""
+    half, more = small_plan(Fraction(1, 2)), small_plan(Fraction(3, 4))
+    ledger.reserve(key, "commuters", half)
+    before, head = rows(ledger.path), (tmp_path / "confidential" / "ledger.head").read_bytes()
+    later = ReleaseKey("commuters", "2001-06", 2)
+    calls = {
+        "OD-LEDGER-CAP": (
+            lambda: ledger.hold_to_release(later, domain(1), more),
+            lambda: ledger.reserve(later, "commuters", more),
+        ),
+        "OD-REPLAY-PLAN-CHANGED": (
+            lambda: ledger.hold_to_release(key, domain(1), more),
+            lambda: ledger.reserve(key, "commuters", more),
+        ),
+        "OD-LEDGER-CAP-REASON": (
+            lambda: ledger.hold_to_release(later, domain(2), half),
+            lambda: ledger.hold_to_declared(domain(2)),
+            lambda: ledger.declare(domain(2)),
+        ),
+        "OD-DOMAIN-CONFLICT": (
+            lambda: ledger.hold_to_declared(domain(1, unit=PrivacyUnit("trip", "unbounded"))),
+            lambda: ledger.declare(domain(1, unit=PrivacyUnit("trip", "unbounded"))),
+        ),
+    }
+    for code, attempts in calls.items():
+        said = set()
+        for attempt in attempts:
+            with pytest.raises(OdError) as refused:
+                attempt()
+            assert code_of(refused) == code
+            said.add(str(refused.value))
+        assert len(said) == 1
+    ledger.hold_to_release(later, domain(2, "census year"), more)
+    ledger.hold_to_release(key, domain(1), half)
+    ledger.hold_to_declared(domain(2, "census year"))
+    assert rows(ledger.path) == before
+    assert (tmp_path / "confidential" / "ledger.head").read_bytes() == head
+
+
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_all_levels_are_set_aside_exactly_and_once(tmp_path, key, neighbours):
     """A row a level says what will be run and what it costs, in fractions that sum to the plan."""
@@ -252,7 +292,7 @@ def test_the_cap_holds_to_the_last_digit(tmp_path, key):
     ledger.reserve(key, "commuters", small_plan(Fraction("0.5")))
     before = rows(ledger.path)
     second = ReleaseKey("commuters", "2001-06", 2)
-    for asked, text in ((Fraction("0.25"), "0.25"), (Fraction("0.1") + Fraction(1, 10**18), "0.1")):
+    for asked, text in ((Fraction("0.25"), "0.25"), (Fraction("0.1") + Fraction(1, 10**18), "0.100001")):
         with pytest.raises(OdError) as refused:
             ledger.reserve(second, "commuters", small_plan(asked))
         assert code_of(refused) == "OD-LEDGER-CAP"
@@ -317,12 +357,19 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     assert ledger.spent(key, plan).levels == (Fraction(1, 40), Fraction(3, 40), Fraction(1, 40), Fraction(1, 40))
     assert ledger.balance("commuters", key.period).lost_draws == 2
     assert ledger.draws(key, 2) == 3
+    assert ledger.lost_draws(key) == [(2, Charge(rho=Fraction(1, 40)))] * 2
     before = rows(ledger.path)
-    with pytest.raises(OdError) as refused:
-        ledger.start_draw(key, 2)
-    assert code_of(refused) == "OD-LEDGER-CAP"
-    assert "needs rho 0.025" in refused.value.message
-    assert "0.15 is spent and 0 remains" in refused.value.message
+    for attempt in (
+        lambda: ledger.start_draw(key, 2),
+        lambda: ledger.hold_to_release(key, domain("0.15"), plan, [2]),
+    ):
+        with pytest.raises(OdError) as refused:
+            attempt()
+        assert code_of(refused) == "OD-LEDGER-CAP"
+        assert "needs rho 0.025" in refused.value.message
+        assert "0.15 is spent and 0 remains" in refused.value.message
+    assert rows(ledger.path) == before
+    ledger.hold_to_release(key, domain("0.2", "one more draw after the power cut"), plan, [2])
     assert rows(ledger.path) == before
 
     ledger.declare(domain("0.2", "one more draw after the power cut"))

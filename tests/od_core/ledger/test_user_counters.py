@@ -336,15 +336,16 @@ def test_lost_counters_of_a_drawn_release_stop_the_year(year, tmp_path, how):
 
 @pytest.mark.parametrize("how", [name for name in DAMAGES if name != "removed"])
 def test_damaged_counters_of_an_undrawn_release_are_told_in_one_line(year, how):
-    """They are written anew by the next count of the release."""
+    """By a release of another period, and by another one of the same. They are written anew by the next count."""
     year.count(JANUARY, MANY)
     DAMAGES[how](year.path(JANUARY))
     code = {"another key": "OD-YEAR-COUNTERS-LOST"}.get(how, "OD-YEAR-COUNTERS")
     if how in ("cut", "emptied", "changed bytes", "changed bytes of a page header", "another key"):
-        with pytest.raises(OdError) as refused:
-            year.count(FEBRUARY, MANY)
-        assert refused.value.code == code
-        assert_says_nothing(refused.value, year)
+        for key in (FEBRUARY, WALKERS):
+            with pytest.raises(OdError) as refused:
+                year.count(key, MANY)
+            assert refused.value.code == code
+            assert_says_nothing(refused.value, year)
     with pytest.raises(OdError, match="OD-YEAR-COUNTERS") as refused:
         year.draw(JANUARY)
     assert_says_nothing(refused.value, year)

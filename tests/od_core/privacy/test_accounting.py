@@ -15,7 +15,10 @@ from od_core.privacy.accounting import (
     epsilon_bun_steinke,
     epsilon_tight,
     float_above,
+    promise_text,
     rho_for_epsilon,
+    text_above,
+    text_below,
 )
 from tests.od_core.oracles import conversions as oracle
 
@@ -119,3 +122,25 @@ def test_numbers_beyond_floats_are_answered_or_refused(epsilon, delta, name):
         return
     assert rho > 0
     assert DIGITS[name](rho, Fraction(delta)) <= Fraction(epsilon)
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "down"),
+    [
+        (Fraction(1, 3), "0.333334", "0.333333"),
+        (Fraction(1, 10), "0.1", "0.1"),
+        (0.1 + 0.2, "0.3", "0.3"),  # floats next to a decimal number
+        (0.3 - 0.1 - 0.1, "0.1", "0.1"),
+        (1e-8, "1e-8", "1e-8"),
+        (Fraction(0), "0", "0"),
+        (Fraction(2, 3 * 10**7), "6.66667e-8", "6.66666e-8"),
+        (1234567.5, "1234570", "1234560"),
+    ],
+)
+def test_a_bound_is_shown_rounded_to_the_weaker_side(value, up, down):
+    assert (text_above(value), text_below(value)) == (up, down)
+
+
+def test_a_promise_is_shown_with_its_delta_if_it_has_one():
+    assert promise_text(Fraction(2, 3), Fraction(1, 10**8)) == "epsilon 0.666667 at delta 1e-8"
+    assert promise_text(0.5, 0) == "epsilon 0.5"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import html
 import json
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -27,7 +29,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle as bundle_module
 from od_core.publication import database as database_module
 from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
-from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.context import context_of
 from od_core.publication.file_formats import opens
 from od_core.publication.kind import Kind
@@ -110,6 +112,16 @@ def test_what_is_said_of_a_release_follows_from_its_bundle_alone(made):
     assert kind.guarantee(opened.plan, opened.spent) == made.facts["guarantee"]
     assert kind.notes(opened, made.facts) == kind.notes(made.release, made.facts)
     assert kind.pictures(opened, made.facts) == kind.pictures(made.release, made.facts)
+
+
+def test_a_release_is_cited_in_one_way(made):
+    """In its README and its report, with what only this revision has."""
+    readme, report = ((made.place.bundle / name).read_text("utf-8") for name in ("README.txt", "report.html"))
+    [cited] = re.findall(r"\nTo cite\n  (.*)\n$", readme)
+    key = made.place.key
+    assert cited.startswith(f"{key.release}, period {key.period}, revision {key.revision}. Released with differential")
+    assert f"Certificate {certificate_digest(made.facts)[:16]}." in cited
+    assert f"<blockquote>{html.escape(cited, quote=False)}</blockquote>" in report
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["as measured", "as read back"])

@@ -88,7 +88,12 @@ def test_the_certificate_names_the_releases_and_has_the_facts_of_the_last(whole:
 
 def test_the_report_names_what_differs_and_the_codebook_what_to_use(whole: Path) -> None:
     bundle = whole / "releases" / ASSISTED.folder
-    report, codebook = ((bundle / name).read_text("utf-8") for name in ("report.html", "codebook.md"))
+    report, codebook, readme = (
+        (bundle / name).read_text("utf-8") for name in ("report.html", "codebook.md", "README.txt")
+    )
+    cited = readme.splitlines()[-1].strip()
+    assert "Derived from " in cited
+    assert f"<blockquote>{cited}</blockquote>" in report
     assert "Where the estimates differ from the release" in report
     assert "2 earlier releases (commuters/2001-01/r1 to commuters/2001-02/r1)" in report
     codebook = " ".join(codebook.split())

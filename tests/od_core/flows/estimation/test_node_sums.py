@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 from hypothesis import assume, given, settings
@@ -91,11 +93,9 @@ def test_sums_apart_for_every_area_are_the_sums_one_by_one(random: Random):
 
 
 @given(areas=st.lists(st.integers(1, 3), min_size=1, max_size=6), data=st.data())
-def test_what_is_joined_and_put_below_divided_nodes_keeps_its_place(areas, data):
-    """Each sum has numbers of its own; nodes that were not divided have nothing; what is unseen is added to all."""
+def test_what_is_joined_keeps_its_place(areas, data):
     values = np.arange(6.0 * sum(areas)).reshape(6, -1)
     ends = np.concatenate([[0], np.cumsum(areas)])
-    whole = NodeSums(ends, values)
     cut = data.draw(st.integers(0, len(areas)))
     pieces = [
         NodeSums(ends[: cut + 1], values[:, : ends[cut]]),
@@ -103,17 +103,73 @@ def test_what_is_joined_and_put_below_divided_nodes_keeps_its_place(areas, data)
     ]
     joined = NodeSums.joined(pieces)
     assert (joined.offsets.tolist(), joined.values.tolist()) == (ends.tolist(), values.tolist())
-    is_divided = [False, *([True] * len(areas))]
-    is_divided = data.draw(st.permutations(is_divided))
-    divided = np.flatnonzero(is_divided)
-    widths = [2] * len(is_divided)
-    for node, width in zip(divided, areas, strict=True):
-        widths[node] = width
-    placed = NodeSums.nothing(np.array(widths)).with_divided(divided, whole)
-    most = np.arange(float(len(widths)))
-    placed = placed.with_unseen(most, 10 * most, 100 * most)
-    theirs = iter(values.T)
-    for node, width in enumerate(widths):
-        for column in range(placed.offsets[node], placed.offsets[node] + width):
-            expected = (next(theirs) if is_divided[node] else np.zeros(6)) + [0, 0, 0, node, 10 * node, 100 * node]
-            assert placed.values[:, column].tolist() == expected.tolist()
+
+
+def test_what_is_unseen_is_added_to_all_sums_of_a_node():
+    sums = NodeSums.nothing(np.array([2, 1])).with_unseen(*(np.array([1.0, 2.0]) * k for k in (1, 10, 100)))
+    assert sums.values.T.tolist() == [[0, 0, 0, 1, 10, 100]] * 2 + [[0, 0, 0, 2, 20, 200]]
+
+
+@settings(max_examples=50)
+@given(random=RANDOMS, dropping=st.booleans())
+def test_over_divided_children_sums_are_what_the_formula_says(random: Random, dropping: bool):
+    """Each child overlaps the areas of the child before it, or those that follow; some children are dropped."""
+    rows = 6 if dropping else 3
+    families = [[random.random() < 0.5 or not dropping for _ in range(random.randint(1, 3))] for _ in range(3)]
+    kept = [one for family in families for one in family]
+    spans = []
+    for family in families:
+        at, width = 100 * random.randint(0, 3), random.randint(1, 3)
+        for _ in family:
+            spans.append((at, width))
+            if random.random() < 0.5:  # the next child overlaps other areas; else, the same
+                at, width = at + width, random.randint(1, 3)
+    own = [random.randint(1, 9) / 4 for _ in kept]
+    offsets = np.concatenate([[0], np.cumsum([len(family) for family in families])])
+    siblings = np.add.reduceat(own, offsets[:-1])
+    each = [[[random.randint(-8, 8) / 8 for _ in range(rows)] for _ in range(width)] for _, width in spans]
+    unseen = np.array([[0 if is_kept else random.randint(1, 9) for is_kept in kept] for _ in range(3)])
+    level = SimpleNamespace(offsets=offsets, own=np.array(own), siblings=siblings, divided=np.flatnonzero(kept))
+    sums = NodeSums(
+        np.concatenate([[0], np.cumsum([width for (_, width), mine in zip(spans, kept, strict=True) if mine])]),
+        np.array([sum_ for mine, is_kept in zip(each, kept, strict=True) if is_kept for sum_ in mine])
+        .reshape(-1, rows)
+        .T.copy(),
+    )
+    first, count = np.array(spans).T.copy()
+    above = sums.over_divided(level, first, count, unseen.astype(float) if dropping else None)
+    for parent in range(len(families)):
+        children = range(offsets[parent], offsets[parent + 1])
+        last = spans[children[-1]]
+        assert above.offsets[parent + 1] - above.offsets[parent] == sum(last) - spans[children[0]][0]
+        for place in range(above.offsets[parent], above.offsets[parent + 1]):
+            area = spans[children[0]][0] + place - above.offsets[parent]
+            there = [i for i in children if 0 <= area - spans[i][0] < spans[i][1]]
+            below = {i: each[i][area - spans[i][0]] if kept[i] else [0.0] * rows for i in there}
+            follows = sum(below[i][0] * own[i] for i in there)
+            residual = sum(below[i][1] + below[i][0] ** 2 * own[i] for i in there) - follows**2 / siblings[parent]
+            more = [sum(below[i][row] + unseen[row - 3][i] for i in there) for row in range(3, rows)]
+            expected = [
+                *(follows / siblings[parent], max(0, residual)),
+                *(sum(below[i][2] for i in there), *more),
+            ]
+            np.testing.assert_allclose(above.values[:, place], expected, atol=1e-12)
+
+
+def test_sums_of_dropped_children_take_no_memory():
+    """Sums of their own would take 960 MB: 200,000 children overlap 100 areas each, and one of them is divided."""
+    children, areas = 200_000, 100
+    level = SimpleNamespace(
+        offsets=np.array([0, children]),
+        own=np.ones(children),
+        siblings=np.array([float(children)]),
+        divided=np.array([7]),
+    )
+    sums, unseen = NodeSums(np.array([0, areas]), np.ones((6, areas))), np.ones((3, children))
+    first, count = np.zeros(children, np.int64), np.full(children, areas)
+    tracemalloc.start()
+    above = sums.over_divided(level, first, count, unseen)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert above.values[3].tolist() == [children + 1] * areas
+    assert peak < 50_000_000

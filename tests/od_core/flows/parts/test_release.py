@@ -150,6 +150,7 @@ def test_a_lost_part_costs_its_level_once_more_and_the_others_stay(folder, tmp_p
     with pytest.raises(OdError, match=r"OD-PARTS-FAILED: 1 of .* parts failed: OD-PART-FAILED part 3") as failed:
         in_parts(folder, plan, trips, noise=Dying(5, ranks_of(expected, 3)))
     assert "4711" not in str(failed.value)
+    assert failed.value.next_step.startswith(f"read the newest files in {folder / 'store' / 'errors'}, then run")
     assert any(b"4711" in path.read_bytes() for path in (folder / "store" / "errors").iterdir())
     before = files_of(folder)
     assert "noisy_measurement_5.part_00003.parquet" not in before

@@ -1,0 +1,158 @@
+"""Load the definitions of a project as Dagster does, but without the declarations that are broken.
+
+Dagster loads all declarations or none. Here, the other releases go on (docs/decisions/0034-broken-declarations.md).
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
+
+from od_assets.code_references import source_of
+from od_assets.components.declarations import broken_declarations
+from od_assets.project import Project, current_project, project_at
+from od_assets.resources.warehouse import Warehouse
+from od_core.errors import OdError
+
+_LOG = logging.getLogger(__name__)
+
+BROKEN = "broken_declarations"
+"""Name of the sensor of a code location from which broken declarations are left out."""
+
+_VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
+"""Environment variable that ``dg check defs`` sets, for code that is to behave differently in a check."""
+
+
+def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
+    """Return what Dagster's function of this name returns, without the broken declarations of this package.
+
+    The log names each of them, and a sensor fails with their faults. In ``dg check defs``, nothing is left out.
+
+    Args:
+        path_within_project: a folder of the project, such as that of its ``definitions.py``.
+
+    Raises:
+        OdError: the declaration of the warehouse is broken, which every release needs; or, in ``dg check defs``, any
+            declaration.
+    """
+    with _current(path_within_project.resolve()):
+        if os.environ.get(_VALIDATION) and (faults := broken_declarations()):
+            raise _as_one(faults.values())
+        return _without_broken(lambda: dg.load_from_defs_folder(path_within_project=path_within_project))
+
+
+def load_definitions() -> dg.Definitions:
+    """Return all definitions of the current project, as its code location has them, without broken declarations.
+
+    Raises:
+        OdError: the code location cannot be loaded for another reason, or the declaration of its warehouse is broken.
+    """
+    project = current_project()
+    try:
+        definitions = _without_broken(lambda: _stated(project))
+    except OdError:
+        raise
+    except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
+        raise unloadable(f"{type(error).__name__}: {error}") from None
+    warehouse = (definitions.resources or {}).get("od_warehouse")
+    if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
+        raise unloadable(
+            f"Python imports {project.module} from another copy of the project, which writes to {warehouse.var} and not"
+            f" to {project.var}"
+        )
+    return definitions
+
+
+def unloadable(message: str) -> OdError:
+    """Return the error for a project whose definitions cannot be loaded."""
+    step = "correct the project; dg check defs shows the whole error"
+    return OdError("OD-CODE-LOCATION", message, next_step=step)
+
+
+def _stated(project: Project) -> dg.Definitions:
+    """Return the definitions in the module of a project. Raises OdError if it has none."""
+    found = getattr(importlib.import_module(project.module), "defs", None)
+    definitions = found() if callable(found) else found
+    if not isinstance(definitions, dg.Definitions):
+        raise unloadable(f"{project.module} has no definitions named defs")
+    return definitions
+
+
+def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
+    """Return what a function loads from the folder of declarations; if that fails, without the broken ones.
+
+    Raises:
+        Exception: the function raises it, and no declaration is broken.
+        OdError: a declaration is broken, and without it there is no warehouse.
+    """
+    try:
+        return load()
+    except Exception:
+        faults = broken_declarations()
+        if not faults:
+            raise
+    with _passed_over(path.parent for path in faults):
+        rest = load()
+    if "od_warehouse" not in (rest.resources or {}):
+        raise _as_one(faults.values())
+    for path, fault in faults.items():
+        _LOG.error("the folder %s is left out, because its declaration is broken: %s", path.parent, fault)
+    return dg.Definitions.merge(rest, dg.Definitions(sensors=[_faults_sensor(faults)]))
+
+
+@contextmanager
+def _current(path: Path) -> Iterator[None]:
+    """Make the project of a path the current one: Dagster may load several, from a folder that is in none of them."""
+    stated, root = os.environ.get("OD_PROJECT"), next(filter(project_at, (path, *path.parents)), None)
+    if root is None or (stated and project_at(Path(stated).resolve()) is None):  # a folder of data
+        yield
+        return
+    os.environ["OD_PROJECT"] = str(root)
+    try:
+        yield
+    finally:
+        if stated is None:
+            del os.environ["OD_PROJECT"]
+        else:
+            os.environ["OD_PROJECT"] = stated
+
+
+@contextmanager
+def _passed_over(folders: Iterable[Path]) -> Iterator[None]:
+    """Let Dagster pass over folders of declarations. It has a list of patterns of names, but no option for it."""
+    before = list(EXPLICITLY_IGNORED_GLOB_PATTERNS)
+    EXPLICITLY_IGNORED_GLOB_PATTERNS.extend(glob.escape(folder.name) for folder in folders)
+    try:
+        yield
+    finally:
+        EXPLICITLY_IGNORED_GLOB_PATTERNS[:] = before
+
+
+def _faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
+    left_out = ", ".join(path.parent.name for path in faults)
+
+    @dg.sensor(
+        name=BROKEN,
+        description=f"Fails while declarations are broken. Left out, with their schedules: {left_out}.",
+        minimum_interval_seconds=600,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        metadata=source_of(__file__),
+    )
+    def broken(_context: dg.SensorEvaluationContext) -> None:
+        raise _as_one(faults.values())
+
+    return broken
+
+
+def _as_one(faults: Iterable[OdError]) -> OdError:
+    """Return one error that says all faults."""
+    first, *further = faults
+    return first.changed(message="; ".join(dict.fromkeys(fault.message for fault in (first, *further))))

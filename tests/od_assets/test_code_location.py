@@ -1,0 +1,156 @@
+"""A code location with broken declarations: the other releases go on, and the fault is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+
+import dagster as dg
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_assets.cli.installation_checks import code_location
+from od_assets.code_location import load_definitions, load_from_defs_folder
+from od_assets.components.declarations import refuse_broken_declarations
+from od_core.errors import OdError
+from tests.od_assets.conftest import ATTRIBUTES, Project
+
+BROKEN = {
+    "attributes:\n  unit: [trip\n": "broken/defs.yaml is not valid YAML (line 3)",
+    "type: od_assets.components.OdRelease\nattributes:\n  epsilonn: 1\n": "broken/defs.yaml: epsilonn (line 3): Extra",
+    "type: od_assets.components.OdReleas\nattributes: {}\n": "there is no component od_assets.components.OdReleas (did",
+    "type: [1]\n": "broken/defs.yaml: type: must name a component",
+    "type: od_assets.components.OdComparison\nattributes: {sets: [x]}\n": "broken/defs.yaml: ",
+    "type: od_assets.components.OdSite\nattributes: {title: x}\n": "broken/defs.yaml: owners (line 2): Field required",
+    "type: od_assets.components.OdSite\nattributes: {owners: [], url: here}\n": "broken/defs.yaml: 'here'",
+    "type: od_assets.components.OdRelease\n": "broken/defs.yaml is not a YAML file with a component's attributes",
+}
+"""Faults of a declaration, and a part of the message."""
+
+DEFINED = """
+from pathlib import Path
+
+import dagster as dg
+from {package} import load_from_defs_folder
+
+
+@dg.definitions
+def defs():
+    return load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+
+BESIDE = """
+import dagster as dg
+
+
+@dg.asset
+def beside():
+    pass
+"""
+"""An asset of the team itself, below the folder of declarations."""
+
+
+@pytest.fixture(params=["dagster", "od_assets.code_location"])
+def loader(request: pytest.FixtureRequest) -> str:
+    """Where the project's definitions have their function from: Dagster's own loads all declarations or none."""
+    return str(request.param)
+
+
+def declare_beside_trips(
+    project: Project, monkeypatch: pytest.MonkeyPatch, loader: str, /, **declarations: str
+) -> None:
+    """Write declarations of a team's own project with a release, an asset, and a warehouse unless one is given."""
+    project.component()  # writes the domain
+    trips = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
+    warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
+    for name, written in ({"trips": trips, "warehouse": warehouse} | declarations).items():
+        (project.defs / name).mkdir()
+        (project.defs / name / "defs.yaml").write_text(written, encoding="utf-8")
+    settings = (project.root / "pyproject.toml").read_text(encoding="utf-8")
+    (project.root / "pyproject.toml").write_text(settings.replace("od_assets.definitions", "declared.all"), "utf-8")
+    (project.defs.parent / "all.py").write_text(DEFINED.format(package=loader), encoding="utf-8")
+    (project.defs / "beside.py").write_text(BESIDE, encoding="utf-8")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "declared"]:  # of another test
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(project.root)
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_declaration_is_named_and_the_others_go_on(
+    project: Project, text: str, loader: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    declare_beside_trips(project, monkeypatch, loader, broken=text)
+    with pytest.raises(OdError, match=f"^OD-(CONFIG|SITE-ADDRESS): .*{re.escape(BROKEN[text])}"):
+        refuse_broken_declarations()
+    [finding] = code_location()
+    assert BROKEN[text] in str(finding.fault)
+    caplog.clear()
+    loaded = load_definitions()
+    assert loaded.resolve_job_def("trips_release")
+    assert dg.AssetKey("beside") in loaded.resolve_asset_graph().get_all_asset_keys()
+    [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert said.startswith(f"the folder {project.defs / 'broken'} is left out")
+    assert BROKEN[text] in said
+    [sensor] = [sensor for sensor in loaded.sensors or [] if sensor.name == "broken_declarations"]
+    assert "broken" in str(sensor.description).partition("Left out")[2]
+    with pytest.raises(OdError, match=re.escape(BROKEN[text])), dg.build_sensor_context() as context:
+        sensor.evaluate_tick(context)
+    assert CliRunner().invoke(app, ["plan", "trips"]).exit_code == 0
+    listed = CliRunner().invoke(app, ["status", "--json"])
+    assert [row["release"] for row in json.loads(listed.stdout)][:1] == ["trips/2001-01/r1"]
+    is_series = text.startswith(("attributes", "type: od_assets.components.OdRelease\n"))
+    assert listed.exit_code == (2 if is_series else 0)
+    assert listed.stderr.count(BROKEN[text]) == is_series
+
+
+def test_a_check_of_the_definitions_fails_with_every_broken_declaration(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``dg check defs`` sets this variable. Dagster itself would load a release in a folder of another name."""
+    declare_beside_trips(project, monkeypatch, "od_assets.code_location")
+    monkeypatch.setenv("DAGSTER_IS_DEFS_VALIDATION_CLI", "1")
+    assert load_from_defs_folder(path_within_project=project.root).resolve_job_def("trips_release")
+    (project.defs / "trips").rename(project.defs / "journeys")
+    (project.defs / "broken").mkdir()
+    (project.defs / "broken" / "defs.yaml").write_text("type: [1]\n", encoding="utf-8")
+    with pytest.raises(OdError, match=r"broken/defs\.yaml: type: .*; journeys/defs\.yaml: name: 'trips' differs"):
+        load_from_defs_folder(path_within_project=project.root)
+
+
+def test_the_project_of_the_path_is_looked_at(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A code server of several projects works in a folder that is in none of them."""
+    declare_beside_trips(project, monkeypatch, "od_assets.code_location", broken="type: [1]\n")
+    with pytest.MonkeyPatch.context() as elsewhere:  # undone before the fixture takes its own variable away
+        elsewhere.delenv("OD_PROJECT")
+        elsewhere.chdir(tmp_path_factory.mktemp("elsewhere"))
+        assert load_from_defs_folder(path_within_project=project.defs.parent).resolve_job_def("trips_release")
+        assert "OD_PROJECT" not in os.environ
+
+
+def test_without_a_sound_warehouse_the_fault_of_its_declaration_is_said(
+    project: Project, loader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every release needs its folders and ledger, so nothing can go on."""
+    declare_beside_trips(
+        project, monkeypatch, loader, warehouse="type: od_assets.components.OdWarehouse\nattributes: {lock: 1}\n"
+    )
+    with pytest.raises(OdError, match=r"^OD-CONFIG: warehouse/defs\.yaml: lock \(line 2\): Extra inputs"):
+        load_definitions()
+    refused = CliRunner().invoke(app, ["run", "trips"])
+    assert str(refused.exception).startswith("OD-CONFIG: warehouse/defs.yaml: lock (line 2): Extra inputs")
+
+
+def test_what_is_broken_for_another_reason_is_not_hidden(
+    project: Project, loader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare_beside_trips(project, monkeypatch, loader)
+    (project.defs / "beside.py").write_text("1 / 0", encoding="utf-8")
+    with pytest.raises(OdError, match=r"^OD-CODE-LOCATION: .*ZeroDivisionError"):
+        load_definitions()
