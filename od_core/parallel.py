@@ -87,6 +87,23 @@ def _take_pieces() -> None:
 
 
 @contextmanager
+def meanwhile(work: Callable[[], object]) -> Iterator[None]:
+    """Call a function in another thread during the context, or at its end if there is one thread; wait for it.
+
+    Raises:
+        Exception: the function raises it, or the context; the exception of the context comes first.
+    """
+    if threads() == 1:
+        yield
+        work()
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="od") as other:
+        done = other.submit(work)
+        yield
+        done.result()
+
+
+@contextmanager
 def on_one_thread() -> Iterator[None]:
     """Make :func:`threads` return 1 in this thread during the context. Use it if other work keeps processors busy."""
     before = getattr(_THIS_THREAD, "alone", False)

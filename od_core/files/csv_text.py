@@ -22,20 +22,28 @@ def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
     if header:
         file.write((",".join(table.column_names) + "\r\n").encode())
     for start in range(0, len(table), _ROWS):
-        columns = [_fields(column) for column in table.slice(start, _ROWS).columns]
-        lines = pc.binary_join_element_wise(*columns, _text(","))
-        rows = pc.binary_join_element_wise(lines, _text(""), _text("\r\n"))  # append line endings
+        *columns, last = (_fields(column) for column in table.slice(start, _ROWS).columns)
+        ended = pc.binary_join_element_wise(last, _text("\r\n"), _text(""))
+        rows = pc.binary_join_element_wise(*columns, ended, _text(","))
         file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
 
 
 def _fields(column: pa.ChunkedArray) -> pa.Array:
-    """Return the values of a column as CSV fields. Those that contain a comma, quote or line break are quoted."""
-    text = column.combine_chunks().cast(pa.large_string())
-    special = pc.match_substring_regex(text, '[",\r\n]')
+    """Return the values of a column as CSV fields. Each different text is examined once, because most are repeated."""
+    values = column.combine_chunks()
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.large_string())
+    texts = values.dictionary_encode()
+    return _quoted(texts.dictionary.cast(pa.large_string())).take(texts.indices)
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Return the texts as CSV fields. Those that contain a comma, quote or line break are quoted."""
+    special = pc.match_substring_regex(texts, '[",\r\n]')
     if not pc.any(special).as_py():
-        return text
-    quoted = pc.binary_join_element_wise(_text(""), pc.replace_substring(text, '"', '""'), _text(""), _text('"'))
-    return pc.if_else(special, quoted, text)
+        return texts
+    quoted = pc.binary_join_element_wise(_text(""), pc.replace_substring(texts, '"', '""'), _text(""), _text('"'))
+    return pc.if_else(special, quoted, texts)
 
 
 def _text(text: str) -> pa.Scalar:

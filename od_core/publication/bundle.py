@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,7 @@ from od_core.errors import OdError
 from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, replace_folder, sync
 from od_core.ledger.integrity import EntryName
+from od_core.parallel import in_order, meanwhile
 from od_core.publication.bundle_integrity import (
     CERTIFICATE,
     CHECKSUMS,
@@ -76,8 +78,8 @@ _SENTENCES = ("guarantee", "known_limitations")
 def staged_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[None]:
     """Prepare a bundle in a hidden folder, and publish it in one rename if this context ends without an error.
 
-    The zip file beside the public folder is published just before the folder. A crash in between leaves only the zip
-    file, and the next run writes it again.
+    The zip file beside the public folder is written during the context, and published just before the folder. A crash
+    in between leaves only the zip file, and the next run writes it again.
 
     If the public folder exists already, the prepared bundle is compared with it (see :func:`differing_files`). A sound
     public bundle is never replaced: if the two are equal, the prepared bundle is discarded, otherwise an error is
@@ -101,26 +103,26 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
     try:
         write(staged)
         if not target.exists():
-            yield
-            sync(staged)
-            _zip(staged, target)
+            with _zipped(staged, target):
+                yield
+                sync(staged)
             staged.rename(target)
             sync(target.parent)
         elif changed := differing_files(staged, target):
             if not (_is_vouched_for(staged, target, published) and _only_damaged(staged, target, changed)):
                 raise _other_bundle(changed)
-            yield
-            sync(staged)
-            _zip(staged, target)
+            with _zipped(staged, target):
+                yield
+                sync(staged)
             replace_folder(target, by=staged, aside=replaced)
-        else:
-            zipped = not any(zip_faults(target, _release(target), zip_beside(target)))
-            if not zipped and zip_is_sound(_release(target), zip_beside(target)):
-                raise _other_bundle([zip_beside(target).name])
+        elif not any(zip_faults(target, _release(target), zip_beside(target))):
             yield
-            if not zipped:
-                _zip(target, target)
-                sync(target.parent)
+        elif zip_is_sound(_release(target), zip_beside(target)):
+            raise _other_bundle([zip_beside(target).name])
+        else:
+            with _zipped(target, target):
+                yield
+            sync(target.parent)
     finally:
         for folder in (staged, replaced):
             shutil.rmtree(folder, ignore_errors=True)
@@ -208,21 +210,32 @@ def _in_order_of(made: Any, public: Any) -> Any:
     return {name: public[name] for name in made if name in public} | public
 
 
-def _zip(folder: Path, target: Path) -> None:
-    """Publish the zip file of the bundle in ``folder`` beside ``target``. Raises OdError if it does not match."""
+@contextmanager
+def _zipped(folder: Path, target: Path) -> Iterator[None]:
+    """Write the zip file of the bundle in ``folder`` during the context, and publish it beside ``target`` at its end.
+
+    Raises:
+        OdError: the zip file does not match the bundle.
+    """
     staged = target.with_name(f".{target.name}.zip.staged")
     try:
-        write_zip(folder, _release(folder), staged)
-        if faults := list(zip_faults(folder, _release(folder), staged)):
-            raise OdError(
-                "OD-FILE-DAMAGED",
-                f"the zip file was written, but does not match the bundle: {'; '.join(faults)}",
-                next_step="check the disk, then run the release again",
-                spent="nothing more was spent",
-            )
+        with meanwhile(partial(_write_zip, folder, staged)):
+            yield
         staged.replace(zip_beside(target))
     finally:
         staged.unlink(missing_ok=True)
+
+
+def _write_zip(folder: Path, path: Path) -> None:
+    """Write the zip file of the bundle in ``folder``. Raises OdError if it does not match the bundle."""
+    write_zip(folder, _release(folder), path)
+    if faults := list(zip_faults(folder, _release(folder), path)):
+        raise OdError(
+            "OD-FILE-DAMAGED",
+            f"the zip file was written, but does not match the bundle: {'; '.join(faults)}",
+            next_step="check the disk, then run the release again",
+            spent="nothing more was spent",
+        )
 
 
 def _release(folder: Path) -> str:
@@ -261,13 +274,15 @@ def write_bundle(
 ) -> None:
     """Write all files of a bundle of any kind into an empty folder, durably. The checksums are written last.
 
+    Several files are written at a time. The bytes are the same for any number of threads.
+
     Args:
         kind: kind of the release, with the files of its tables and its notes.
         release: the release.
         certificate: certificate of the release.
         report: text of ``report.html``.
         folder: an empty folder.
-        tell: called before each file is written, with the number of the file from 1, the number of listed files, and
+        tell: called after each file is written, with the number of the file from 1, the number of listed files, and
             the name of the file; the data package and the checksums are not listed.
     """
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
@@ -278,10 +293,11 @@ def write_bundle(
     ]
 
     written: dict[str, Written] = {}
-    for number, file in enumerate(listed, start=1):
+    contents = in_order(lambda file: _write(folder / file.name, file.write), listed)
+    for number, (file, content) in enumerate(zip(listed, contents, strict=True), start=1):
+        written[file.name] = content
         if tell is not None:
             tell(number, len(listed), file.name)
-        written[file.name] = _write(folder / file.name, file.write)
     package = json_text(datapackage(kind.contents, certificate, listed, written))
     written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     checksums = checksum_lines({name: content.digest for name, content in written.items()}).encode()

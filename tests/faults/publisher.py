@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -37,7 +39,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             die()
 
     text, insert, sync = bundle.json_text, store._insert, bundle.sync
-    write_zip, zipped = bundle.write_zip, bundle._zip
+    write_zip, zipped = bundle.write_zip, bundle._zipped
 
     def text_or_die(content: dict) -> bytes:
         reached("in the files")
@@ -59,12 +61,14 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         reached("in the zip file")
         write_zip(files, release, path)
 
-    def renamed_or_die(files: Path, target: Path) -> None:
-        zipped(files, target)
+    @contextmanager
+    def renamed_or_die(files: Path, target: Path) -> Iterator[None]:
+        with zipped(files, target):
+            yield
         reached("before the rename")
 
     bundle.json_text, store._insert, bundle.sync = text_or_die, insert_or_die, sync_or_die
-    bundle.write_zip, bundle._zip = zip_or_die, renamed_or_die
+    bundle.write_zip, bundle._zipped = zip_or_die, renamed_or_die
     try:
         ledger = ledger_at(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
@@ -85,7 +89,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         ledger.publish(key, certificate_digest(facts), facts["exact"])
     finally:
         bundle.json_text, store._insert, bundle.sync = text, insert, sync
-        bundle.write_zip, bundle._zip = write_zip, zipped
+        bundle.write_zip, bundle._zipped = write_zip, zipped
 
 
 def main(folder: str, point: str = "") -> None:

@@ -6,8 +6,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -41,10 +41,12 @@ def never_synced() -> AbstractContextManager[object]:
 def written_in_place() -> AbstractContextManager[object]:
     """The zip file of a bundle is written where its readers look for it."""
 
-    def planted(folder: Path, target: Path) -> None:
+    @contextmanager
+    def planted(folder: Path, target: Path) -> Iterator[None]:
+        yield
         bundle.write_zip(folder, "stops/2001-06/r1", target.with_name(f"{target.name}.zip"))
 
-    return patch.object(bundle, "_zip", planted)
+    return patch.object(bundle, "_zipped", planted)
 
 
 def after_measured(operation: Operation) -> bool:

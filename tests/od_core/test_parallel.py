@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from od_core.parallel import in_order, on_one_thread, threads
+from od_core.parallel import in_order, meanwhile, on_one_thread, threads
 
 
 @pytest.mark.parametrize("number", ["1", "2", "5"])
@@ -110,3 +110,36 @@ def test_where_others_have_the_processors_one_thread_works(monkeypatch):
     assert elsewhere == [4]
     assert threads() == 4
     assert len(set(in_order(work, range(200)))) > 1
+
+
+def test_work_is_done_meanwhile_in_another_thread(monkeypatch):
+    monkeypatch.setenv("OD_THREADS", "2")
+    begun, may_end, ended = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        may_end.wait()
+        ended.append(threading.current_thread().name)
+
+    with meanwhile(work):
+        assert begun.wait(60)
+        may_end.set()
+    assert len(ended) == 1
+    assert ended != [threading.current_thread().name]
+
+
+def test_with_one_thread_work_is_done_after_the_context(monkeypatch):
+    monkeypatch.setenv("OD_THREADS", "1")
+    order = []
+    with meanwhile(lambda: order.append("work")):
+        order.append("context")
+    assert order == ["context", "work"]
+
+
+@pytest.mark.parametrize("number", ["1", "2"])
+def test_an_error_of_either_is_raised(monkeypatch, number):
+    monkeypatch.setenv("OD_THREADS", number)
+    with pytest.raises(ZeroDivisionError), meanwhile(lambda: 1 / 0):
+        pass
+    with pytest.raises(KeyError), meanwhile(lambda: None):
+        raise KeyError

@@ -130,8 +130,8 @@ def test_the_files_hold_the_release(bundle_of, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_measurements_give_the_same_bytes(bundle_of, tmp_path, kind):
-    """Made anew, and made from what was read back from the bundle or the database."""
+def test_the_same_measurements_give_the_same_bytes(bundle_of, tmp_path, monkeypatch, kind):
+    """Made anew by other numbers of threads, and made from what was read back from the bundle or the database."""
     made = release(kind)
     first = bundle_of(kind)
     FLOWS.store(tmp_path / "release.duckdb", made, KEY, facts(made))
@@ -140,7 +140,8 @@ def test_the_same_measurements_give_the_same_bytes(bundle_of, tmp_path, kind):
         "from the bundle": open_release(first),
         "from the database": open_release(tmp_path / "release.duckdb"),
     }
-    for name, other in again.items():
+    for threads, (name, other) in enumerate(again.items(), start=1):
+        monkeypatch.setenv("OD_THREADS", str(threads))
         assert content(bundled(other, tmp_path / name / "r1")) == content(first), name
 
 
