@@ -1,6 +1,7 @@
-"""Measure the overhead of the Dagster job over ``release_flows``: both release the table in the shape of Italy.
+"""Measure the overhead of the Dagster job over ``release_flows``: both release the same table.
 
     python -m benchmarks.dagster --json
+    python -m benchmarks.dagster --case us_counties --data FOLDER
 
 The job runs in this process, on its own Dagster instance, in a temporary project. It goes from records in Parquet to a
 published and verified bundle and database.
@@ -9,6 +10,7 @@ published and verified bundle and database.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 import warnings
@@ -16,14 +18,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import dagster as dg
+import numpy as np
+import pandas as pd
 
+from benchmarks.estimator import data_set
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory
 from od_assets.components import OdRelease, OdWarehouse
-from od_core import Budget, PrivacyUnit, release_flows
-from od_core.evaluation.synthetic import SyntheticFlows, italy
+from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core.evaluation.known_flows import KnownFlows
 from od_core.warmup import rehearse
 
-SEED = 20010101
 PERIOD = "2001-06"
 
 
@@ -33,14 +37,16 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="a small table, to see that it runs")
     parser.add_argument("--noise", default="table")
+    parser.add_argument("--case", choices=("italy", "us_counties"), default="italy")
+    parser.add_argument("--data", type=Path, help="folder of the public data sets")
     options = parser.parse_args()
     rehearse()
-    flows = italy(SEED, scale=0.01 if options.small else 1.0)
+    flows = data_set(options.case, options.data, small=options.small)
+    frame = _frame(flows)
     reset_peak_memory()
     with TemporaryDirectory(prefix="od-benchmark-") as folder:
-        job_seconds, steps = _job_seconds(flows, Path(folder), options.noise)
+        job_seconds, steps = _job_seconds(options.case, frame, flows.geography, Path(folder), options.noise)
     peak = peak_memory_gigabytes()
-    frame = flows.to_frame()
     start = time.perf_counter()
     release_flows(
         frame,
@@ -53,9 +59,10 @@ def main() -> None:
     library_seconds = time.perf_counter() - start
     results = {
         "machine": machine(),
+        "case": options.case,
         "noise": options.noise,
         "zones": len(flows.geography.zones),
-        "pairs": len(flows.trips),
+        "pairs": len(frame),
         "job_seconds": job_seconds,
         "release_flows_seconds": library_seconds,
         "overhead_seconds": job_seconds - library_seconds,
@@ -67,23 +74,33 @@ def main() -> None:
     printed(results, as_json=options.json)
 
 
-def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float, dict[str, float]]:
+def _frame(flows: KnownFlows) -> pd.DataFrame:
+    """Return the flows as records: one row a pair of zones, with its trips."""
+    geography, pairs = flows.geography, flows.truth.tree.pairs_at(flows.trips.rank)
+    origin, destination = (geography.codes_of(geography.depth, zones) for zones in (pairs.origin, pairs.destination))
+    return pd.DataFrame({"origin": origin, "destination": destination, "trips": np.diff(flows.trips.before)})
+
+
+def _job_seconds(
+    name: str, frame: pd.DataFrame, geography: Geography, folder: Path, noise: str
+) -> tuple[float, dict[str, float]]:
     """Return the seconds of the whole job, and of each of its steps."""
     os.environ |= {"OD_PROJECT": str(folder), "OD_VAR": str(folder / "var")}
-    flows.to_frame().to_parquet(folder / f"{PERIOD}.parquet")
-    flows.geography.to_frame().to_csv(folder / "zones.csv", index=False)
+    frame.to_parquet(folder / f"{PERIOD}.parquet")
+    geography.to_frame().to_csv(folder / "zones.csv", index=False)
     domains = folder / "declared" / "defs" / "domains"
     domains.mkdir(parents=True)
     (folder / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "declared"\n', encoding="utf-8")
-    (domains / "italy.yaml").write_text('{name: italy, cap: {rho: "1", reason: a benchmark}}', encoding="utf-8")
+    domain = {"name": name, "cap": {"rho": "1", "reason": "a benchmark"}}
+    (domains / f"{name}.yaml").write_text(json.dumps(domain), encoding="utf-8")
     component = OdRelease.resolve_from_dict(
         {
-            "name": "italy",
+            "name": name,
             "owners": ["team:benchmarks"],
             "trips": {"files": "{period}.parquet", "columns": {"trips": "trips"}},
-            "geography": {"file": "zones.csv", "levels": list(flows.geography.levels)},
+            "geography": {"file": "zones.csv", "levels": list(geography.levels)},
             "periods": {"first": PERIOD, "last": PERIOD},
-            "domain": "italy",
+            "domain": name,
             "privacy": {"epsilon": "1", "delta": "1e-8"},
             "noise": noise,
         }
@@ -91,7 +108,7 @@ def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float
     with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
         job = dg.Definitions.merge(
             component.build_defs(None), OdWarehouse.resolve_from_dict({}).build_defs(None)
-        ).resolve_job_def("italy_release")
+        ).resolve_job_def(f"{name}_release")
     silent = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     (folder / "home").mkdir()
     with dg.DagsterInstance.local_temp(str(folder / "home")) as instance:
