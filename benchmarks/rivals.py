@@ -134,7 +134,7 @@ def _descend(z, v, runs, totals, trips):  # type: ignore[no-untyped-def]  # comp
     """
     for parent in range(len(totals)):
         first, last, left = runs[parent], runs[parent + 1], totals[parent]
-        if left == 0:
+        if left == 0 or first == last:
             continue
         y = z[first:last].copy()
         project_to_total(y, v[first:last], float(left))
