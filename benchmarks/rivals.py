@@ -6,8 +6,8 @@ Both start from the same levels, with noisy values x and variances s2, and end i
 as the TopDown algorithm of the US census [abowd2022topdown]. The children of a node with c trips get the real numbers
 y >= 0 with the sum c that are nearest to their estimates, weighted by the precision of these estimates. Controlled
 rounding makes them whole: each is rounded down or up, the largest fractions up, so that the sum stays c. The estimates
-are z, with the variances v, of :mod:`od_core.flows.estimation.least_squares`. Weighting the estimates h from all levels
-by their whole covariance gives the same y, because h - z is proportional to v among the children of a node.
+are z, with the variances v, of :mod:`od_core.flows.estimation.least_squares`. If no child was dropped, the estimates h
+from all levels, weighted by their whole covariance, give the same y: h - z is proportional to v among the children.
 
 ``grem_lnn`` [mullins2024rem] maximises the likelihood of all measurements under Gaussian noise, subject to trips of at
 least 0: it minimises the sum of (x - y)^2 / s2 over all measured nodes of a consistent tree. Trips of 0 or more in the
@@ -15,7 +15,7 @@ leaves are sufficient, since every other node is a sum of leaves. The authors' d
 the optimum is exact: least squares without the leaves that are negative, until none is negative. No leaf that was
 removed is positive in the optimum. The matrix of the normal equations is a sum of w 1 1^T over the nodes of a tree, so
 it is ultrametric, and its inverse is an M-matrix [martinez1994ultrametric]. For such a matrix, the set of zeros only
-grows [chandrasekaran1970special]. Its root, if the total is exact, is the limit of an infinite weight.
+grows [chandrasekaran1970special]. An exact total is the limit of an infinite weight of the root.
 
 A node that the top-down pass dropped has no measured leaf below it. Its noisy value contributes to its parent, and it
 has no trips in the result, as in every refinement.
