@@ -2,9 +2,10 @@
 
     python -m benchmarks.estimator --markdown --data FOLDER
     python -m benchmarks.estimator --case flights --variant refined shrunk --epsilon 1 --runs 100 --json
-    python -m benchmarks.estimator --paired auto --case uk --runs 20 --data FOLDER
+    python -m benchmarks.estimator --paired auto blue_down --case uk --runs 20 --data FOLDER
 
-``--paired`` compares the estimates of a variant with those of ``refined`` from the same measurements.
+``--paired`` compares tables with that of ``refined`` from the same measurements: those of other variants, and those of
+the published methods in :mod:`benchmarks.rivals`.
 
 Every run is an independent draw of the certified noise, without a seed. A ratio divides the mean error over the runs by
 that of ``paper``, and has a 99 % bootstrap interval. Norway, the taxis, the United Kingdom and the
@@ -29,12 +30,17 @@ from numpy.typing import NDArray
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
 from benchmarks.release import FLIGHTS
+from benchmarks.rivals import RIVALS
 from benchmarks.tables import markdown_table
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, us_flights
 from od_core.evaluation.synthetic import binary, italy, random_tree
+from od_core.flows.estimation.least_squares import measured_levels
+from od_core.flows.estimation.refinement import refine, with_trips
+from od_core.flows.estimation.top_down import Measurement, published_root
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.accounting import float_above
@@ -158,14 +164,18 @@ def planned(variant: Variant, geography: Geography, epsilon: str) -> ReleasePlan
 def errors_of_runs(plan: ReleasePlan, data: KnownFlows, runs: int) -> Errors:
     """Return the errors of several independent releases of a plan. Raises ValueError if n is not kept."""
     noise = noise_named(NOISE)
-    rows = []
-    for _ in range(runs):
-        root, *levels = data.truth.errors(run_plan(plan, data.trips, noise, MemoryMeasurements()).leaves)
-        if root["max_abs_error"] != 0:
-            raise ValueError("the leaves do not sum to n")
-        rows.append([[level[metric] for metric in METRICS] for level in levels])
+    leaves = (run_plan(plan, data.trips, noise, MemoryMeasurements()).leaves for _ in range(runs))
+    rows = [errors_by_level(data, table) for table in leaves]
     values = np.array(rows, dtype=np.float64)
     return {metric: values[:, :, number] for number, metric in enumerate(METRICS)}
+
+
+def errors_by_level(data: KnownFlows, leaves: Nodes) -> list[list[float]]:
+    """Return the metrics of a table at levels 1 to T. Raises ValueError if n is not kept."""
+    root, *levels = data.truth.errors(leaves)
+    if root["max_abs_error"] != 0:
+        raise ValueError("the leaves do not sum to n")
+    return [[level[metric] for metric in METRICS] for level in levels]
 
 
 def means(errors: Errors) -> list[dict[str, float]]:
@@ -213,31 +223,68 @@ def measured(
         reference = reference or errors
 
 
-def paired(case: str, epsilon: str, data: KnownFlows, runs: int, variant: Variant) -> dict[str, Any]:
-    """Return the changes of errors from ``refined`` to a variant on the same measurements, with standard errors.
+def paired(case: str, epsilon: str, data: KnownFlows, runs: int, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the changes of errors from ``refined`` to other tables of the same measurements, with standard errors.
 
-    Both are mechanisms with the same steps. ``largest_error_change`` is the mean over the levels.
+    The names are those of variants with the same steps, or of :data:`benchmarks.rivals.RIVALS`.
+    ``largest_error_change`` is the mean over the levels. Other figures are of both, ``refined`` first. Processor time
+    is that of all threads, from the measurements to the table.
     """
-    variants = next(one for one in VARIANTS if one.name == "refined"), variant
-    plans, noise = [planned(one, data.geography, epsilon) for one in variants], noise_named(NOISE)
-    rows = []
-    for _ in range(runs):
-        same = MemoryMeasurements()
-        every = [data.truth.errors(run_plan(plan, data.trips, noise, same).leaves)[1:] for plan in plans]
-        rows.append([[[level[metric] for metric in METRICS] for level in levels] for levels in every])
-    errors = np.array(rows, dtype=np.float64)  # run, variant, level, metric
-    change = (errors[:, 1] - errors[:, 0]) / np.maximum(errors[:, 0].mean(axis=0), np.finfo(float).tiny)
-    figures = {"largest_error_change": change[:, :, 0].mean(axis=1), "leaf_error_change": change[:, -1, 1]}
-    rates = dict(zip(RATES.values(), errors[:, :, -1, 2:].mean(axis=0).T.tolist(), strict=True))
-    return {
-        "case": case,
-        "epsilon": epsilon,
-        "runs": runs,
-        **{name: float(each.mean()) for name, each in figures.items()},
-        **{f"{name}_standard_error": float(each.std() / max(1, runs - 1) ** 0.5) for name, each in figures.items()},
-        "largest_error_change_by_level": change[:, :, 0].mean(axis=0).tolist(),
-        **rates,
-    }
+    by_name = {variant.name: variant for variant in VARIANTS}
+    every = ["refined", *names]
+    plans = [planned(by_name.get(name, by_name["refined"]), data.geography, epsilon) for name in every]
+    rows, seconds = [], []
+    for _ in range(runs + 1):
+        measured = run_plan(plans[0], data.trips, noise_named(NOISE), MemoryMeasurements()).measured
+        tables, ends = [], [time.process_time()]
+        for name, plan in zip(every, plans, strict=True):
+            tables.append(estimated(name, plan, data.trips.total, measured))
+            ends.append(time.process_time())
+        rows.append([errors_by_level(data, leaves) for leaves in tables])
+        seconds.append(np.diff(ends))
+    errors = np.array(rows[1:], dtype=np.float64)  # run, table, level, metric; the first run compiles kernels
+    mean, spent = errors.mean(axis=0), np.mean(seconds[1:], axis=0)
+    totals = mean[:, -1, METRICS.index("mean_abs_error")] * plans[0].tree.cells(plans[0].tree.depth)
+    for number, name in enumerate(names, start=1):
+        change = (errors[:, number] - errors[:, 0]) / np.maximum(mean[0], np.finfo(float).tiny)
+        figures = {"largest_error_change": change[:, :, 0].mean(axis=1), "leaf_error_change": change[:, -1, 1]}
+        yield {
+            "case": case,
+            "epsilon": epsilon,
+            "variant": name,
+            "runs": runs,
+            **{title: float(each.mean()) for title, each in figures.items()},
+            **{
+                f"{title}_standard_error": float(each.std() / max(1, runs - 1) ** 0.5)
+                for title, each in figures.items()
+            },
+            "largest_error_change_by_level": change[:, :, 0].mean(axis=0).tolist(),
+            **{rate: mean[[0, number], -1, METRICS.index(rate)].tolist() for rate in RATES.values()},
+            "total_abs_error_of_leaves": totals[[0, number]].tolist(),
+            "processor_seconds": spent[[0, number]].tolist(),
+        }
+
+
+def estimated(name: str, plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> Nodes:
+    """Return the leaves with trips by a variant that refines, whose plan is given, or by a rival."""
+    if name not in RIVALS:
+        return refine(plan, published_root(plan, total), measured)[-1]
+    levels = measured_levels(plan, total, measured)
+    return with_trips(levels[-1].nodes, RIVALS[name](levels)[-1])
+
+
+def paired_lines(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the lines of a table of the figures of :func:`paired`."""
+    lines = []
+    for row in rows:
+        line = {"data set": row["case"], "epsilon": row["epsilon"], "table": row["variant"]}
+        for heading, name in (("total error of the leaves", "leaf_error"), ("max error", "largest_error")):
+            error = 2 * row[f"{name}_change_standard_error"]
+            line[heading] = f"{row[f'{name}_change']:+.1%} ({100 * error:.1f})"
+        line |= {heading: " → ".join(f"{each:.1%}" for each in row[rate]) for heading, rate in RATES.items()}
+        line["processor seconds"] = " → ".join(f"{each:.2g}" for each in row["processor_seconds"])
+        lines.append(line)
+    return lines
 
 
 def summary(row: dict[str, Any], paper: dict[str, Any]) -> dict[str, str]:
@@ -291,7 +338,12 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
     names = [variant.name for variant in VARIANTS]
     parser.add_argument("--variant", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
-    parser.add_argument("--paired", choices=["shrunk", "auto"], help="compare with refined on the same measurements")
+    parser.add_argument(
+        "--paired",
+        nargs="+",
+        choices=["shrunk", "auto", *RIVALS],
+        help="tables to compare with that of refined from the same measurements",
+    )
     parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
     parser.add_argument(
         "--runs", type=int, help=f"of each variant, instead of {MOST_RUNS} (Italy and US counties: {RUNS['italy']})"
@@ -301,12 +353,17 @@ def main() -> None:
     cases = [case for case in options.case if is_there(case, options.data)]
     variants = [variant for variant in VARIANTS if variant == PAPER or variant.name in options.variant]
     if options.paired:
-        variant, runs = next(one for one in VARIANTS if one.name == options.paired), options.runs or 20
         compared = [
-            paired(case, epsilon, data_set(case, options.data, small=options.small), runs, variant)
+            row
             for case, epsilon in steps(list(product(cases, options.epsilon)), "estimator")
+            for row in paired(
+                case, epsilon, data_set(case, options.data, small=options.small), options.runs or 20, options.paired
+            )
         ]
-        printed({"machine": machine(), "delta": DELTA, "noise": NOISE, "paired": compared}, as_json=options.json)
+        if options.markdown:
+            print("\n".join(markdown_table(paired_lines(compared))))
+        else:
+            printed({"machine": machine(), "delta": DELTA, "noise": NOISE, "paired": compared}, as_json=options.json)
         return
     rows: list[dict[str, Any]] = []
     for case, epsilon in steps(list(product(cases, options.epsilon)), "estimator"):

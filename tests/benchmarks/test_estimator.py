@@ -13,18 +13,24 @@ from benchmarks.estimator import (
     METRICS,
     PAPER,
     VARIANTS,
+    errors_by_level,
     errors_of_runs,
+    estimated,
     is_there,
     markdown,
     means,
     measured,
     paired,
+    paired_lines,
     planned,
     ratios,
 )
+from benchmarks.rivals import RIVALS
 from od_core import Budget, PrivacyUnit, evaluate, plan_release, release_flows
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.synthetic import binary
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.od_core.doubles import no_noise
 
@@ -142,13 +148,26 @@ def test_data_that_is_read_is_there_or_not(tmp_path):
     assert not is_there("norway", tmp_path)
 
 
-def test_a_variant_that_is_refined_has_no_change_and_another_estimate_has_one():
-    """Both estimate from the same measurements, so that equal estimates have no change at all."""
+def test_a_table_that_is_refined_has_no_change_and_another_has_one():
+    """All are made from the same measurements, so that equal tables have no change at all."""
     data = KnownFlows.synthetic(binary(1, levels=6, trips=5_000))
-    by_name = {variant.name: variant for variant in VARIANTS}
-    same = paired("binary", "1", data, 2, by_name["refined"])
+    same, other, rival = paired("binary", "1", data, 2, ["refined", "shrunk", "grem_lnn"])
     assert same["largest_error_change"] == same["leaf_error_change"] == 0
     assert set(same["largest_error_change_by_level"]) == {0.0}
-    other = paired("binary", "1", data, 2, by_name["shrunk"])
+    assert len(set(same["total_abs_error_of_leaves"])) == 1
     assert other["leaf_error_change"] != 0
+    assert rival["leaf_error_change"] not in (0, other["leaf_error_change"])
     assert len(other["largest_error_change_by_level"]) == data.geography.depth * 2
+    refined, changed = rival["total_abs_error_of_leaves"]
+    assert changed == pytest.approx(refined * (1 + rival["leaf_error_change"]))
+    assert paired_lines([rival])[0]["total error of the leaves"].startswith(f"{rival['leaf_error_change']:+.1%} (")
+
+
+@pytest.mark.parametrize("name", ["refined", *RIVALS])
+def test_without_noise_every_table_is_the_truth(name):
+    data = KnownFlows.synthetic(binary(1, levels=4, trips=5_000))
+    plan = planned(next(variant for variant in VARIANTS if variant.name == "refined"), data.geography, "1")
+    measured = run_plan(plan, data.trips, no_noise(), MemoryMeasurements()).measured
+    errors = np.array(errors_by_level(data, estimated(name, plan, data.trips.total, measured)))
+    assert errors.shape == (8, len(METRICS))
+    assert not errors.any()

@@ -112,7 +112,7 @@ def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[Noisy
             total is not public.
         measured: The noisy counts of all measured levels, top level first.
     """
-    return fit(_measured_levels(plan, total, measured))
+    return fit(measured_levels(plan, total, measured))
 
 
 def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
@@ -176,10 +176,11 @@ def combined(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, R
     return z, v
 
 
-def _measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:
+def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:
     """Return the exact root, if there is one, and the level of every step, top first.
 
-    If only the leaves were measured, return every level, with infinite noise above the leaves.
+    If only the leaves were measured, return every level, with infinite noise above the leaves. For the arguments, see
+    :func:`least_squares`.
     """
     known = [(m.step.level, float(m.step.variance), m.reals()) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]
