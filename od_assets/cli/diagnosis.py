@@ -18,6 +18,7 @@ from od_assets.series.declared_names import declared_comparisons, declared_relea
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.kernels import cache_folder
+from od_core.privacy.accounting import text_above
 
 
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
@@ -92,8 +93,8 @@ def _of_plan(component: Series, settings: SeriesSettings[Any, Any]) -> list[Find
     def plan() -> str:
         planned = settings.plan(geography, planned_period(component, None))
         Warehouse.of(settings.project).hold_to_declared(settings.domain)
-        asked, cap = float(planned.charge.as_rho), float(settings.domain.cap.allowed_rho())
-        return f"rho {asked:.6g} of a cap of {cap:.6g}"
+        asked, cap = text_above(planned.charge.as_rho), text_above(settings.domain.cap.allowed_rho())
+        return f"rho {asked} of a cap of {cap}"
 
     return [Finding(f"{what}: {counts}"), found(f"plan of {component.name}", plan)]
 

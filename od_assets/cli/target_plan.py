@@ -235,7 +235,7 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
         raise OdError(
             "OD-LEDGER-CAP",
             f"one release of {planned.release} with these targets needs rho"
-            f" {text_above(planned.plan.charge.as_rho)}, which exceeds the cap {float(planned.cap):.6g}",
+            f" {text_above(planned.plan.charge.as_rho)}, which exceeds the cap {text_above(planned.cap)}",
             next_step=_REMEDY,
         )
     text = declaration_file(planned.release).read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ from od_core.geography.flow_tree import TreeOrder
 from od_core.ledger.identity import Counted
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named, refuse_too_wide
+from od_core.privacy.accounting import text_above
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.plan import Plan
@@ -201,7 +202,7 @@ class SeriesSettings(ABC, Generic[P, G]):
         if asked > allowed:
             raise OdError(
                 "OD-LEDGER-CAP",
-                f"one release of {self.name} needs rho {float(asked):.6g}, which exceeds the cap {float(allowed):.6g}"
+                f"one release of {self.name} needs rho {text_above(asked)}, which exceeds the cap {text_above(allowed)}"
                 f" of data set {self.domain.name!r}",
                 next_step="request a smaller budget, or raise the cap and state a reason",
             )
