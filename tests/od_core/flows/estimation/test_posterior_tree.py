@@ -145,6 +145,17 @@ def test_draws_have_the_law_of_the_model(noise: tuple[float, float, float]) -> N
     assert np.median(wrong) < MOST
 
 
+def test_a_total_below_which_nothing_was_measured_is_drawn_around_its_noisy_value() -> None:
+    """The children of a noisy total were dropped: 2,000 draws of it have its mean and deviation."""
+    empty = np.empty(0, dtype=np.int32)
+    levels = level_of(0, [90], 25.0, [], [0]), level_of(1, [], 25.0, [], [0])
+    tree = Given(None, levels, Nodes(1, empty, empty, np.empty(0, dtype=np.int64)), (unknown(0),))  # type: ignore[arg-type]
+    root, below = trips_of(tree, 2_000)
+    assert below.shape == (2_000, 0)
+    assert abs(root.mean() - 90) < 5 * 5 / math.sqrt(2_000)
+    assert abs(root.std() - 5) < 5 * 5 / math.sqrt(4_000)
+
+
 def steep(random: np.random.Generator) -> SizeDistribution:
     """Four nodes, large ones of which are much less probable."""
     first = np.array([0, 1, *(4 << np.arange(12))])
