@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.estimator import DELTA, EPSILONS, METRICS, NOISE, PAPER, VARIANTS, planned
-from benchmarks.measuring import case_options, machine, printed, steps
+from benchmarks.measuring import case_parser, machine, printed, steps
 from benchmarks.release import FLIGHTS
 from od_core import FlowTree, Geography, assist_release
 from od_core.evaluation.known_flows import KnownFlows
@@ -128,7 +128,7 @@ def compared(case: str, epsilon: str, found: Sequence[dict[str, NDArray[np.float
 
 def main() -> None:
     """Release every series and print the figures."""
-    options = case_options(__doc__, CASES, EPSILONS)
+    options = case_parser(__doc__, CASES, EPSILONS).parse_args()
     rows: list[dict[str, Any]] = []
     for case, epsilon in steps(list(product(options.case, options.epsilon)), "assisted"):
         months = CASES[case](options.data, small=options.small)

@@ -2,11 +2,15 @@
 
     python -m benchmarks.draws --case flights norway taxis --data FOLDER --runs 20
     python -m benchmarks.draws --case flights --epsilon 1 --runs 20 --json
+    python -m benchmarks.draws --case flights italy --epsilon 1 --costs
 
 In each run, a release is made, and 119 tables are drawn given it. The middle 90 % of 99 of them are an interval: of
 single flows, by their mean in the other 20; of all trips to and from each zone; and of four statistics of the whole
 table. If the model of the draws holds, 90 % of the intervals contain the true value, and the mean rank of the true one
 among the draws is 0.5. Single flows are those of every level below the root.
+
+``--costs`` measures only the seconds and the memory of 1, 10 and 100 draws given one release, in one process. Processor
+seconds are those of all threads.
 """
 
 from __future__ import annotations
@@ -22,15 +26,16 @@ from numpy.typing import NDArray
 
 from benchmarks.estimator import CASES, DELTA, EPSILONS, NOISE, VARIANTS, data_set, is_there, planned
 from benchmarks.intervals import true_leaves
-from benchmarks.measuring import case_options, machine, printed, steps
+from benchmarks.measuring import case_parser, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import sums_by_level
-from od_core.flows.release import run_plan
+from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 
 BEFORE, DRAWS = 20, 99
+COSTS = (1, 10, 100)
 EDGES = (0, 0.1, 1, 5, 20, 100, 1000)
 REFINED = next(variant for variant in VARIANTS if variant.name == "refined")
 _Reals = NDArray[np.float64]
@@ -74,8 +79,7 @@ def ranks(draws: NDArray[Any], truth: NDArray[Any], random: np.random.Generator)
 
 def run(data: KnownFlows, epsilon: str, found: dict[str, list[_Reals]]) -> float:
     """Add the ranks of one release by class, and return the seconds of 100 draws."""
-    plan, random = planned(REFINED, data.geography, epsilon), np.random.default_rng()
-    release = run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())
+    release, random = released(data, epsilon), np.random.default_rng()
     begun = time.perf_counter()
     tables = list(release.drawn_leaves(BEFORE + DRAWS))
     seconds = (time.perf_counter() - begun) * 100 / len(tables)
@@ -92,12 +96,42 @@ def run(data: KnownFlows, epsilon: str, found: dict[str, list[_Reals]]) -> float
     return seconds
 
 
+def costs(data: KnownFlows, epsilon: str) -> Iterator[dict[str, Any]]:
+    """Yield the seconds and the memory of some numbers of draws given one release. Kernels are compiled before."""
+    next(released(data_set("random", None, small=True), EPSILONS[-1]).drawn_leaves(1))
+    release = released(data, epsilon)
+    for number in COSTS:
+        reset_peak_memory()
+        begun, busy = time.perf_counter(), time.process_time()
+        flows = sum(len(leaves) for leaves in release.drawn_leaves(number))
+        yield {
+            "draws": number,
+            "flows_a_draw": flows / number,
+            "seconds": time.perf_counter() - begun,
+            "processor_seconds": time.process_time() - busy,
+            "peak_memory_gigabytes": peak_memory_gigabytes(),
+        }
+
+
+def released(data: KnownFlows, epsilon: str) -> Release:
+    """Return a release of a data set."""
+    plan = planned(REFINED, data.geography, epsilon)
+    return run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())
+
+
 def main() -> None:
     """Draw given releases of every data set and print the figures."""
-    options = case_options(__doc__, CASES, EPSILONS)
+    parser = case_parser(__doc__, CASES, EPSILONS)
+    parser.add_argument("--costs", action="store_true", help="measure only seconds and memory, given one release")
+    options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     cases = ["flights"] if options.small else [case for case in options.case if is_there(case, options.data)]
     for case, epsilon in steps(list(product(cases, options.epsilon)), "draws"):
+        if options.costs or options.small:
+            data = data_set(case, options.data, small=options.small)
+            rows += [{"case": case, "epsilon": epsilon} | row for row in costs(data, epsilon)]
+        if options.costs:
+            continue
         data, found = data_set(case, options.data, small=options.small), defaultdict[str, list[_Reals]](list)
         seconds = [run(data, epsilon, found) for _ in range(1 if options.small else options.runs)]
         for name, each in found.items():

@@ -58,8 +58,8 @@ def steps(items: Sequence[Item], title: str) -> Iterable[Item]:
     return track(items, title, console=Console(stderr=True), transient=True)
 
 
-def case_options(documentation: str | None, cases: Iterable[str], epsilons: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a benchmark that runs releases of several cases at several values of epsilon."""
+def case_parser(documentation: str | None, cases: Iterable[str], epsilons: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark that runs releases of several cases at several values of epsilon."""
     parser = argparse.ArgumentParser(description=documentation)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="small data and one run, to see that it runs")
@@ -68,7 +68,7 @@ def case_options(documentation: str | None, cases: Iterable[str], epsilons: Sequ
     parser.add_argument("--epsilon", nargs="+", default=epsilons)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data of other cases are")
-    return parser.parse_args()
+    return parser
 
 
 def fresh_process(module: str, *arguments: str, **environment: str) -> str:

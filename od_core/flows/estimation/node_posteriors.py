@@ -15,35 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.estimation.least_squares import FittedLevel
+from od_core.flows.estimation.partial_sums import convolve, divide, partial_sums, trimmed
+from od_core.flows.estimation.random_counter import random_number
 from od_core.flows.estimation.size_distribution import SizeDistribution, component_of
 from od_core.kernels import kernel
 
 _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
-_REACH = 9.2
-"""Half the width of the interval in which the noise of one measurement is considered, in standard deviations."""
-
-_LEAST_PART = 1e-18
-"""Probabilities below this part of the largest one are left out at both ends of a distribution."""
+_LEAST_NOISE = 4.2e-19
+"""Noise is considered where its density exceeds this part of the largest one: up to 9.2 standard deviations."""
 
 _FURTHEST = 38
 """Distance in standard deviations from which a normal density is 0 in floating-point numbers."""
 
-_POINTS = 256
-"""Largest number of grid points of the distribution of a sum before anything is measured."""
+_POINTS = 640
+"""Largest number of grid points of the distribution of a sum before anything is measured.
 
-_GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
-
-
-class Counter(NamedTuple):
-    """A place in the sequence of random numbers: node ``offset + i`` of draw ``draw + d`` has its own number."""
-
-    key: np.uint64
-    draw: int
-    nodes: int
-    offset: int
+A unit is at most a 16th of a standard deviation of the noise, or one trip if that is below 32. So where no trips are
+probable, and the distribution has a peak, there is a point for each unit."""
 
 
 class Known(NamedTuple):
@@ -54,12 +44,14 @@ class Known(NamedTuple):
         noisy: Noisy value of each node; shape (nodes,).
         noise: L at each distance between trips and noisy value, up to a constant factor; shape (distances,). Empty if
             the level was not measured.
-        reach: Largest distance that is considered for a node without measured children.
+        reach: Largest distance between trips and noisy value that is considered.
         group_of, first, density: As in :class:`od_core.flows.estimation.size_distribution.SizeDistribution`.
         place: Position of each node in the next three arrays if it has measured children, otherwise -1; shape (nodes,).
         low: The smallest number of trips of each such node; shape (divided,).
         length: Number of values of its A; shape (divided,).
         values: A, from the smallest number of trips on; shape (divided, width).
+        powers: Distribution of the sum of g over 2^b nodes of a group, at multiples of 2^e units, up to a factor; shape
+            (e, groups, b, points).
     """
 
     unit: int
@@ -73,18 +65,32 @@ class Known(NamedTuple):
     low: _Values
     length: _Values
     values: _Reals
+    powers: _Reals
 
 
 def known_of(level: FittedLevel, distribution: SizeDistribution, unit: int, *, is_leaf: bool) -> Known:
     """Return what is known of a level, with room for A of the nodes with measured children."""
-    reach = math.ceil(_REACH * math.sqrt(level.noise) / unit)
+    noise = normal_density(level.noise)
+    reach = reach_of(noise)
     place, divided = np.full(len(level.nodes), -1, dtype=np.int64), 0 if is_leaf else len(level.divided)
     if not is_leaf:
         place[level.divided] = np.arange(divided)
-    own = level.noisy.astype(np.int64), normal_density(level.noise), reach
+    noisy = level.noisy.astype(np.int64)
+    most = np.add.reduceat((np.maximum(noisy, 0) + reach) // unit + 2, level.offsets[:-1]).max(initial=0)
+    steps = 1 + (int(most) // (_POINTS - 2)).bit_length()
+    in_powers = int(np.diff(level.offsets).max(initial=1)).bit_length()
+    powers = np.zeros((steps, len(distribution.density), in_powers, _POINTS))
+    write_powers(unit, distribution.first, distribution.density, powers)
     prior = distribution.group_of, distribution.first, distribution.density
     numbers = np.zeros(divided, dtype=np.int64), np.zeros(divided, dtype=np.int64)
-    return Known(unit, *own, *prior, place, *numbers, np.zeros((divided, 2 * reach + 1)))
+    values = np.zeros((divided, 2 * reach // unit + 3))
+    return Known(unit, noisy, noise, reach, *prior, place, *numbers, values, powers)
+
+
+def with_trips(known: Known) -> float:
+    """Return the number of nodes of a level that are expected to have trips before they are measured."""
+    none = known.density[:, 0] if len(known.first) > 1 else np.zeros(1)
+    return float((1 - none)[known.group_of].sum())
 
 
 def normal_density(variance: float) -> _Reals:
@@ -98,23 +104,6 @@ def normal_density(variance: float) -> _Reals:
     density = np.ones(math.ceil(_FURTHEST * math.sqrt(variance)) + 1)
     _multiply(density, ratio, change)
     return density
-
-
-@kernel
-def _random(counter, draw, node):  # type: ignore[no-untyped-def]  # compiled
-    """Return the random number from 0 to 1 of a node in a draw: SplitMix64 [steele2014splittable] of its position."""
-    position = (counter.draw + draw) * counter.nodes + counter.offset + node + 1
-    z = counter.key + np.uint64(position) * _GOLDEN
-    z = (z ^ (z >> _30)) * _FIRST
-    z = (z ^ (z >> _27)) * _SECOND
-    return float((z ^ (z >> _31)) >> _11) * 2.0**-53
-
-
-@kernel
-def write_random(counter, numbers):  # type: ignore[no-untyped-def]  # compiled
-    """Write consecutive random numbers from 0 to 1."""
-    for k in range(len(numbers)):
-        numbers[k] = _random(counter, k, 0)
 
 
 @kernel
@@ -137,7 +126,7 @@ def _chosen(values, random):  # type: ignore[no-untyped-def]  # compiled
 def draw_one(low, values, counter, trips):  # type: ignore[no-untyped-def]  # compiled
     """Write random trips of a node in each draw, given its distribution."""
     for draw in range(len(trips)):
-        trips[draw, 0] = low + _chosen(values, _random(counter, draw, 0))
+        trips[draw, 0] = low + _chosen(values, random_number(counter, draw, 0))
 
 
 @kernel
@@ -149,34 +138,24 @@ def _multiply(density, ratio, change):  # type: ignore[no-untyped-def]  # compil
 
 
 @kernel
-def _trimmed(low, values, size):  # type: ignore[no-untyped-def]  # compiled
-    """Move the first ``size`` values to the front without those that are nearly 0 at both ends, and scale them.
+def reach_of(noise):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest distance between trips and a noisy value that is considered, given the density of noise."""
+    reach = 0
+    while reach + 1 < len(noise) and noise[reach + 1] > _LEAST_NOISE:
+        reach += 1
+    return reach
 
-    Return the number of trips of the first value, and how many values there are. If all are 0, one is left.
-    """
-    top = 0.0
-    for k in range(size):
-        top = max(top, values[k])
-    if top == 0.0:
-        values[0] = 1.0
-        return low, 1
-    first, last = 0, size
-    while values[first] <= _LEAST_PART * top:
-        first += 1
-    while values[last - 1] <= _LEAST_PART * top:
-        last -= 1
-    for k in range(first, last):
-        values[k - first] = values[k] / top
-    return low + first, last - first
+
+@kernel
+def window(y, reach, unit):  # type: ignore[no-untyped-def]  # compiled
+    """Return the smallest and the largest number of units that are considered for a node with the noisy value ``y``."""
+    return max(y - reach, 0) // unit, (max(y, 0) + reach) // unit + 1
 
 
 @kernel
 def _children(known, begin, end):  # type: ignore[no-untyped-def]  # compiled
     """Return A of the nodes ``begin:end``: the smallest trips, the number of values, and the values of each one."""
-    width = 2 * known.reach + 1
-    for i in range(begin, end):
-        if known.place[i] >= 0:
-            width = max(width, known.length[known.place[i]])
+    width = known.values.shape[1]
     low, length = np.empty(end - begin, dtype=np.int64), np.empty(end - begin, dtype=np.int64)
     values = np.empty((end - begin, width))
     for i in range(begin, end):
@@ -185,83 +164,80 @@ def _children(known, begin, end):  # type: ignore[no-untyped-def]  # compiled
             low[i - begin], length[i - begin] = known.low[place], known.length[place]
             own[: length[i - begin]] = known.values[place, : length[i - begin]]
             continue
-        y = known.noisy[i]
-        nearest = max(y, 0) // known.unit
-        least, most = max(0, nearest - known.reach), nearest + known.reach
-        for n in range(least, most + 1):
-            distance = abs(n * known.unit - y)
-            chance = known.noise[distance] if distance < len(known.noise) else 0.0
-            own[n - least] = chance * _mass(n, known.unit, known.first, known.density[known.group_of[i]])
-        low[i - begin], length[i - begin] = _trimmed(least, own, most - least + 1)
+        least, most = window(known.noisy[i], known.reach, known.unit)
+        size = most - least + 1
+        _write_masses(least, known.unit, known.first, known.density[known.group_of[i]], own[:size])
+        _weight(own[:size], least, known.unit, known.noisy[i], known.noise)
+        low[i - begin], length[i - begin], _ = trimmed(least, own, size)
     return low, length, values
 
 
 @kernel
-def _rests(low, length, values):  # type: ignore[no-untyped-def]  # compiled
-    """Return the distribution of the sum of A over the children k, k + 1, ... for each k; the last sum is 0.
-
-    That is the smallest trips, the number of values and their position for each k, and the values of all.
-    """
-    children = len(low)
-    rest_low, rest_length = np.zeros(children + 1, dtype=np.int64), np.ones(children + 1, dtype=np.int64)
-    at, flat, used = np.zeros(children + 1, dtype=np.int64), np.zeros(1024), 1
-    flat[0] = 1.0
-    for k in range(children - 1, -1, -1):
-        size, start = length[k] + rest_length[k + 1] - 1, at[k + 1]
-        if used + size > len(flat):
-            longer = np.zeros(max(2 * len(flat), used + size))
-            longer[:used] = flat[:used]
-            flat = longer
-        own = flat[used : used + size]
-        own[:] = 0.0
-        for a in range(length[k]):
-            if values[k, a] > 0.0:
-                for b in range(rest_length[k + 1]):
-                    own[a + b] += values[k, a] * flat[start + b]
-        at[k] = used
-        rest_low[k], rest_length[k] = _trimmed(low[k] + rest_low[k + 1], own, size)
-        used += rest_length[k]
-    return rest_low, rest_length, at, flat
+def _weight(values, low, unit, y, noise):  # type: ignore[no-untyped-def]  # compiled
+    """Multiply the values of a distribution by the density of the noise between its trips and a noisy value."""
+    for k in range(len(values)):
+        distance = abs((low + k) * unit - y)
+        values[k] *= noise[distance] if distance < len(noise) else 0.0
 
 
 @kernel
-def _mass(n, step, first, density):  # type: ignore[no-untyped-def]  # compiled
-    """Return the probability of the numbers of trips that are nearest to n * step."""
-    least, most, mass = max(n * step - (step - 1) // 2, 0), n * step + step // 2, 0.0
-    component = component_of(least, first)
-    while least <= most:
-        last = most if component + 1 == len(first) else min(first[component + 1] - 1, most)
-        mass += (last - least + 1) * density[component]
-        least = last + 1
-        component += 1
-    return mass
+def _write_masses(least, step, first, density, masses):  # type: ignore[no-untyped-def]  # compiled
+    """Write the probability of the numbers of trips that are nearest to n * step, for n = least, least + 1, ..."""
+    begin = max(least * step - (step - 1) // 2, 0)
+    component = component_of(begin, first)
+    for k in range(len(masses)):
+        most, mass = (least + k) * step + step // 2, 0.0
+        while begin <= most:
+            last = most if component + 1 == len(first) else min(first[component + 1] - 1, most)
+            mass += (last - begin + 1) * density[component]
+            begin = last + 1
+            if component + 1 < len(first) and first[component + 1] == begin:
+                component += 1
+        masses[k] = mass
+
+
+@kernel
+def write_powers(unit, first, density, powers):  # type: ignore[no-untyped-def]  # compiled
+    """Write the distributions of sums over 1, 2, 4, ... nodes of each group, at multiples of 1, 2, 4, ... units."""
+    for e in range(powers.shape[0]):
+        for group in range(powers.shape[1]):
+            own = powers[e, group]
+            _write_masses(0, unit << e, first, density[group], own[0])
+            for b in range(1, len(own)):
+                convolve(own[b - 1], own[b - 1], 0, own[b])
+                _scale(own[b])
+
+
+@kernel
+def _scale(values):  # type: ignore[no-untyped-def]  # compiled
+    """Divide the values by the largest one."""
+    top = 0.0
+    for k in range(len(values)):
+        top = max(top, values[k])
+    for k in range(len(values)):
+        values[k] /= top
 
 
 @kernel
 def unmeasured_sum(known, begin, end, step, points):  # type: ignore[no-untyped-def]  # compiled
     """Return the distribution of the sum of g over the nodes ``begin:end``, up to a factor; shape (points,).
 
-    Point j stands for the trips that are nearest to j * step.
+    Point j stands for the trips that are nearest to j * step units, where ``step`` is a power of 2.
     """
-    mass, is_known = np.zeros((len(known.density), points)), np.zeros(len(known.density), dtype=np.bool_)
+    e = 0
+    while 1 << e < step:
+        e += 1
+    count = np.zeros(len(known.density), dtype=np.int64)
+    for i in range(begin, end):
+        count[known.group_of[i]] += 1
     total, longer = np.zeros(points), np.empty(points)
     total[0] = 1.0
-    for i in range(begin, end):
-        own = mass[known.group_of[i]]
-        if not is_known[known.group_of[i]]:
-            is_known[known.group_of[i]] = True
-            for j in range(points):
-                own[j] = _mass(j, step, known.first, known.density[known.group_of[i]])
-        longer[:] = 0.0
-        for a in range(points):
-            if own[a] > 0.0:
-                for b in range(points - a):
-                    longer[a + b] += own[a] * total[b]
-        top = 0.0
-        for j in range(points):
-            top = max(top, longer[j])
-        for j in range(points):
-            total[j] = longer[j] / top
+    for group in range(len(count)):
+        for b in range(known.powers.shape[2]):
+            if count[group] >> b & 1:
+                convolve(known.powers[e, group, b, :points], total, 0, longer)
+                _scale(longer)
+                total, longer = longer, total
     return total
 
 
@@ -275,66 +251,67 @@ def without_children(known, i):  # type: ignore[no-untyped-def]  # compiled
 @kernel
 def above_children(y, noise, known, begin, end):  # type: ignore[no-untyped-def]  # compiled
     """Return U of a node with the noisy value ``y`` and the children ``begin:end``."""
-    low, length, at, flat = _rests(*_children(known, begin, end))
-    size, least = length[0], low[0]
-    values = flat[at[0] : at[0] + size].copy()
-    step = (least + size) // _POINTS + 1
-    sums = unmeasured_sum(known, begin, end, step * known.unit, (least + size) // step + 2)
+    sums = sums_below(y, noise, known, begin, end)
+    least, size = sums.low[-1], sums.length[-1]
+    values = sums.values[sums.at[-1] : sums.at[-1] + size].copy()
+    if len(noise) > 0:
+        _weight(values, least, known.unit, y, noise)
+    step = 1
+    while (least + size) // step + 2 > _POINTS:
+        step *= 2
+    before = unmeasured_sum(known, begin, end, step, (least + size) // step + 2)
     for k in range(size):
-        n = least + k
-        distance = abs(n * known.unit - y)
-        if len(noise) > 0:
-            values[k] *= noise[distance] if distance < len(noise) else 0.0
-        point = n // step
-        part = (n - point * step) / step
-        sums_here = sums[point] + part * (sums[point + 1] - sums[point])
-        values[k] = values[k] / sums_here if sums_here > 0.0 else 0.0
-    least, size = _trimmed(least, values, size)
+        point = (least + k) // step
+        part = (least + k - point * step) / step
+        before_here = before[point] + part * (before[point + 1] - before[point])
+        values[k] = values[k] / before_here if before_here > 0.0 else 0.0
+    least, size, _ = trimmed(least, values, size)
     return least, values[:size]
+
+
+@kernel
+def sums_below(y, noise, known, begin, end):  # type: ignore[no-untyped-def]  # compiled
+    """Return the partial sums of A over the children ``begin:end`` of a node with the noisy value ``y``."""
+    low, length, values = _children(known, begin, end)
+    least, most = 0, (low + length).sum()
+    if len(noise) > 0:
+        least, most = window(y, reach_of(noise), known.unit)
+    return partial_sums(low, length, values, least, most)
 
 
 @kernel
 def rise(own, divided, offsets, known, first, last):  # type: ignore[no-untyped-def]  # compiled
     """Write A of the nodes with measured children, numbers ``first:last``, into ``own``."""
+    masses = np.empty(own.values.shape[1])
     for family in range(first, last):
         node = divided[family]
         low, values = above_children(own.noisy[node], own.noise, known, offsets[family], offsets[family + 1])
+        _write_masses(low, own.unit, own.first, own.density[own.group_of[node]], masses[: len(values)])
         for k in range(len(values)):
-            values[k] *= _mass(low + k, own.unit, own.first, own.density[own.group_of[node]])
-        low, size = _trimmed(low, values, len(values))
-        size = min(size, own.values.shape[1])  # more have a probability only if the children contradict the node
-        own.low[family], own.length[family] = low, size
-        own.values[family, :size] = values[:size]
+            values[k] *= masses[k]
+        own.low[family], own.length[family], _ = trimmed(low, values, len(values))
+        own.values[family, : own.length[family]] = values[: own.length[family]]
 
 
 @kernel
-def draw_children(known, divided, offsets, totals, counter, trips, begin, end):  # type: ignore[no-untyped-def]
+def draw_children(above, noise, known, offsets, totals, counter, trips, begin, end):  # type: ignore[no-untyped-def]
     """Write the trips of the children of the families ``begin:end`` in all draws. Return whether they are possible.
 
     Args:
+        above: Noisy value of the parent of each family; shape (families,).
+        noise: The density of its noise.
         known: What is known of the children.
-        divided: Position of the parent of each family.
         offsets: The children of family f are ``offsets[f]:offsets[f + 1]``.
-        totals: Trips of the parents; shape (draws, nodes of the level above).
+        totals: Trips of the parents; shape (draws, families).
         counter: Where the random numbers of the level begin.
-        trips: Where the trips are written; shape (draws, nodes).
+        trips: Where the trips are written; shape (draws, children of these families).
     """
     for family in range(begin, end):
-        start = offsets[family]
-        low, length, values = _children(known, start, offsets[family + 1])
-        rest_low, rest_length, at, flat = _rests(low, length, values)
-        own = np.empty(values.shape[1])
+        start, children = offsets[family], offsets[family + 1] - offsets[family]
+        sums = sums_below(above[family], noise, known, start, offsets[family + 1])
+        given = np.empty(len(sums.low), dtype=np.int64)
         for draw in range(len(totals)):
-            left = totals[draw, divided[family]]
-            for k in range(len(low)):
-                most = left - low[k] - rest_low[k + 1]  # what child k may have above its smallest number
-                least = max(0, most - rest_length[k + 1] + 1)
-                possible = min(most, length[k] - 1) - least + 1
-                for a in range(possible):
-                    own[a] = values[k, least + a] * flat[at[k + 1] + most - least - a]
-                chosen = _chosen(own[: max(possible, 0)], _random(counter, draw, start + k))
-                if chosen < 0:
-                    return False
-                trips[draw, start + k] = low[k] + least + chosen
-                left -= trips[draw, start + k]
+            if not divide(sums, totals[draw, family], counter, draw, start, given):
+                return False
+            trips[draw, start - offsets[begin] : offsets[family + 1] - offsets[begin]] = given[:children]
     return True

@@ -93,6 +93,18 @@ def law(tree: Given, *, sums: bool = True) -> np.ndarray:
     return np.where(inside, found, 0) / found[inside].sum()
 
 
+def trips_of(tree: PosteriorTree, draws: int) -> list[np.ndarray]:
+    """The units of all nodes of each level; shape (draws, nodes) each."""
+    levels = []
+    for level, pieces in zip(tree.levels, tree._drawn(0, draws), strict=True):
+        trips = np.zeros((draws, len(level.nodes)), dtype=np.int64)
+        trips[:, level.divided] = np.concatenate([piece.totals for piece in pieces], axis=1)
+        for piece in pieces:
+            trips[np.repeat(np.arange(draws), np.diff(piece.ends)), piece.node] = piece.trips
+        levels.append(trips)
+    return levels
+
+
 def surprise(found: np.ndarray, expected: np.ndarray) -> float:
     """The p-value of Pearson's test, with rare outcomes taken together."""
     order = np.argsort(expected, axis=None)
@@ -120,7 +132,7 @@ def test_draws_have_the_law_of_the_model(noise: tuple[float, float, float]) -> N
         given = distribution(random, 2), distribution(random, 2)
         empty = np.empty(0, dtype=np.int32)
         tree = Given(None, levels, Nodes(2, empty, empty, np.empty(0, dtype=np.int64)), given)  # type: ignore[arg-type]
-        root, above, below = tree._trips(0, 60_000)
+        root, above, below = trips_of(tree, 60_000)
         assert (above.sum(axis=1) == root[:, 0]).all()
         assert (below.sum(axis=1) == above[:, 0]).all()
         places = tuple(np.minimum(each, N - 1) for each in (below[:, 0], below[:, 1], above[:, 1]))
@@ -131,6 +143,17 @@ def test_draws_have_the_law_of_the_model(noise: tuple[float, float, float]) -> N
         other = replace(tree, levels=(levels[0], replace(levels[1], noise=2 * noise[1]), levels[2]))
         wrong.append(surprise(found, 60_000 * law(other)))
     assert np.median(wrong) < MOST
+
+
+def test_a_total_below_which_nothing_was_measured_is_drawn_around_its_noisy_value() -> None:
+    """The children of a noisy total were dropped: 2,000 draws of it have its mean and deviation."""
+    empty = np.empty(0, dtype=np.int32)
+    levels = level_of(0, [90], 25.0, [], [0]), level_of(1, [], 25.0, [], [0])
+    tree = Given(None, levels, Nodes(1, empty, empty, np.empty(0, dtype=np.int64)), (unknown(0),))  # type: ignore[arg-type]
+    root, below = trips_of(tree, 2_000)
+    assert below.shape == (2_000, 0)
+    assert abs(root.mean() - 90) < 5 * 5 / math.sqrt(2_000)
+    assert abs(root.std() - 5) < 5 * 5 / math.sqrt(4_000)
 
 
 def steep(random: np.random.Generator) -> SizeDistribution:
@@ -203,7 +226,7 @@ def test_a_draw_is_a_table_of_whole_trips_with_the_drawn_sums(random: Random) ->
     (case,) = cases_of(random, [random.choice([*KEEPING[:2], *DROPPING])])[:1]
     release = case.release
     tree = PosteriorTree(release.plan, release.fitted_levels(), release.leaves)
-    drawn = tree._trips(0, 3)
+    drawn = trips_of(tree, 3)
     for k, leaves in enumerate(tree.draws(3)):
         assert (leaves.trips >= 1).all()
         assert (np.diff(release.tree.first_rank(leaves)) > 0).all()
@@ -251,13 +274,13 @@ def test_where_noise_is_large_units_change_little(monkeypatch: pytest.MonkeyPatc
     release = release_of(epsilon="0.1")
     tree = PosteriorTree(release.plan, release.fitted_levels(), release.leaves)
     assert tree.unit > 2
-    coarse = [tree.unit * trips for trips in tree._trips(0, 300)]
+    coarse = [tree.unit * trips for trips in trips_of(tree, 300)]
     assert {leaves.trips.sum() for leaves in tree.draws(3)} == {release.leaves.trips.sum()}
     monkeypatch.setattr(posterior_tree, "_UNITS", 10**6)
     fine = PosteriorTree(release.plan, release.fitted_levels(), release.leaves)
     assert fine.unit == 1
     compared = 0
-    for one, other in zip(coarse[1:], fine._trips(0, 300)[1:], strict=True):
+    for one, other in zip(coarse[1:], trips_of(fine, 300)[1:], strict=True):
         spread, mean = other.std(axis=0), other.mean(axis=0)
         several = mean > 10 * tree.unit
         assert (np.abs(one.mean(axis=0) - mean)[several] < 0.7 * spread[several]).all()
