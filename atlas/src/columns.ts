@@ -85,6 +85,8 @@ export interface Header {
   /** Whether the release can be compared with another one: whether it has intervals and noise of its own. */
   comparable: boolean;
   period: string;
+  /** What a reader of changes from or to this release must know; absent if there is nothing. */
+  caution?: string;
   notes: string[];
   order: "destination" | "origin";
   origin: GeographyData;

@@ -133,7 +133,7 @@ class Atlas {
       if (data === undefined) throw new Error("This file is not an atlas.");
       const compared = await this.client.ask("compare", { data });
       this.comparing = compared !== null;
-      status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. Trips are those of ${compared.after}; the matrix, the list, categories and distances have this page's release alone.` : "";
+      status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. Trips are those of ${compared.after}; the matrix, the list, categories and distances have this page's release alone.${compared.caution}` : "";
     } catch (error) {
       this.comparing = false;
       status.textContent = `Nothing is compared. ${(error as Error).message}`;

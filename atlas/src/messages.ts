@@ -32,7 +32,7 @@ export interface Opened {
 export interface Questions {
   open: { ask: { data: string }; answer: Opened };
   /** Compare with the release of another page, or with none if `data` is null. The answer names both by time. */
-  compare: { ask: { data: string | null }; answer: { before: string; after: string } | null };
+  compare: { ask: { data: string | null }; answer: { before: string; after: string; caution: string } | null };
   totals: { ask: { selected: Areas }; answer: Totals };
   partners: { ask: { selected: Areas; direction: Direction; level: number; most: number }; answer: Flow[] };
   largest: { ask: { level: number; most: number }; answer: Flow[] };

@@ -39,7 +39,8 @@ async function compare(base64: string): Promise<Questions["compare"]["answer"]> 
   const key = ({ data: { header } }: Flows): string => `${header.period} ${header.release}`;
   const [before, after] = key(other) < key(flows) ? [other, flows] : [flows, other];
   comparison = new Comparison(before, after);
-  return { before: before.data.header.release, after: after.data.header.release };
+  const caution = before.data.header.caution ?? after.data.header.caution ?? "";
+  return { before: before.data.header.release, after: after.data.header.release, caution };
 }
 
 async function answer(question: Question): Promise<Questions[Name]["answer"]> {

@@ -24,9 +24,9 @@ def written(flows: ReleasedFlows, certificate: dict, folder: Path) -> str:
     return place.as_uri()
 
 
-def in_folder(release: Release, folder: Path, period: str = "2001-01") -> str:
+def in_folder(release: Release, folder: Path, period: str = "2001-01", **stated: str) -> str:
     folder.mkdir()
-    return written(release, facts(release, ReleaseKey("other", period, 1)), folder)
+    return written(release, facts(release, ReleaseKey("other", period, 1)) | stated, folder)
 
 
 def compare_with(page, path: Path) -> None:

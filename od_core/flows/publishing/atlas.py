@@ -23,6 +23,7 @@ from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.least_squares import FittedLevel, upwards
 from od_core.flows.estimation.segment_intervals import SegmentFit
+from od_core.flows.publishing.changes import by_the_bound
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.release import Release
 from od_core.geography.boundaries import dissolved, rings, simplified, square_degrees
@@ -76,6 +77,7 @@ def atlas_data(tables: FlowTables, certificate: dict[str, Any], title: str) -> b
         "release": certificate["release"],
         "period": certificate["period"],
         "comparable": tables.interval and not isinstance(tables.release, DerivedFlows),
+        **({"caution": caution} if (caution := by_the_bound(certificate["unit"])) else {}),
         "notes": _notes(tables, fits, certificate, depth),
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),
