@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.flows.estimation.held_out import chosen_rule
-from od_core.flows.estimation.least_squares import FittedLevel, least_squares
+from od_core.flows.estimation.least_squares import MeasuredLevel, fit, measured_levels
 from od_core.flows.estimation.refinement_kernels import (
     LIMIT,
     WEIGHT_BITS,
@@ -118,12 +118,13 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
     if plan.mechanism.shrinks:
-        fitted = least_squares(plan, None if root is None else int(root.trips.sum()), measured)
-        refuse_large_levels(fitted)
-        rule = chosen_rule(plan, fitted) if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
+        levels_of_all = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
+        refuse_large_levels(levels_of_all)
+        is_chosen = plan.mechanism.estimate == "auto"
+        rule = chosen_rule(plan, levels_of_all) if is_chosen else Rule(u=plan.mechanism.leaf_dial)
         if rule.learns:
-            shrunk = shrink(plan, fitted, rule)
-            return [with_trips(level.nodes, trips) for level, trips in zip(fitted, shrunk, strict=True)]
+            shrunk = shrink(plan, fit(levels_of_all, for_intervals=False), rule)
+            return [with_trips(level.nodes, trips) for level, trips in zip(levels_of_all, shrunk, strict=True)]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
     trips = trips_by_level(plan, root, levels)
@@ -349,7 +350,7 @@ def _disorder() -> OdError:
     )
 
 
-def refuse_large_levels(levels: Sequence[FittedLevel]) -> None:
+def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
     """Raise OdError if a noisy value is so large that the sum of its level may not fit 64 bits."""
     for level in levels:
         refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))

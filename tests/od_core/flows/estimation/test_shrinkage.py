@@ -19,7 +19,8 @@ from od_core.flows.estimation import families, segment_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.shrinkage import Rule, _descend, shrink
+from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.estimation.shrinkage_kernels import descend
 from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP
@@ -456,7 +457,7 @@ def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
         trusted,
     )
     kept, estimate = np.array([0, 2]), np.empty(2)
-    _descend(*given, kept, np.array([0, 2]), np.zeros(3), np.full(3, 1e6), np.array([70]), estimate)
+    descend(*given, kept, np.array([0, 2]), np.zeros(3), np.full(3, 1e6), np.array([70]), estimate)
     assert np.allclose(estimate, [50, 20])
 
 
