@@ -85,7 +85,8 @@ class Families:
     def children_of(self, chosen: Positions) -> Positions:
         """Return the positions of the children of some families; ascending if ``chosen`` is."""
         first, size = self.offsets[chosen], np.diff(self.offsets)[chosen]
-        return np.arange(size.sum()) + np.repeat(first - np.cumsum(size) + size, size)
+        children: Positions = np.arange(size.sum()) + np.repeat(first - np.cumsum(size) + size, size)
+        return children
 
     def of_leaves(self, chosen: Positions) -> Families:
         """Return some families of leaves. Their learning does not depend on their number."""

@@ -517,7 +517,5 @@ def test_what_it_cannot_be_combined_with_is_refused():
         "budget": Budget("1", "1e-8"),
         "mechanism": InfTDARefined(estimate="shrunk"),
     }
-    with pytest.raises(OdError, match="OD-SEGMENT-MECHANISM: estimate: shrunk cannot release segments"):
-        plan_release(GRID.origin, **given, segments={"mode": ["a", "b"]})
     with pytest.raises(OdError, match="OD-BANDS: estimate: shrunk learns from whole levels"):
         plan_release(GRID.origin, **given, bands=Bands((2,)))
