@@ -44,6 +44,9 @@ _LEAST_LEARNED = 1_000
 """Smallest number of cells of a level from which something is learned."""
 
 
+_BLOCK = 1 << 18
+"""Number of children whose families one thread processes at a time."""
+
 _LEAST_NOISE = 0.05
 """Smallest w of a cell, as a part of v. Where all noise cancels, rounding would decide otherwise."""
 
@@ -104,9 +107,21 @@ class Families:
             parent_variance=self.parent_variance[chosen],
         )
 
-    def deviations(self, p: Reals) -> tuple[Any, ...]:
-        """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops."""
-        return self.offsets, self.h, self.v, self.siblings, p, self.parent_h, self.parent_variance, self.sigma
+    def deviations(self, p: Reals, first: int = 0, last: int | None = None) -> tuple[Any, ...]:
+        """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops.
+
+        Args:
+            p: Share of each child; shape (children,).
+            first, last: The families ``first:last``; all by default.
+        """
+        own, end = slice(first, last), None if last is None else last + 1
+        parents = self.siblings[own], p, self.parent_h[own], self.parent_variance[own]
+        return self.offsets[first:end], self.h, self.v, *parents, self.sigma
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Yield consecutive ranges (first, last) of families with about 2^18 children; ``last`` is not included."""
+        ends = np.searchsorted(self.offsets, np.arange(_BLOCK, self.offsets[-1], _BLOCK))
+        return pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
 
 
 def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Families]:

@@ -43,7 +43,7 @@ The result is the same on every machine and for any number of threads: real numb
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -69,6 +69,7 @@ from od_core.flows.estimation.shrinkage_kernels import combine, descend, descend
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.geography.flow_tree_kernels import run_sums
+from od_core.parallel import in_order
 
 _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
@@ -228,8 +229,7 @@ def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[_Val
             trips.append(_by_mixture(each, p, mixture, (z, v), totals, runs, _FURTHEST[is_leaf], least))
             continue
         if learned:
-            estimate = np.empty(len(each.kept))
-            descend(*each.deviations(p), given.dispersions[k], each.kept, runs, z, v, totals, estimate)
+            estimate = _descended(each, p, given.dispersions[k], (z, v), totals, runs)
         else:
             estimate = _shared_out(z[each.kept], v[each.kept], totals, runs)
         estimate += 0.5
@@ -264,9 +264,40 @@ def _by_mixture(
         least: Smallest number of trips that a small node receives.
     """
     trips = np.zeros(len(p), dtype=np.int64)
-    given = p, families.sigma, families.kept, runs, *estimates, totals, mixture.bin_of, mixture.kept
-    descend_by_mixture(*given, furthest, least, max(1, math.floor(least)), trips)
+
+    def block(of: tuple[int, int]) -> None:
+        first, last = of
+        given = p, families.sigma, families.kept, runs[first : last + 1], *estimates, totals[first:last]
+        descend_by_mixture(*given, mixture.bin_of, mixture.kept, furthest, least, max(1, math.floor(least)), trips)
+
+    _in_threads(families, block)
     return trips
+
+
+def _descended(
+    families: Families, p: _Reals, d: _Reals, estimates: tuple[_Reals, _Reals], totals: _Values, runs: _Values
+) -> _Reals:
+    """Return the estimates of the kept children of each family, given its trips, for normal deviations.
+
+    Args:
+        d: Variance of the deviations; shape (sizes,).
+        p, estimates, totals, runs: See :func:`_by_mixture`.
+    """
+    estimate = np.empty(len(families.kept))
+
+    def block(of: tuple[int, int]) -> None:
+        first, last = of
+        own = d, families.kept, runs[first : last + 1], *estimates, totals[first:last], estimate
+        descend(*families.deviations(p, first, last), *own)
+
+    _in_threads(families, block)
+    return estimate
+
+
+def _in_threads(families: Families, work: Callable[[tuple[int, int]], None]) -> None:
+    """Process blocks of families, each of which writes numbers of its own."""
+    for _ in in_order(work, families.blocks()):
+        pass
 
 
 def _dispersion(families: Families, p: _Reals) -> _Reals:
@@ -296,11 +327,22 @@ def _rise(
     below = zip(levels[:-1], families, shares, dispersions, learns, strict=True)
     for level, each, p, d, learned in reversed(list(below)):
         if learned:
-            sums, spread = np.empty(len(each.parents)), np.empty(len(each.parents))
-            combine(*each.deviations(p), d, z[0], v[0], sums, spread)
+            sums, spread = _said_of_parents(each, p, d, z[0], v[0])
         else:
             sums, spread = run_sums(z[0], each.offsets), run_sums(v[0], each.offsets)
         own_z, own_v = combined(level, sums, spread)
         z.insert(0, own_z)
         v.insert(0, own_v)
     return z, v
+
+
+def _said_of_parents(families: Families, p: _Reals, d: _Reals, z: _Reals, v: _Reals) -> tuple[_Reals, _Reals]:
+    """Return C and 1/J, what the children of each family say of their parent; shape (families,) each."""
+    sums, spread = np.empty(len(families.parents)), np.empty(len(families.parents))
+
+    def block(of: tuple[int, int]) -> None:
+        first, last = of
+        combine(*families.deviations(p, first, last), d, z, v, sums[first:last], spread[first:last])
+
+    _in_threads(families, block)
+    return sums, spread

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core.flows.estimation import held_out
+from od_core.flows.estimation import families, held_out
 from od_core.flows.estimation.count_distribution import GridNoise
 from od_core.flows.estimation.families import families_of
 from od_core.flows.estimation.held_out import (
@@ -294,6 +294,7 @@ def test_the_choice_is_the_same_for_the_same_measurements(most, threads, monkeyp
     plan, levels = fitted_of(SPARSE, "1", 2)
     monkeypatch.setattr(held_out, "_MOST_COMPARED", most)
     first = chosen_rule(plan, levels)
+    monkeypatch.setattr(families, "_BLOCK", 7)
     monkeypatch.setenv("OD_THREADS", threads)
     assert chosen_rule(plan, fitted_of(SPARSE, "1", 2)[1]) == first in RULES
 
@@ -303,13 +304,13 @@ def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeyp
     plan, levels = fitted_of(SPARSE, "1", 2)
     monkeypatch.setattr(held_out, "_MOST_COMPARED", 600)
     sample = held_out._sampled_families(levels)
-    families = list(families_of(plan, levels))
-    leaves = families[-1].children_of(sample)
+    each = list(families_of(plan, levels))
+    leaves = each[-1].children_of(sample)
     ends = zip(levels[-1].offsets[sample], levels[-1].offsets[sample + 1], strict=True)
     assert leaves.tolist() == [i for first, last in ends for i in range(first, last)]
     assert 300 < len(leaves) < 1000
     for rule in (Rule(), Rule(u=Fraction(1)), LEAST_SQUARES):
-        whole = predicted(levels, families, None) if rule.learns else unpredicted(levels, families)
+        whole = predicted(levels, each, None) if rule.learns else unpredicted(levels, each)
         some = whole.of_some_leaves(sample, mixes=rule.u is not None)
         *above, last = trips_by_rule(plan, some, rule)
         *same, every = trips_by_rule(plan, whole, rule)

@@ -135,6 +135,8 @@ def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeyp
     counts, found = counts_of(plan, GRID), []
     for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
         monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setattr(families, "_BLOCK", chunk)
+        monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
         monkeypatch.setenv("OD_THREADS", threads)
         noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
         found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
