@@ -10,6 +10,9 @@ Leaves are grouped by their sizes in both tables that are compared. The second m
 grouping given n. In each group, it gives the distribution of n by expectation-maximisation
 (:mod:`od_core.flows.estimation.count_distribution`), and so E|s - n| and the probability of n = 0.
 
+If there are more than two million leaves, those of some families are compared, which are drawn by fixed pseudo-random
+words. All tables are estimated from the measurements of all leaves, and nodes above the leaves are compared in full.
+
 The rule with the least estimated error is chosen, among those with at most 1.1 times the false discoveries of least
 squares. It must save at least 3 % of the error of least squares, or these are chosen.
 
@@ -63,8 +66,8 @@ _LARGEST = 100
 _MOST_HARM = 2.0
 """Largest increase of the squared error of these cells, in standard deviations of its estimate."""
 
-_MOST_COMPARED = 1 << 20
-"""Number of leaves in which rules are compared. If there are more, families are drawn at random."""
+_MOST_COMPARED = 1 << 21
+"""Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random."""
 
 _EDGES = (0.0, 0.25, 1.0, 4.0)
 """Sizes by which leaves are grouped, in standard deviations of the held-out noise. Leaves of 0 are a group."""
@@ -119,12 +122,12 @@ def _compared_trips(
 
 
 def _sampled_families(levels: Sequence[MeasuredLevel]) -> _Values:
-    """Return the numbers of the families of leaves in which rules are compared: all, or some with about a million."""
+    """Return the numbers of the families of leaves in which rules are compared: all, or some drawn at random."""
     leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
     if leaves <= _MOST_COMPARED:
         return np.arange(families)
     words = np.random.Philox(_SEED + 1).random_raw(families) >> np.uint64(32)
-    return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 32) // leaves))
+    return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))
 
 
 def _halves(levels: Sequence[MeasuredLevel]) -> Iterator[list[MeasuredLevel]]:
@@ -143,7 +146,8 @@ def _halves(levels: Sequence[MeasuredLevel]) -> Iterator[list[MeasuredLevel]]:
 def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: _Values) -> list[MeasuredLevel]:
     """Return the levels measured with the other half of the noise; of the last one, only some leaves.
 
-    Measurements are whole numbers, so 2 y - (y + W) is exactly y - W.
+    Measurements are whole numbers, so 2 y - (y + W) is exactly y - W. Combined with sums of segments, they are not, and
+    the difference is rounded.
     """
     others = [replace(own, noisy=2 * level.noisy - own.noisy) for level, own in zip(levels[:-1], half, strict=False)]
     return [*others, replace(half[-1], noisy=2 * levels[-1].noisy[leaves] - half[-1].noisy[leaves])]
@@ -152,8 +156,8 @@ def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], le
 def _increase(held_out: MeasuredLevel, base: _Values, table: _Values) -> tuple[float, float]:
     """Return the estimated increase of the squared error from one table of a level to another, and its variance.
 
-    Only the cells with the largest differences count, and those with equal ones; see the module docstring. All terms
-    are whole numbers, so the sums are exact, and the same on every machine.
+    Only the cells with the largest differences count, and those with equal ones; see the module docstring. Terms are
+    added in order, so the sums are the same on every machine.
     """
     least = _largest_difference(base, table, _LARGEST)
     if least == 0:

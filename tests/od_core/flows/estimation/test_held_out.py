@@ -289,7 +289,7 @@ def test_what_rules_share_does_not_change_the_choice(world, epsilon):
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
-@pytest.mark.parametrize("most", [1 << 20, 1000])
+@pytest.mark.parametrize("most", [1 << 21, 1500])
 def test_the_choice_is_the_same_for_the_same_measurements(most, threads, monkeypatch):
     plan, levels = fitted_of(SPARSE, "1", 2)
     monkeypatch.setattr(held_out, "_MOST_COMPARED", most)
@@ -302,7 +302,7 @@ def test_the_choice_is_the_same_for_the_same_measurements(most, threads, monkeyp
 def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeypatch):
     """In those leaves, they have the trips of the whole table; other leaves do not count."""
     plan, levels = fitted_of(SPARSE, "1", 2)
-    monkeypatch.setattr(held_out, "_MOST_COMPARED", 600)
+    monkeypatch.setattr(held_out, "_MOST_COMPARED", 1200)
     sample = held_out._sampled_families(levels)
     each = list(families_of(plan, levels))
     leaves = each[-1].children_of(sample)
