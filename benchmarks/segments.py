@@ -42,6 +42,13 @@ ROOT = Path(__file__).parents[1]
 SHARES = ("1/4", "1/2", "3/4")
 """Shares of the totals in the budget of a level."""
 
+OPTIONS = {
+    "profile": InfTDARefined(segment_profile=Fraction(1)),
+    "shrunk": InfTDARefined(estimate="shrunk"),
+    "auto": InfTDARefined(estimate="auto"),
+}
+"""Options that are compared at equal shares of totals and segments."""
+
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -211,14 +218,15 @@ def measure(data: Data, epsilon: Fraction, runs: int) -> dict[str, Any]:
         )
         for share in SHARES
     }
-    designs["1/2, profile"] = plan_release(
-        data.geography,
-        unit=unit,
-        budget=equal,
-        mechanism=InfTDARefined(segment_profile=Fraction(1)),
-        acceptance=NO_FAULTS,
-        segments={data.breakdown.name: data.breakdown.categories},
-    )
+    for name, mechanism in OPTIONS.items():
+        designs[f"1/2, {name}"] = plan_release(
+            data.geography,
+            unit=unit,
+            budget=equal,
+            mechanism=mechanism,
+            acceptance=NO_FAULTS,
+            segments={data.breakdown.name: data.breakdown.categories},
+        )
     designs["leaves only"] = LeafSegments.of(designs["1/2 for totals"])
     counts = count_trips(data.trips, whole.tree, breakdowns=[data.breakdown], one_row_a_trip=True)
     errors = Errors(data, counts, whole)

@@ -86,8 +86,7 @@ class Segments:
     def check(self, mechanism: Mechanism) -> None:
         """Raise OdError if a mechanism cannot be combined with segments."""
         what = f"mechanism {mechanism.name!r}" if mechanism.name != "inftda_refined" else ""
-        what = "leaves: empirical_bayes" if mechanism.leaf_dial is not None else what
-        what = f"estimate: {mechanism.estimate}" if mechanism.shrinks else what
+        what = "leaves: empirical_bayes" if mechanism.leaf_dial is not None and not mechanism.shrinks else what
         if what:
             raise OdError(
                 "OD-SEGMENT-MECHANISM",

@@ -20,7 +20,7 @@ from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.posterior_tree import DRAWING_BYTES, PosteriorTree
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
-from od_core.flows.estimation.segment_levels import CHOOSING_BYTES, combined_totals, measure_levels
+from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import (
     Measurement,
@@ -146,7 +146,7 @@ class Release(ReleasedFlows, PlannedRelease):
         table: pd.DataFrame = cells.to_pandas()
         return table
 
-    def fitted_levels(self, bytes_of_leaf: int = CHOOSING_BYTES) -> list[FittedLevel]:
+    def fitted_levels(self, bytes_of_leaf: int = ASSISTING_BYTES) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
 
         Args:

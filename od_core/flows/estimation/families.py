@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.estimation.count_distribution import bins
-from od_core.flows.estimation.least_squares import FittedLevel
+from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.geography.flow_tree_kernels import run_sums
@@ -43,6 +43,9 @@ _LEAST_CELLS = 200
 _LEAST_LEARNED = 1_000
 """Smallest number of cells of a level from which something is learned."""
 
+
+_BLOCK = 1 << 18
+"""Number of children whose families one thread processes at a time."""
 
 _LEAST_NOISE = 0.05
 """Smallest w of a cell, as a part of v. Where all noise cancels, rounding would decide otherwise."""
@@ -82,9 +85,43 @@ class Families:
         """Whether the level has enough cells to learn from."""
         return len(self.h) >= _LEAST_LEARNED
 
-    def deviations(self, p: Reals) -> tuple[Any, ...]:
-        """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops."""
-        return self.offsets, self.h, self.v, self.siblings, p, self.parent_h, self.parent_variance, self.sigma
+    def children_of(self, chosen: Positions) -> Positions:
+        """Return the positions of the children of some families; ascending if ``chosen`` is."""
+        first, size = self.offsets[chosen], np.diff(self.offsets)[chosen]
+        children: Positions = np.arange(size.sum()) + np.repeat(first - np.cumsum(size) + size, size)
+        return children
+
+    def of_leaves(self, chosen: Positions) -> Families:
+        """Return some families of leaves. Their learning does not depend on their number."""
+        children = self.children_of(chosen)
+        return replace(
+            self,
+            offsets=np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])]),
+            parents=self.parents[chosen],
+            kept=np.arange(len(children)),
+            area=self.area[children],
+            siblings=self.siblings[chosen],
+            v=self.v[children],
+            h=self.h[children],
+            parent_h=self.parent_h[chosen],
+            parent_variance=self.parent_variance[chosen],
+        )
+
+    def deviations(self, p: Reals, first: int = 0, last: int | None = None) -> tuple[Any, ...]:
+        """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops.
+
+        Args:
+            p: Share of each child; shape (children,).
+            first, last: The families ``first:last``; all by default.
+        """
+        own, end = slice(first, last), None if last is None else last + 1
+        parents = self.siblings[own], p, self.parent_h[own], self.parent_variance[own]
+        return self.offsets[first:end], self.h, self.v, *parents, self.sigma
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Yield consecutive ranges (first, last) of families with about 2^18 children; ``last`` is not included."""
+        ends = np.searchsorted(self.offsets, np.arange(_BLOCK, self.offsets[-1], _BLOCK))
+        return pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
 
 
 def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Families]:
@@ -120,7 +157,7 @@ def gravity_shares(families: Families) -> Reals:
 
 
 def trips_of_nodes(
-    plan: ReleasePlan, levels: Sequence[FittedLevel], table: Nodes, *, opposite: bool = False
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: Nodes, *, opposite: bool = False
 ) -> list[Reals]:
     """Return the trips that a table has at each node of each level below the root; shape (nodes,) each.
 
@@ -131,9 +168,35 @@ def trips_of_nodes(
     """
     leaves = levels[-1].nodes
     ends = (leaves.destination, leaves.origin) if opposite else (leaves.origin, leaves.destination)
-    wanted, ranks = plan.tree.first_rank(Pairs(plan.tree.depth, *ends)), plan.tree.first_rank(table)
-    at = np.minimum(np.searchsorted(ranks, wanted), len(ranks) - 1)
-    found = [np.where(ranks[at] == wanted, table.trips[at], 0).astype(np.float64)]
+    at = _positions(plan, Pairs(plan.tree.depth, *ends), table)
+    return sums_of_leaves(levels, trips_at(at, table.trips))
+
+
+def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Positions | None:
+    """Return the position of the leaf in the opposite direction of each leaf, or -1 if it is not measured.
+
+    The shape is (leaves,). Return None if origins and destinations differ in their geographies.
+    """
+    if plan.tree.origin.digest != plan.tree.destination.digest:
+        return None
+    leaves = levels[-1].nodes
+    return _positions(plan, Pairs(plan.tree.depth, leaves.destination, leaves.origin), leaves)
+
+
+def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Positions:
+    """Return the position of each wanted leaf in a table in tree order, or -1 if it is absent; shape (wanted,)."""
+    asked, ranks = (
+        plan.tree.first_rank(wanted),
+        plan.tree.first_rank(Pairs(plan.tree.depth, table.origin, table.destination)),
+    )
+    at = np.minimum(np.searchsorted(ranks, asked), len(ranks) - 1)
+    at[ranks[at] != asked] = -1
+    return at
+
+
+def sums_of_leaves(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[Reals]:
+    """Return the sums of numbers of the leaves at each node of each level below the root; shape (nodes,) each."""
+    found = [leaves]
     for level, above in zip(levels[:1:-1], levels[-2:0:-1], strict=True):
         sums = np.zeros(len(above.nodes))
         sums[above.divided] = run_sums(found[0], level.offsets)
@@ -184,6 +247,16 @@ def sizes_of(trips: Reals, sigma: float) -> Positions:
 def _write_sizes(trips, sigma, sizes):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(trips)):
         sizes[i] = size_of(trips[i], sigma)
+
+
+@kernel
+def trips_at(positions, trips):  # type: ignore[no-untyped-def]  # compiled
+    """Return the trips at each position, as real numbers, and 0 where it is -1; shape (positions,)."""
+    found = np.zeros(len(positions))
+    for i in range(len(positions)):
+        if positions[i] >= 0:
+            found[i] = trips[positions[i]]
+    return found
 
 
 @kernel

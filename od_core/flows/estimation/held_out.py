@@ -10,6 +10,9 @@ Leaves are grouped by their sizes in both tables that are compared. The second m
 grouping given n. In each group, it gives the distribution of n by expectation-maximisation
 (:mod:`od_core.flows.estimation.count_distribution`), and so E|s - n| and the probability of n = 0.
 
+If there are more than two million leaves, those of some families are compared, which are drawn by fixed pseudo-random
+words. All tables are estimated from the measurements of all leaves, and nodes above the leaves are compared in full.
+
 The rule with the least estimated error is chosen, among those with at most 1.1 times the false discoveries of least
 squares. It must save at least 3 % of the error of least squares, or these are chosen.
 
@@ -37,8 +40,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.estimation.count_distribution import GridNoise, maximised
+from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
-from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, trips_by_rule, unpredicted, with_returns
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.kernels import kernel
@@ -62,6 +66,9 @@ _LARGEST = 100
 _MOST_HARM = 2.0
 """Largest increase of the squared error of these cells, in standard deviations of its estimate."""
 
+_MOST_COMPARED = 1 << 21
+"""Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random."""
+
 _EDGES = (0.0, 0.25, 1.0, 4.0)
 """Sizes by which leaves are grouped, in standard deviations of the held-out noise. Leaves of 0 are a group."""
 
@@ -70,7 +77,7 @@ _SEED = 20010101
 """Seed of the public noise. It decides no released number, only between rules that are close."""
 
 
-def chosen_rule(plan: ReleasePlan, levels: Sequence[FittedLevel], earlier: Nodes | None = None) -> Rule:
+def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
     """Return the rule with the least held-out error: :data:`LEAST_SQUARES` or one of :data:`RULES`.
 
     Args:
@@ -79,12 +86,17 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[FittedLevel], earlier: Nodes
     """
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
-    for to_fit, held_out in _halves(levels):
-        fitted = fit(to_fit)
-        base = shrink(plan, fitted, LEAST_SQUARES)
+    others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
+    back, sample = return_positions(plan, levels), _sampled_families(levels)
+    for half in _halves(levels):
+        fitted = fit(half, for_intervals=False)
+        families = list(families_of(plan, fitted))
+        held_out = _held_out(levels, half, families[-1].children_of(sample))
         noise, y = GridNoise.of(Fraction(held_out[-1].noise)), held_out[-1].noisy
+        base = trips_by_rule(plan, unpredicted(fitted, families).of_some_leaves(sample, mixes=False), LEAST_SQUARES)
+        first = predicted(fitted, families, others)
         for number, rule in enumerate(RULES):
-            tables = shrink(plan, fitted, rule, earlier)
+            tables = _compared_trips(plan, fitted, first, rule, back, sample)
             found = _losses(noise, y, (base[-1], tables[-1]))
             errors[number] += found[0]
             false[number] += found[1]
@@ -96,38 +108,92 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[FittedLevel], earlier: Nodes
     return RULES[best] if saved[best] > _LEAST_GAIN * errors[best, 0] else LEAST_SQUARES
 
 
-def _halves(levels: Sequence[FittedLevel]) -> Iterator[tuple[list[MeasuredLevel], list[MeasuredLevel]]]:
-    """Yield the levels measured with y + W, and those measured with y - W; then the same with W exchanged."""
-    words = np.random.Philox(_SEED)
-    public = []
-    for level in levels:
-        exact = level.noise == 0 or math.isinf(level.noise)
-        size = 0 if exact else len(level.noisy)
-        w = np.rint(_normal()[words.random_raw(size) >> np.uint64(48)] * math.sqrt(level.noise if size else 0.0))
-        public.append(np.zeros(len(level.noisy)) if exact else w)
+def _compared_trips(
+    plan: ReleasePlan,
+    levels: Sequence[FittedLevel],
+    first: Prediction,
+    rule: Rule,
+    back: _Values | None,
+    sample: _Values,
+) -> list[_Values]:
+    """Return the trips of all nodes of each level by a rule; of the last level, only of the sampled families."""
+    given = first if back is None else with_returns(levels, first, back, trips_by_rule(plan, first, rule)[-1])
+    return trips_by_rule(plan, given.of_some_leaves(sample, mixes=rule.u is not None), rule)
+
+
+def _sampled_families(levels: Sequence[MeasuredLevel]) -> _Values:
+    """Return the numbers of the families of leaves in which rules are compared: all, or some drawn at random."""
+    leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
+    if leaves <= _MOST_COMPARED:
+        return np.arange(families)
+    words = np.random.Philox(_SEED + 1).random_raw(families) >> np.uint64(32)
+    return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))
+
+
+def _halves(levels: Sequence[MeasuredLevel]) -> Iterator[list[MeasuredLevel]]:
+    """Yield the levels measured with y + W, and then those measured with y - W."""
     for sign in (1, -1):
-        halves = [
-            MeasuredLevel(level.nodes, level.offsets, level.divided, level.noisy + sign * w, 2 * level.noise)
-            for level, w in zip(levels, public, strict=True)
-        ]
-        others = [replace(a, noisy=b.noisy - sign * w) for a, b, w in zip(halves, levels, public, strict=True)]
-        yield halves, others
+        words, half = np.random.Philox(_SEED), []
+        for level in levels:
+            exact = level.noise == 0 or math.isinf(level.noise)
+            size = 0 if exact else len(level.noisy)
+            w = np.rint(_normal()[words.random_raw(size) >> np.uint64(48)] * math.sqrt(level.noise if size else 0.0))
+            noisy = level.noisy if exact else level.noisy + sign * w
+            half.append(MeasuredLevel(level.nodes, level.offsets, level.divided, noisy, 2 * level.noise))
+        yield half
+
+
+def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: _Values) -> list[MeasuredLevel]:
+    """Return the levels measured with the other half of the noise; of the last one, only some leaves.
+
+    Measurements are whole numbers, so 2 y - (y + W) is exactly y - W. Combined with sums of segments, they are not, and
+    the difference is rounded.
+    """
+    others = [replace(own, noisy=2 * level.noisy - own.noisy) for level, own in zip(levels[:-1], half, strict=False)]
+    return [*others, replace(half[-1], noisy=2 * levels[-1].noisy[leaves] - half[-1].noisy[leaves])]
 
 
 def _increase(held_out: MeasuredLevel, base: _Values, table: _Values) -> tuple[float, float]:
     """Return the estimated increase of the squared error from one table of a level to another, and its variance.
 
-    Only the cells with the largest differences count, and those with equal ones; see the module docstring. All terms
-    are whole numbers, so the sums are exact, and the same on every machine.
+    Only the cells with the largest differences count, and those with equal ones; see the module docstring. Terms are
+    added in order, so the sums are the same on every machine.
     """
-    size = np.abs(table - base)
-    least = np.partition(size, -_LARGEST)[-_LARGEST] if len(size) > _LARGEST else 0
-    most = np.flatnonzero(size >= max(1, least))
-    if not len(most):
+    least = _largest_difference(base, table, _LARGEST)
+    if least == 0:
         return 0.0, 0.0
-    difference = (table - base)[most].astype(np.float64)
-    increase = difference @ (table[most] + base[most] - 2 * held_out.noisy[most])
-    return float(increase), float(4 * held_out.noise * (difference @ difference))
+    increase, squares = _increases(held_out.noisy, base, table, least)
+    return increase, 4 * held_out.noise * squares
+
+
+@kernel
+def _largest_difference(base, table, number):  # type: ignore[no-untyped-def]  # compiled
+    """Return the difference of two tables that is the largest but ``number - 1``, or the smallest above 0, or 0."""
+    largest = np.zeros(number, dtype=np.int64)  # ascending
+    for i in range(len(table)):
+        size = abs(table[i] - base[i])
+        if size > largest[0]:
+            at = 1
+            while at < number and largest[at] < size:
+                largest[at - 1] = largest[at]
+                at += 1
+            largest[at - 1] = size
+    for size in largest:
+        if size > 0:
+            return size
+    return 0
+
+
+@kernel
+def _increases(noisy, base, table, least):  # type: ignore[no-untyped-def]  # compiled
+    """Return the sums of d (r + b - 2 y) and of d^2 over all cells with a difference of at least ``least``."""
+    increase, squares = 0.0, 0.0
+    for i in range(len(table)):
+        difference = float(table[i] - base[i])
+        if abs(difference) >= least:
+            increase += difference * (table[i] + base[i] - 2.0 * noisy[i])
+            squares += difference * difference
+    return increase, squares
 
 
 @cache
@@ -139,23 +205,42 @@ def _normal() -> _Reals:
 
 def _losses(noise: GridNoise, y: _Reals, tables: tuple[_Values, _Values]) -> tuple[list[float], list[float]]:
     """Return the estimated total error of each of two tables, and its estimated share of false discoveries."""
-    code = np.zeros(len(y), dtype=np.int64)
-    for table in tables:
-        code = code * (len(_EDGES) + 1) + np.searchsorted(_EDGES, table / noise.sigma)
-    cells = np.bincount(code, minlength=(len(_EDGES) + 1) ** 2)
+    edges = np.array(_EDGES) * 1.0
+    grid = edges, noise.sigma, noise.step, noise.low, noise.points
+    cells, known = _tabulate(y, *tables, *grid)
     _, group_of = np.unique((np.cumsum(cells) - cells) // _LEAST_CELLS, return_inverse=True)
-    points = np.maximum(np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low, 0)
     counts = np.zeros((int(group_of[-1]) + 1, noise.points), dtype=np.int64)
-    known = points < noise.points
-    np.add.at(counts, (group_of[code[known]], points[known]), 1)
+    np.add.at(counts, group_of, known)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     start = maximised(noise, counts.sum(axis=0), None, _ITERATIONS)
     mass = len(noise.likelihood)
     loss, zero = np.zeros((len(counts), noise.points, mass)), np.zeros((len(counts), noise.points))
     for number, own in enumerate(counts):
         _expect(by_x, maximised(noise, own, start, _ITERATIONS), own, loss[number], zero[number])
-    found = [_sum(table, y, points, group_of[code], noise.step, loss, zero) for table in tables]
-    return [one[0] for one in found], [one[1] for one in found]
+    found = _sums(y, *tables, *grid, group_of, loss, zero)
+    return found[0].tolist(), found[1].tolist()
+
+
+@kernel
+def _place(y, base, table, edges, sigma, step, low):  # type: ignore[no-untyped-def]  # compiled
+    """Return the class of a cell, by its sizes in two tables, and its point on the grid of noisy values."""
+    code = 0
+    for edge in edges:
+        code += (base / sigma > edge) * (len(edges) + 1) + (table / sigma > edge)
+    return code, max(math.floor((y + step // 2) / step) - low, 0)
+
+
+@kernel
+def _tabulate(y, base, table, edges, sigma, step, low, points):  # type: ignore[no-untyped-def]  # compiled
+    """Return the number of cells of each class, and those at each point of the grid; shapes (classes, [points])."""
+    classes = (len(edges) + 1) ** 2
+    cells, known = np.zeros(classes, dtype=np.int64), np.zeros((classes, points), dtype=np.int64)
+    for i in range(len(y)):
+        code, point = _place(y[i], base[i], table[i], edges, sigma, step, low)
+        cells[code] += 1
+        if point < points:
+            known[code, point] += 1
+    return cells, known
 
 
 @kernel
@@ -180,20 +265,23 @@ def _expect(by_x, prior, counts, loss, zero):  # type: ignore[no-untyped-def]  #
 
 
 @kernel
-def _sum(table, y, points, group, step, loss, zero):  # type: ignore[no-untyped-def]  # compiled
-    """Return the expected total error of a table, and its expected share of false discoveries."""
+def _sums(y, base, table, edges, sigma, step, low, points, group_of, loss, zero):  # type: ignore[no-untyped-def]
+    """Return the expected total errors of both tables, and their expected shares of false discoveries; shape (2,)."""
+    error, false, positive = np.zeros(2), np.zeros(2), np.zeros(2, dtype=np.int64)
     mass = loss.shape[2]
-    error, false, positive = 0.0, 0.0, 0
-    for i in range(len(table)):
-        if table[i] > 0:
-            positive += 1
-        if points[i] >= loss.shape[1]:
-            error += abs(table[i] - y[i])
-            continue
-        place = table[i] / float(step)
-        low = min(int(place), mass - 2)
-        near, far = loss[group[i], points[i], low], loss[group[i], points[i], low + 1]
-        error += (near + (place - low) * (far - near)) * step
-        if table[i] > 0:
-            false += zero[group[i], points[i]]
-    return error, false / max(positive, 1)
+    for i in range(len(y)):
+        code, point = _place(y[i], base[i], table[i], edges, sigma, step, low)
+        for k in range(2):
+            trips = base[i] if k == 0 else table[i]
+            if trips > 0:
+                positive[k] += 1
+            if point >= points:
+                error[k] += abs(trips - y[i])
+                continue
+            place = trips / float(step)
+            below = min(int(place), mass - 2)
+            near, far = loss[group_of[code], point, below], loss[group_of[code], point, below + 1]
+            error[k] += (near + (place - below) * (far - near)) * step
+            if trips > 0:
+                false[k] += zero[group_of[code], point]
+    return error, false / np.maximum(positive, 1)

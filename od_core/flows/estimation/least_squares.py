@@ -35,9 +35,13 @@ from od_core.flows.estimation.top_down import NoisyCounts
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Pairs
 from od_core.geography.flow_tree_kernels import run_sums
+from od_core.kernels import kernel
 
 Reals = NDArray[np.float64]
 Positions = NDArray[np.int64]
+
+_BLOCK = 1 << 18
+"""Number of nodes whose bounds are computed at once, which limits the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,26 +119,46 @@ def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[Noisy
     return fit(measured_levels(plan, total, measured))
 
 
-def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
-    """Return measured levels, top level first, with their estimates."""
+def fit(levels: Sequence[MeasuredLevel], *, for_intervals: bool = True) -> list[FittedLevel]:
+    """Return measured levels, top level first, with their estimates.
+
+    Args:
+        levels: All levels, top level first.
+        for_intervals: Whether to compute what only intervals need: upper bounds, and variances of the leaves. If not,
+            these arrays are empty.
+    """
     z, v, sums = upwards(levels)
     fitted: list[FittedLevel] = []
     for k, level in enumerate(levels):
+        has_variance = for_intervals or k < len(levels) - 1
         if k == 0:
-            siblings, estimate, variance = np.empty(0), z[0], v[0]
+            siblings, estimate, variance = np.empty(0), z[0], np.maximum(v[0], 0)
         else:
             above, (total_z, siblings) = fitted[-1], sums[k]
-            fan_out = np.diff(level.offsets)
-            part = v[k] / np.repeat(siblings, fan_out)
-            lacking = np.repeat(above.estimate[above.divided] - total_z, fan_out)
-            estimate = z[k] + part * lacking
-            variance = v[k] - v[k] * part + part * part * np.repeat(above.variance[above.divided], fan_out)
-        variance = np.maximum(variance, 0)
-        bound = upper_bound(estimate, variance)
+            parents = level.offsets, above.estimate[above.divided], above.variance[above.divided], total_z, siblings
+            estimate, variance = np.empty_like(z[k]), np.empty(len(z[k]) if has_variance else 0)
+            _descend(*parents, z[k], v[k], estimate, variance)
+        bound = np.empty(len(z[k]) if for_intervals else 0, dtype=np.int64)
+        for first in range(0, len(bound), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            bound[block] = upper_bound(estimate[block], variance[block])
         fitted.append(
             FittedLevel(**vars(level), own=v[k], siblings=siblings, estimate=estimate, variance=variance, bound=bound)
         )
+        z[k] = np.empty(0)  # no longer needed
     return fitted
+
+
+@kernel
+def _descend(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
+    """Write h of the children of every divided node to ``estimate`` and, unless it is empty, V to ``variance``."""
+    for parent in range(len(offsets) - 1):
+        lacking = parent_h[parent] - total[parent]
+        for i in range(offsets[parent], offsets[parent + 1]):
+            part = v[i] / siblings[parent]
+            estimate[i] = z[i] + part * lacking
+            if len(variance) > 0:
+                variance[i] = max(v[i] - v[i] * part + part * part * parent_variance[parent], 0.0)
 
 
 def upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:

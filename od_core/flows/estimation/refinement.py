@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.flows.estimation.held_out import chosen_rule
-from od_core.flows.estimation.least_squares import FittedLevel, least_squares
+from od_core.flows.estimation.least_squares import MeasuredLevel, fit, measured_levels
 from od_core.flows.estimation.refinement_kernels import (
     LIMIT,
     WEIGHT_BITS,
@@ -117,13 +117,9 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
-    if plan.mechanism.shrinks:
-        fitted = least_squares(plan, None if root is None else int(root.trips.sum()), measured)
-        refuse_large_levels(fitted)
-        rule = chosen_rule(plan, fitted) if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
-        if rule.learns:
-            shrunk = shrink(plan, fitted, rule)
-            return [with_trips(level.nodes, trips) for level, trips in zip(fitted, shrunk, strict=True)]
+    shrunk = shrunk_levels(plan, root, measured)
+    if shrunk is not None:
+        return [with_trips(level.nodes, trips) for level, trips in shrunk]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
     trips = trips_by_level(plan, root, levels)
@@ -133,6 +129,26 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
     else:
         pieces = projected_leaves(plan, leaf, sums.noisy, trips[-1])
     return [*refined, Nodes.joined(leaf.step.level, pieces)]
+
+
+def shrunk_levels(
+    plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts]
+) -> list[tuple[MeasuredLevel, _Values]] | None:
+    """Return all levels with the shrunk trips of their nodes, top level first, or None if they are not shrunk.
+
+    They are not if the plan estimates by least squares, or if ``estimate: auto`` chooses these.
+
+    Args:
+        root, measured: As for :func:`refine`, with parents of the leaves.
+    """
+    if not plan.mechanism.shrinks:
+        return None
+    levels = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
+    refuse_large_levels(levels)
+    rule = chosen_rule(plan, levels) if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
+    if not rule.learns:
+        return None
+    return list(zip(levels, shrink(plan, fit(levels, for_intervals=False), rule), strict=True))
 
 
 def nodes_with_trips(root: Nodes | None, levels: Sequence[RisenLevel], trips: Sequence[_Values]) -> list[Nodes]:
@@ -349,7 +365,7 @@ def _disorder() -> OdError:
     )
 
 
-def refuse_large_levels(levels: Sequence[FittedLevel]) -> None:
+def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
     """Raise OdError if a noisy value is so large that the sum of its level may not fit 64 bits."""
     for level in levels:
         refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))

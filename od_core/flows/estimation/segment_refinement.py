@@ -6,7 +6,8 @@ categories: let C_s be the fit of category s alone, and T the fitted total. Then
 
     C_s + (T - sum of C_s over the categories) / K.
 
-The downward pass makes integers. The totals come first, and are those of :mod:`od_core.flows.estimation.refinement`.
+The downward pass makes integers. The totals come first, and are those of :mod:`od_core.flows.estimation.refinement`, by
+least squares or shrunk: the estimates of the categories are fitted to any totals.
 The children of a node then form a table of children and categories, of which both margins are known: the total of each
 child, and the trips of the node in each category. The estimates are moved to the nearest table of whole numbers of at
 least 0 that has these margins, or to one that is almost as near (:mod:`od_core.flows.projection.two_margins`).
@@ -23,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.estimation.least_squares import MeasuredLevel
 from od_core.flows.estimation.refinement import (
     ChildSums,
     RisenLevel,
@@ -34,6 +36,7 @@ from od_core.flows.estimation.refinement import (
     projected_piece,
     refuse_large,
     rise,
+    shrunk_levels,
     trips_by_level,
     whole_weights,
     with_trips,
@@ -80,11 +83,29 @@ def refine_with_segments(
         }
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
-    trips = trips_by_level(plan, root, levels)
+    shrunk = shrunk_levels(plan, root, counts[TOTALS])
+    if shrunk is None:
+        trips, of_leaves = trips_by_level(plan, root, levels), None
+        refined = nodes_with_trips(root, levels, trips)
+    else:
+        trips, of_leaves = _kept_trips(root, shrunk, len(inner)), shrunk[-1][1]
+        refined = [with_trips(level.nodes, own) for level, own in shrunk[:-1]]
     risen = {table: _risen(plan, own) for table, own in counts.items() if table != TOTALS}
     above = segments_from_root(plan, risen, levels, trips)
-    leaves, segments = leaves_with_segments(plan, counts, sums.noisy, trips[-1], above)
-    return [*nodes_with_trips(root, levels, trips), leaves], segments
+    leaves, segments = leaves_with_segments(plan, counts, sums.noisy, trips[-1], above, of_leaves)
+    return [*refined, leaves], segments
+
+
+def _kept_trips(root: Nodes | None, shrunk: Sequence[tuple[MeasuredLevel, _Values]], inner: int) -> list[_Values]:
+    """Return the shrunk trips of the root, if it is exact, and of the kept nodes of each level above the leaves.
+
+    Args:
+        root: The root with its exact trips if the total is an invariant; otherwise None.
+        shrunk: See :func:`od_core.flows.estimation.refinement.shrunk_levels`.
+        inner: Number of the measured levels above the leaves.
+    """
+    top = np.empty(0, dtype=np.int64) if root is None else root.trips
+    return [top, *(trips[level.divided] for level, trips in shrunk[len(shrunk) - 1 - inner : -1])]
 
 
 def _risen(plan: ReleasePlan, counts: Sequence[NoisyCounts]) -> Risen:
@@ -206,6 +227,7 @@ def leaves_with_segments(
     sums: _Values,
     totals: _Values,
     above: Mapping[str, _Values],
+    of_leaves: _Values | None = None,
 ) -> tuple[Nodes, dict[str, _Values]]:
     """Return the refined leaves in tree order, and their trips in the categories of each breakdown.
 
@@ -213,6 +235,7 @@ def leaves_with_segments(
         counts: What every table is estimated from. The last level of each is the leaves.
         sums, totals: As for :func:`od_core.flows.estimation.refinement.projected_leaves`.
         above: Trips of the nodes above the leaves in each category, by breakdown; shape (nodes, categories).
+        of_leaves: Trips of all leaves if they are already estimated; shape (leaves,).
 
     Returns:
         The leaves without those of 0 trips; and their trips by breakdown, shape (leaves, categories).
@@ -222,7 +245,10 @@ def leaves_with_segments(
 
     def projected(piece: tuple[Expansion, _Values]) -> _Leaves:
         expansion, counts = piece
-        trips = projected_piece(plan, expansion, counts, sums, totals)
+        if of_leaves is None:
+            trips = projected_piece(plan, expansion, counts, sums, totals)
+        else:
+            trips = of_leaves[expansion.first : expansion.first + len(counts)]
         kept = np.flatnonzero(trips)
         leaves = at_step(leaf.step, expansion.with_trips(trips))
         offsets = np.searchsorted(kept, expansion.offsets)

@@ -43,31 +43,33 @@ The result is the same on every machine and for any number of threads: real numb
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.deviation_mixture import deviation_mixture, kept_part
+from od_core.flows.estimation.deviation_mixture import Mixture, deviation_mixture
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
     blended_shares,
-    deviation,
     families_of,
     gravity_shares,
     pooled,
-    size_of,
+    return_positions,
+    sums_of_leaves,
+    trips_at,
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import FittedLevel, combined
-from od_core.flows.estimation.lumps import project_to_total, round_in_lumps
+from od_core.flows.estimation.shrinkage_kernels import combine, descend, descend_by_mixture, deviate
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.geography.flow_tree_kernels import run_sums
-from od_core.kernels import kernel
+from od_core.parallel import in_order
 
 _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
@@ -112,16 +114,94 @@ def shrink(
         earlier: Leaves of an earlier release with their trips, in tree order; None or empty if there is none.
     """
     families = list(families_of(plan, levels))
+    if not rule.learns:
+        return trips_by_rule(plan, unpredicted(levels, families), rule)
+    others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
+    first = predicted(levels, families, others)
+    trips = trips_by_rule(plan, first, rule)
+    back = return_positions(plan, levels)
+    return trips if back is None else trips_by_rule(plan, with_returns(levels, first, back, trips[-1]), rule)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What all rules that learn from the same shares have in common: what is known of each node before integers.
+
+    Attributes:
+        families: The families of each level below the root, top level first.
+        learns: Whether each of these levels learns.
+        shares: Share of each child, by level; shape (children,) each.
+        dispersions: d of each level that learns; shape (sizes,) each.
+        z, v: Estimate and variance of all nodes of each level under the model, the root included; step 3.
+    """
+
+    families: Sequence[Families]
+    learns: Sequence[bool]
+    shares: Sequence[_Reals]
+    dispersions: Sequence[_Reals]
+    z: Sequence[_Reals]
+    v: Sequence[_Reals]
+
+    @cached_property
+    def mixtures(self) -> list[Mixture | None]:
+        """The distribution of the deviations of each level that learns."""
+        each = zip(self.families, self.shares, self.learns, strict=True)
+        return [deviation_mixture(own, p) if learned else None for own, p, learned in each]
+
+    def of_some_leaves(self, chosen: _Values, *, mixes: bool) -> Prediction:
+        """Return the prediction for the leaves of some families only; their distributions are those of all leaves.
+
+        Args:
+            chosen: Numbers of the families of leaves, ascending.
+            mixes: Whether deviations follow a mixture.
+        """
+        last, is_some = self.families[-1], len(self.shares[-1]) > 0
+        if len(chosen) == len(last.parents):
+            return self
+        leaves = last.children_of(chosen)
+        some = replace(
+            self,
+            families=[*self.families[:-1], last.of_leaves(chosen)],
+            shares=[*self.shares[:-1], self.shares[-1][leaves] if is_some else self.shares[-1]],
+            z=[*self.z[:-1], self.z[-1][leaves]],
+            v=[*self.v[:-1], self.v[-1][leaves]],
+        )
+        if mixes:
+            vars(some)["mixtures"] = self.mixtures
+        return some
+
+
+def unpredicted(levels: Sequence[FittedLevel], families: Sequence[Families]) -> Prediction:
+    """Return the estimates of least squares, for which nothing is predicted."""
+    none, learns = [np.empty(0)] * len(families), [False] * len(families)
+    return Prediction(families, learns, none, none, *_rise(levels, families, none, none, learns))
+
+
+def predicted(
+    levels: Sequence[FittedLevel], families: Sequence[Families], others: Sequence[_Reals] | None
+) -> Prediction:
+    """Return the prediction from gravity shares, blended with another table if there is one.
+
+    Args:
+        levels: All levels, top level first.
+        families: Their families.
+        others: Trips of another table at the nodes of each level below the root; shape (nodes,) each.
+    """
     shares = [gravity_shares(each) for each in families]
-    if earlier is not None and len(earlier):
-        shares = blended(families, shares, trips_of_nodes(plan, levels, earlier))
-    trips = _estimated(plan, levels, families, shares, rule)
-    if not rule.learns or plan.tree.origin.digest != plan.tree.destination.digest:
-        return trips
-    leaves = levels[-1].nodes
-    table = Nodes(plan.tree.depth, leaves.origin, leaves.destination, trips[-1])
-    shares = blended(families, shares, trips_of_nodes(plan, levels, table, opposite=True))
-    return _estimated(plan, levels, families, shares, rule)
+    return _prediction(levels, families, shares if others is None else blended(families, shares, others))
+
+
+def with_returns(levels: Sequence[FittedLevel], first: Prediction, back: _Values, leaves: _Values) -> Prediction:
+    """Return the prediction from the shares of the first round, blended with the trips in the opposite direction.
+
+    Args:
+        levels: All levels, top level first.
+        first: The prediction of the first round.
+        back: See :func:`od_core.flows.estimation.families.return_positions`.
+        leaves: Trips of the leaves that the first round found; shape (leaves,).
+    """
+    shares = blended(first.families, first.shares, sums_of_leaves(levels, trips_at(back, leaves)))
+    return _prediction(levels, first.families, shares)
 
 
 def blended(families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals]) -> list[_Reals]:
@@ -129,34 +209,35 @@ def blended(families: Sequence[Families], shares: Sequence[_Reals], other: Seque
     return [blended_shares(*each, weight=families[-1].sigma) for each in zip(families, shares, other, strict=True)]
 
 
-def _estimated(
-    plan: ReleasePlan,
-    levels: Sequence[FittedLevel],
-    families: Sequence[Families],
-    shares: Sequence[_Reals],
-    rule: Rule,
-) -> list[_Values]:
-    """Return the trips of all nodes of each level, given the shares of the children of each family; steps 2 to 4."""
-    learns = [rule.learns and each.learns for each in families]
-    none = np.empty(0)
+def _prediction(levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[_Reals]) -> Prediction:
+    """Return what the shares of the children of each family predict; steps 2 and 3."""
+    learns, none = [each.learns for each in families], np.empty(0)
     dispersions = [
         _dispersion(each, p) if learned else none for each, p, learned in zip(families, shares, learns, strict=True)
     ]
-    z, v = _rise(levels, families, shares, dispersions, learns)
-    trips = [np.maximum(np.floor(z[0] + 0.5), 0).astype(np.int64)]
-    for each, learned, p, d, own_z, own_v in zip(families, learns, shares, dispersions, z[1:], v[1:], strict=True):
-        totals, runs = trips[-1][each.parents], np.searchsorted(each.kept, each.offsets)
-        if learned and rule.u is not None:
-            is_leaf, least = each is families[-1], float(rule.u) * families[-1].sigma
-            trips.append(_by_mixture(each, p, own_z, own_v, totals, runs, _FURTHEST[is_leaf], least))
+    return Prediction(families, learns, shares, dispersions, *_rise(levels, families, shares, dispersions, learns))
+
+
+def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[_Values]:
+    """Return the trips of all nodes of each level by a rule, top level first; step 4."""
+    trips = [np.maximum(np.floor(given.z[0] + 0.5), 0).astype(np.int64)]
+    for k, (each, learned, z, v) in enumerate(zip(given.families, given.learns, given.z[1:], given.v[1:], strict=True)):
+        totals, runs, p = trips[-1][each.parents], np.searchsorted(each.kept, each.offsets), given.shares[k]
+        mixture = given.mixtures[k] if learned and rule.u is not None else None
+        if mixture is not None and rule.u is not None:
+            is_leaf, least = k == len(given.families) - 1, float(rule.u) * given.families[-1].sigma
+            trips.append(_by_mixture(each, p, mixture, (z, v), totals, runs, _FURTHEST[is_leaf], least))
             continue
         if learned:
-            estimate = np.empty(len(each.kept))
-            _descend(*each.deviations(p), d, each.kept, runs, own_z, own_v, totals, estimate)
+            estimate = _descended(each, p, given.dispersions[k], (z, v), totals, runs)
         else:
-            estimate = _shared_out(own_z[each.kept], own_v[each.kept], totals, runs)
-        own = np.zeros(len(each.h), dtype=np.int64)
-        own[each.kept] = plan.mechanism.project(np.floor(estimate + 0.5).astype(np.int64), totals, runs)
+            estimate = _shared_out(z[each.kept], v[each.kept], totals, runs)
+        estimate += 0.5
+        own = plan.mechanism.project(np.floor(estimate, out=estimate).astype(np.int64), totals, runs)
+        if len(own) < len(each.h):
+            every = np.zeros(len(each.h), dtype=np.int64)
+            every[each.kept] = own
+            own = every
         trips.append(own)
     return trips
 
@@ -164,8 +245,8 @@ def _estimated(
 def _by_mixture(
     families: Families,
     p: _Reals,
-    z: _Reals,
-    v: _Reals,
+    mixture: Mixture,
+    estimates: tuple[_Reals, _Reals],
     totals: _Values,
     runs: _Values,
     furthest: float,
@@ -174,22 +255,55 @@ def _by_mixture(
     """Return the trips of the children of each family by a mixture of deviations, in lumps; shape (children,).
 
     Args:
-        p, z, v: The share, estimate and variance of each child; shape (children,).
+        p: Share of each child; shape (children,).
+        mixture: The distribution of the deviations of the level.
+        estimates: Estimate and variance of each child; shape (children,) each.
         totals: Trips of the parents; shape (families,).
         runs: The kept children of family ``f`` are those at ``kept[runs[f]:runs[f + 1]]``; shape (families + 1,).
         furthest: Largest distance of an estimate from the linear estimate, in standard deviations.
         least: Smallest number of trips that a small node receives.
     """
-    mixture, trips = deviation_mixture(families, p), np.zeros(len(p), dtype=np.int64)
-    given = p, families.sigma, families.kept, runs, z, v, totals, mixture.bin_of, mixture.kept
-    _descend_by_mixture(*given, furthest, least, max(1, math.floor(least)), trips)
+    trips = np.zeros(len(p), dtype=np.int64)
+
+    def block(of: tuple[int, int]) -> None:
+        first, last = of
+        given = p, families.sigma, families.kept, runs[first : last + 1], *estimates, totals[first:last]
+        descend_by_mixture(*given, mixture.bin_of, mixture.kept, furthest, least, max(1, math.floor(least)), trips)
+
+    _in_threads(families, block)
     return trips
+
+
+def _descended(
+    families: Families, p: _Reals, d: _Reals, estimates: tuple[_Reals, _Reals], totals: _Values, runs: _Values
+) -> _Reals:
+    """Return the estimates of the kept children of each family, given its trips, for normal deviations.
+
+    Args:
+        d: Variance of the deviations; shape (sizes,).
+        p, estimates, totals, runs: See :func:`_by_mixture`.
+    """
+    estimate = np.empty(len(families.kept))
+
+    def block(of: tuple[int, int]) -> None:
+        first, last = of
+        own = d, families.kept, runs[first : last + 1], *estimates, totals[first:last], estimate
+        descend(*families.deviations(p, first, last), *own)
+
+    _in_threads(families, block)
+    return estimate
+
+
+def _in_threads(families: Families, work: Callable[[tuple[int, int]], None]) -> None:
+    """Process blocks of families, each of which writes numbers of its own."""
+    for _ in in_order(work, families.blocks()):
+        pass
 
 
 def _dispersion(families: Families, p: _Reals) -> _Reals:
     """Return d, the variance of the deviations from the shares p; shape (sizes,)."""
     excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-    _deviate(*families.deviations(p), excess, rest, cells)
+    deviate(*families.deviations(p), excess, rest, cells)
     excess, rest = pooled(cells, excess, rest)
     d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
     return np.maximum(d, _LEAST_DISPERSION * families.sigma**2)
@@ -209,12 +323,11 @@ def _rise(
     learns: Sequence[bool],
 ) -> tuple[list[_Reals], list[_Reals]]:
     """Return z and v of all nodes of each level under the model, top level first; step 3."""
-    z, v = [levels[-1].noisy], [np.full(len(levels[-1].nodes), levels[-1].noise)]
+    z, v = [levels[-1].noisy], [levels[-1].own]
     below = zip(levels[:-1], families, shares, dispersions, learns, strict=True)
     for level, each, p, d, learned in reversed(list(below)):
         if learned:
-            sums, spread = np.empty(len(each.parents)), np.empty(len(each.parents))
-            _combine(*each.deviations(p), d, z[0], v[0], sums, spread)
+            sums, spread = _said_of_parents(each, p, d, z[0], v[0])
         else:
             sums, spread = run_sums(z[0], each.offsets), run_sums(v[0], each.offsets)
         own_z, own_v = combined(level, sums, spread)
@@ -223,105 +336,13 @@ def _rise(
     return z, v
 
 
-@kernel
-def _deviate(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, excess, rest, cells
-):
-    """Add r^2 - w and 1 - p of the children of every family, and their number, by size."""
-    for family in range(len(offsets) - 1):
-        first, last = offsets[family], offsets[family + 1]
-        if last - first < 2:
-            continue
-        for i in range(first, last):
-            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
-            size = size_of(p[i] * parent_h[family], sigma)
-            excess[size] += r * r - noise
-            rest[size] += 1.0 - p[i]
-            cells[size] += 1
+def _said_of_parents(families: Families, p: _Reals, d: _Reals, z: _Reals, v: _Reals) -> tuple[_Reals, _Reals]:
+    """Return C and 1/J, what the children of each family say of their parent; shape (families,) each."""
+    sums, spread = np.empty(len(families.parents)), np.empty(len(families.parents))
 
+    def block(of: tuple[int, int]) -> None:
+        first, last = of
+        combine(*families.deviations(p, first, last), d, z, v, sums[first:last], spread[first:last])
 
-@kernel
-def _dispersions(  # type: ignore[no-untyped-def]  # compiled
-    first, last, h, v, siblings, p, parent_h, parent_variance, sigma, d, own
-):
-    """Write d_i of the children of one family into ``own[: last - first]``."""
-    for i in range(first, last):
-        r, noise = deviation(h[i], v[i], p[i], parent_h, siblings, parent_variance)
-        own[i - first] = max(d[size_of(p[i] * parent_h, sigma)], r * r - noise)
-
-
-@kernel
-def _combine(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, d, own_z, own_v, sums, spread
-):
-    """Write C and 1/J of every family into ``sums`` and ``spread``."""
-    own_d = np.empty(np.max(np.diff(offsets)))
-    for family in range(len(offsets) - 1):
-        first, last = offsets[family], offsets[family + 1]
-        total, spread_of_total = parent_h[family], parent_variance[family]
-        _dispersions(first, last, h, v, siblings[family], p, total, spread_of_total, sigma, d, own_d)
-        pp, pd, dv, pz, dz = 0.0, 0.0, 0.0, 0.0, 0.0
-        for i in range(first, last):
-            own = own_d[i - first]
-            a = own_v[i] + own
-            pp += p[i] * p[i] / a
-            pd += p[i] * own / a
-            dv += own * own_v[i] / a
-            pz += p[i] * own_z[i] / a
-            dz += own * own_z[i] / a
-        precision = pp + pd * pd / dv
-        sums[family] = (pz + pd * dz / dv) / precision
-        spread[family] = 1.0 / precision
-
-
-@kernel
-def _descend(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, d, kept, runs, own_z, own_v, totals, estimate
-):
-    """Write the estimates of the kept children of every family, given its trips, into ``estimate``."""
-    own_d = np.empty(np.max(np.diff(offsets)))
-    for family in range(len(offsets) - 1):
-        first, last = offsets[family], offsets[family + 1]
-        total, spread_of_total = parent_h[family], parent_variance[family]
-        _dispersions(first, last, h, v, siblings[family], p, total, spread_of_total, sigma, d, own_d)
-        whole = 0.0
-        for k in range(runs[family], runs[family + 1]):
-            whole += p[kept[k]]
-        for k in range(runs[family], runs[family + 1]):
-            i = kept[k]
-            mean = p[i] * (totals[family] / whole) if whole > 0.0 else 0.0
-            own = own_d[i - first]
-            estimate[k] = mean + (own_z[i] - mean) * (own / (own + own_v[i]))
-
-
-@kernel
-def _descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
-    p, sigma, kept, runs, own_z, own_v, totals, bin_of, kept_parts, furthest, least, lump, trips
-):
-    """Write the trips of the kept children of every family, given its trips, into ``trips``.
-
-    Estimates are at most ``furthest`` standard deviations from the linear estimate z + (c - sum z) v / sum v.
-    """
-    widest = np.max(np.diff(runs))
-    w, even, own = np.empty(widest), np.ones(widest), np.empty(widest, dtype=np.int64)
-    for family in range(len(totals)):
-        first, size, total = runs[family], runs[family + 1] - runs[family], totals[family]
-        if total == 0 or size == 0:
-            continue
-        whole, z, v = 0.0, 0.0, 0.0
-        for k in range(first, first + size):
-            whole += p[kept[k]]
-            z += own_z[kept[k]]
-            v += own_v[kept[k]]
-        for k in range(size):
-            i = kept[first + k]
-            mean = p[i] * (total / whole) if whole > 0.0 else 0.0
-            spread = math.sqrt(own_v[i])
-            part = kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[size_of(mean, sigma)]])
-            linear = own_z[i] + (total - z) * own_v[i] / v
-            estimate = mean + (own_z[i] - mean) * part
-            w[k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
-        project_to_total(w[:size], even[:size], float(total))
-        round_in_lumps(w[:size], total, least, lump, own[:size])
-        for k in range(size):
-            trips[kept[first + k]] = own[k]
+    _in_threads(families, block)
+    return sums, spread

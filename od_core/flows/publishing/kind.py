@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.segment_levels import combined_totals
 from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import Measurement, estimate, root_of
 from od_core.flows.plan import ReleasePlan
@@ -146,8 +146,7 @@ class FlowKind(Kind[Release]):
         """
         plan = release.plan
         root = root_of(plan, certificate["contents"]["trips"]) if plan.publishes_total else None
-        levels = _levels(release, root)
-        segments = {} if plan.segments is None else refine_with_segments(plan, root, release.measured)[1]
+        levels, segments = _levels(release, root)
         rebuilt = replace(release, leaves=levels[-1], segments=segments)
         examinations = {
             "flows": lambda: _differing_columns(release, rebuilt),
@@ -271,21 +270,26 @@ def _interval(release: Release) -> str | None:
     return str(CONFIDENCE)
 
 
-def _levels(public: Release, root: Nodes | None) -> list[Nodes]:
-    """Return the estimates of an exact root and of all measured levels, top first, recomputed from the measurements.
+def _levels(public: Release, root: Nodes | None) -> tuple[list[Nodes], Mapping[str, NDArray[np.int64]]]:
+    """Return the estimates recomputed from the measurements, by level and by segment.
 
     Args:
         public: The published release.
         root: The root with its exact trips if the total is an invariant; otherwise None.
+
+    Returns:
+        An exact root and all measured levels, top first; and the leaves by breakdown, shape (leaves, categories).
     """
     plan, nodes = public.plan, root
+    if plan.segments is not None:
+        return refine_with_segments(plan, nodes, public.measured)
     if plan.mechanism.refines:
-        return refine(plan, nodes, combined_totals(plan, public.measured))
+        return refine(plan, nodes, public.measured), {}
     levels = [] if nodes is None else [nodes]
     for measurement in public.measured:
         nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
         levels.append(nodes)
-    return levels
+    return levels, {}
 
 
 def _differing_columns(public: Release, rebuilt: Release) -> Iterator[str]:

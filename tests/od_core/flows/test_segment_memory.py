@@ -61,3 +61,23 @@ def test_segments_that_are_moved_to_profiles_need_twice_the_memory(monkeypatch):
                 segment_levels.refuse_beyond_memory(plan, 1, root)
             assert "bands" not in refused.value.next_step
             assert "without segment_profile" in refused.value.next_step
+
+
+@pytest.mark.parametrize("estimate", ["shrunk", "auto"])
+def test_totals_that_are_shrunk_need_memory_in_addition_to_the_values_by_segment(estimate, monkeypatch):
+    """24 bytes a value of the totals and of both categories; and 150 or 210 a total, for the shrunk estimates."""
+    geography = Geography.from_frame(pd.DataFrame({"zone": list("abc")}), ["zone"])
+    root = Nodes(0, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
+    plan = plan_release(
+        geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=1, delta=1e-8),
+        mechanism=InfTDARefined(estimate=estimate),
+        segments={"mode": ["car", "bus"]},
+    )
+    needed = 3 * (3 * 24 + {"shrunk": 150, "auto": 210}[estimate])
+    monkeypatch.setattr(segment_levels, "memory", lambda: needed)
+    segment_levels.refuse_beyond_memory(plan, 1, root)
+    monkeypatch.setattr(segment_levels, "memory", lambda: needed - 1)
+    with pytest.raises(OdError, match=f"OD-PARTS-NEEDED.*without estimate: {estimate}"):
+        segment_levels.refuse_beyond_memory(plan, 1, root)

@@ -75,11 +75,10 @@ def flows_by_category(neighbours: str = "bounded", **changes: Any) -> Any:
         ledger_rows.GEOGRAPHY,
         unit=PrivacyUnit("trip", neighbours),
         budget=Budget(rho=2, delta="1e-8"),
-        mechanism=MECHANISMS.make("inftda_refined", keep_all_cap="1"),
         fault_threshold=0,
         segments={"mode": MODES, "hour": HOURS},
         segment_unknown={"hour": "not stated"},
-        **changes,
+        **{"mechanism": MECHANISMS.make("inftda_refined", keep_all_cap="1")} | changes,
     )
 
 

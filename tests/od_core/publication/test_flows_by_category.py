@@ -7,6 +7,7 @@ import io
 import itertools
 from contextlib import nullcontext
 from dataclasses import replace
+from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,18 +19,24 @@ import pytest
 from pysdmx.io import read_sdmx
 
 from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
+from od_core.flows.estimation import families, refinement
+from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.publishing import segment_database
 from od_core.flows.publishing.flow_database import SCHEMA
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import category_identifier, dimension_identifiers
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
 from od_core.publication import database as database_module
 from od_core.published.verification import verify_release
 from od_core.records.segments import Breakdown
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication import examples
 from tests.od_core.publication import test_kind_contract as contract
-from tests.od_core.publication.published_kinds import HOURS, MODES, Made
+from tests.od_core.publication.published_kinds import HOURS, MODES, Made, flows_by_category, publish
 
 # The contract of all kinds is also run for this release.
 copied = contract.copied
@@ -299,6 +306,24 @@ def test_moved_trips_are_found_although_all_sums_agree(copied):
 
 
 @pytest.mark.usefixtures("opened_once", "written_once")
+@pytest.mark.parametrize("estimate", ["shrunk", "auto"])
+def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estimate, tmp_path, monkeypatch):
+    """The flows and their categories are estimated again from the measurements, with shrunk totals."""
+    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+    monkeypatch.setattr(refinement, "chosen_rule", lambda *_: Rule(u=Fraction(1)))  # the table is too small to choose
+    key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
+    mechanism = InfTDARefined(keep_all_cap=1, estimate=estimate)
+    made = flows_by_category(mechanism=mechanism, ledger=ledger, release_id=str(key))
+    place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
+    opened, rules = open_release(place.bundle), []
+    assert opened.plan.mechanism == mechanism
+    assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.segments.items())
+    monkeypatch.setattr(refinement, "shrink", lambda *given: rules.append(given[-1]) or shrink(*given))
+    assert {finding.fault for finding in verify_release(place)} == {None}
+    assert set(rules) == {Rule() if estimate == "shrunk" else Rule(u=Fraction(1))}
+
+
 def test_a_damaged_table_of_a_pair_of_levels_is_found(copied):
     path = copied.place.bundle / "flows_region_zone_by_mode.csv"
     path.write_bytes(path.read_bytes().rsplit(b"\r\n", 2)[0])

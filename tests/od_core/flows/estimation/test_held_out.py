@@ -12,20 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from od_core.flows.estimation import families, held_out
 from od_core.flows.estimation.count_distribution import GridNoise
+from od_core.flows.estimation.families import families_of
 from od_core.flows.estimation.held_out import (
+    _EDGES,
     LEAST_SQUARES,
     RULES,
     _expect,
     _halves,
+    _held_out,
     _increase,
     _losses,
     _normal,
-    _sum,
+    _sums,
+    _tabulate,
     chosen_rule,
 )
 from od_core.flows.estimation.least_squares import fit, least_squares
-from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.estimation.shrinkage import Rule, predicted, shrink, trips_by_rule, unpredicted
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
@@ -81,12 +86,17 @@ def test_the_halves_are_independent_measurements_of_twice_the_variance_whose_mea
     truth, each = truth_of(SPARSE, plan, levels), []
     for seed in range(25):
         _, levels = fitted_of(SPARSE, "1", seed)
-        (one, other), (swapped, back) = _halves(levels)
-        for own, theirs, again, first, level in zip(one, other, swapped, back, levels, strict=True):
+        one, other = _halves(levels)
+        for own, theirs, level in zip(one, other, levels, strict=True):
             assert np.array_equal(own.noisy + theirs.noisy, 2 * level.noisy)
-            assert np.array_equal(own.noisy, first.noisy)
-            assert np.array_equal(again.noisy, theirs.noisy)
             assert own.noise == theirs.noise == 2 * level.noise
+        some = np.arange(0, len(levels[-1].nodes), 3)
+        for half, others in ((one, other), (other, one)):
+            *above, last = _held_out(levels, half, some)
+            for own, theirs in zip(above, others, strict=False):
+                assert np.array_equal(own.noisy, theirs.noisy)
+                assert own.noise == theirs.noise
+            assert np.array_equal(last.noisy, others[-1].noisy[some])
         assert np.array_equal(one[0].noisy, levels[0].noisy)  # the exact total
         each.append((one[-1].noisy - truth, other[-1].noisy - truth))
     first, second = (np.concatenate(part) / math.sqrt(2 * levels[-1].noise) for part in zip(*each, strict=True))
@@ -124,12 +134,39 @@ def test_the_expected_error_and_the_probability_of_none_are_those_of_bayes_rule(
 
 
 def test_errors_are_interpolated_between_points_and_taken_from_the_measurement_beyond_them():
+    """For two tables. There are 2 points on the grid of measurements, 2 trips apart."""
     loss, zero = np.zeros((1, 2, 3)), np.array([[0.5, 0.25]])
     loss[0] = [[0, 1, 2], [5, 3, 4]]
-    table, points = np.array([0, 3, 5, 100]), np.array([0, 1, 1, 2])
-    error, false = _sum(table, np.array([0.0, 0.0, 0.0, 90.0]), points, np.zeros(4, np.int64), 2, loss, zero)
-    assert error == pytest.approx(2 * 0 + 2 * 3.5 + 2 * 4.5 + 10)
-    assert false == pytest.approx((0.25 + 0.25) / 3)
+    table, y = np.array([0, 3, 5, 100]), np.array([0.0, 2.0, 2.9, 90.0])
+    better = np.array([2, 3, 5, 99])
+    classes = np.zeros((len(_EDGES) + 1) ** 2, np.int64)
+    grid = np.array(_EDGES), 1.0, 2, 0, 2
+    errors, false = _sums(y, table, better, *grid, classes, loss, zero)
+    assert errors.tolist() == pytest.approx([2 * 0 + 2 * 3.5 + 2 * 4.5 + 10, 2 * 1 + 2 * 3.5 + 2 * 4.5 + 9])
+    assert false.tolist() == pytest.approx([(0.25 + 0.25) / 3, (0.5 + 0.25 + 0.25) / 4])
+
+
+@settings(max_examples=50)
+@given(
+    cells=st.lists(
+        st.tuples(st.integers(-60, 60), st.integers(0, 40), st.integers(0, 40)).map(list), min_size=1, max_size=60
+    ),
+    step=st.integers(1, 5),
+    low=st.integers(-9, -1),
+    points=st.integers(1, 12),
+)
+def test_cells_are_counted_by_their_sizes_in_both_tables_and_their_measurement(cells, step, low, points):
+    y, base, table = np.array(cells).T
+    number, known = _tabulate(y.astype(float), base, table, np.array(_EDGES), 7.0, step, low, points)
+    expected, on_grid = np.zeros_like(number), np.zeros_like(known)
+    for own, b, t in cells:
+        code = 5 * sum(b > 7 * edge for edge in _EDGES) + sum(t > 7 * edge for edge in _EDGES)
+        point = max((own + step // 2) // step - low, 0)
+        expected[code] += 1
+        if point < points:
+            on_grid[code, point] += 1
+    assert np.array_equal(number, expected)
+    assert np.array_equal(known, on_grid)
 
 
 @pytest.mark.parametrize("world", [EVEN, SMOOTH], ids=["even", "smooth"])
@@ -140,10 +177,10 @@ def test_estimated_errors_are_near_the_true_ones(world):
     """
     plan, levels = fitted_of(world, "0.5", 4)
     truth = truth_of(world, plan, levels)
-    to_fit, others = next(_halves(levels))
-    half, held_out = fit(to_fit), others[-1]
+    to_fit, others = _halves(levels)
+    half, other = fit(to_fit), others[-1]
     tables = shrink(plan, half, LEAST_SQUARES)[-1], shrink(plan, half, Rule(u=Fraction(1)))[-1]
-    errors, false = _losses(GridNoise.of(Fraction(held_out.noise)), held_out.noisy, tables)
+    errors, false = _losses(GridNoise.of(Fraction(other.noise)), other.noisy, tables)
     for table, error in zip(tables, errors, strict=True):
         assert error == pytest.approx(np.abs(table - truth).sum(), rel=0.2)
     assert all(0 <= share <= 1 for share in false)
@@ -180,15 +217,32 @@ def test_a_rule_that_makes_the_largest_departures_worse_at_any_level_is_not_chos
     plan, levels = fitted_of(SPARSE, "1", 2)
     assert chosen_rule(plan, levels) in RULES
 
-    def worse(plan, fitted, rule, earlier=None):
-        tables = shrink(plan, fitted, rule, earlier)
+    def worse(plan, given, rule):
+        tables = trips_by_rule(plan, given, rule)
         if rule.learns:
             tables[place] = tables[place].copy()
-            tables[place][:20] += round(3 * math.sqrt(fitted[place].noise))
+            tables[place][:20] += round(3 * math.sqrt(2 * levels[place].noise))
         return tables
 
-    monkeypatch.setattr("od_core.flows.estimation.held_out.shrink", worse)
+    monkeypatch.setattr("od_core.flows.estimation.held_out.trips_by_rule", worse)
     assert chosen_rule(plan, levels) == LEAST_SQUARES
+
+
+@settings(max_examples=100)
+@given(
+    cells=st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40),
+    number=st.integers(1, 12),
+)
+def test_the_increase_is_that_of_the_cells_with_the_largest_differences_and_those_with_equal_ones(cells, number):
+    noisy, base, table = np.array(cells).T
+    sizes = sorted((abs(r - b) for _, b, r in cells), reverse=True)
+    least = max(1, sizes[number - 1] if number <= len(sizes) else 0)
+    most = [(y, b, r) for y, b, r in cells if abs(r - b) >= least]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_out, "_LARGEST", number)
+        found, spread = _increase(SimpleNamespace(noisy=noisy.astype(float), noise=2.0), base, table)
+    assert found == sum((r - y) ** 2 - (b - y) ** 2 for y, b, r in most)
+    assert spread == 8 * sum((r - b) ** 2 for _, b, r in most)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +263,59 @@ def test_the_choice_gains_where_rules_gain_and_costs_nothing_where_they_lose(wor
     assert world is SPARSE or max(errors[rule] for rule in RULES) > 1.05 * errors[LEAST_SQUARES]
 
 
-def test_the_choice_is_the_same_for_the_same_measurements():
+def reference_choice(plan, levels):
+    """The choice by whole tables of :func:`shrink`, with nothing shared between rules."""
+    errors, false = np.zeros((2, len(RULES), 2))
+    increase = np.zeros((2, len(RULES), len(levels)))
+    halves = list(_halves(levels))
+    for half, other in (halves, halves[::-1]):
+        base = shrink(plan, fit(half), LEAST_SQUARES)
+        for k, rule in enumerate(RULES):
+            tables = shrink(plan, fit(half), rule)
+            of_leaves = _losses(GridNoise.of(Fraction(other[-1].noise)), other[-1].noisy, (base[-1], tables[-1]))
+            errors[k] += of_leaves[0]
+            false[k] += of_leaves[1]
+            increase[:, k] += np.transpose(list(map(_increase, other, base, tables)))
+    fine = (increase[0] <= 2 * np.sqrt(increase[1])).all(axis=1) & (false[:, 1] <= 1.1 * false[:, 0])
+    saved = np.where(fine, 1 - errors[:, 1] / errors[:, 0], 0)
+    return RULES[saved.argmax()] if saved.max() > 0.03 else LEAST_SQUARES
+
+
+@pytest.mark.parametrize(("world", "epsilon"), [(SPARSE, "1"), (SPARSE, "0.2"), (EVEN, "1"), (ROUGH, "1")])
+def test_what_rules_share_does_not_change_the_choice(world, epsilon):
+    for seed in (2, 3):
+        plan, levels = fitted_of(world, epsilon, seed)
+        assert chosen_rule(plan, levels) == reference_choice(plan, levels)
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+@pytest.mark.parametrize("most", [1 << 21, 1500])
+def test_the_choice_is_the_same_for_the_same_measurements(most, threads, monkeypatch):
     plan, levels = fitted_of(SPARSE, "1", 2)
-    assert chosen_rule(plan, levels) == chosen_rule(plan, levels) in RULES
+    monkeypatch.setattr(held_out, "_MOST_COMPARED", most)
+    first = chosen_rule(plan, levels)
+    monkeypatch.setattr(families, "_BLOCK", 7)
+    monkeypatch.setenv("OD_THREADS", threads)
+    assert chosen_rule(plan, fitted_of(SPARSE, "1", 2)[1]) == first in RULES
+
+
+def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeypatch):
+    """In those leaves, they have the trips of the whole table; other leaves do not count."""
+    plan, levels = fitted_of(SPARSE, "1", 2)
+    monkeypatch.setattr(held_out, "_MOST_COMPARED", 1200)
+    sample = held_out._sampled_families(levels)
+    each = list(families_of(plan, levels))
+    leaves = each[-1].children_of(sample)
+    ends = zip(levels[-1].offsets[sample], levels[-1].offsets[sample + 1], strict=True)
+    assert leaves.tolist() == [i for first, last in ends for i in range(first, last)]
+    assert 300 < len(leaves) < 1000
+    for rule in (Rule(), Rule(u=Fraction(1)), LEAST_SQUARES):
+        whole = predicted(levels, each, None) if rule.learns else unpredicted(levels, each)
+        some = whole.of_some_leaves(sample, mixes=rule.u is not None)
+        *above, last = trips_by_rule(plan, some, rule)
+        *same, every = trips_by_rule(plan, whole, rule)
+        assert np.array_equal(last, every[leaves])
+        assert all(map(np.array_equal, above, same))
 
 
 def test_a_table_too_small_to_learn_from_is_left_to_least_squares():

@@ -13,11 +13,16 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, PrivacyUnit, plan_release, release_flows
-from od_core.flows.estimation import intervals
+from od_core.flows.estimation import families, intervals
+from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.estimation.segment_levels import combined_totals
+from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.estimation.top_down import published_root
 from od_core.flows.release import run_plan
 from od_core.flows.step import CombinedTotals
 from od_core.geography import flow_tree
@@ -32,11 +37,22 @@ pytestmark = pytest.mark.usefixtures("one_memory_database")
 
 RANDOMS = st.randoms(use_true_random=True)
 MECHANISMS = pytest.mark.parametrize("mechanism", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
-MECHANISMS_AND_PROFILE = pytest.mark.parametrize(
-    "mechanism",
-    [KEEPING, DROPPING, replace(KEEPING, segment_profile=1), replace(DROPPING, segment_profile=2)],
-    ids=["all kept", "some dropped", "moved to profiles", "some dropped, moved"],
+SHRUNK = (
+    replace(KEEPING, estimate="shrunk"),
+    replace(DROPPING, estimate="shrunk", leaves="empirical_bayes", u="1/2", segment_profile=1),
+    replace(DROPPING, estimate="auto"),
 )
+MECHANISMS_AND_OPTIONS = pytest.mark.parametrize(
+    "mechanism",
+    [KEEPING, DROPPING, replace(KEEPING, segment_profile=1), replace(DROPPING, segment_profile=2), *SHRUNK],
+    ids=["all kept", "some dropped", "moved to profiles", "some dropped, moved", "shrunk", "mixture, moved", "chosen"],
+)
+
+
+@pytest.fixture
+def small_levels_learn(monkeypatch):
+    """Let levels of any size learn, so that tiny releases do."""
+    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
 
 
 def risen(case: SegmentCase, name: str, s: int) -> dict:
@@ -85,8 +101,9 @@ def test_released_segments_are_nearly_the_conditional_least_squares(random: Rand
                 assert np.abs(n - e).max() <= 2
 
 
-@MECHANISMS_AND_PROFILE
-@settings(max_examples=10)
+@pytest.mark.usefixtures("small_levels_learn")
+@MECHANISMS_AND_OPTIONS
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=RANDOMS)
 def test_released_segments_sum_to_the_released_totals(mechanism, random: Random):
     """At every pair of levels: whole numbers of at least 0; and the totals are listed as without segments."""
@@ -106,6 +123,38 @@ def test_released_segments_sum_to_the_released_totals(mechanism, random: Random)
             assert summed.sort_index().to_dict() == totals.sort_index().to_dict()
     if case.plan.publishes_total:
         assert release.leaves.trips.sum() == case.trips
+
+
+@pytest.mark.usefixtures("small_levels_learn")
+@pytest.mark.parametrize("mechanism", SHRUNK[:2], ids=["normal", "mixture"])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(random=RANDOMS)
+def test_totals_are_those_that_are_shrunk_from_the_combined_measurements(mechanism, random: Random):
+    """At every level, whatever the segments are; and the intervals are those of least squares, which need no model."""
+    seed, noise = random.randrange(2**32), SeededNoise(random.randrange(2**32))
+    case, plain = (
+        segment_case(Random(seed), each, noise=noise)  # noqa: S311
+        for each in (mechanism, replace(mechanism, estimate="least_squares", leaves="chebyshev"))
+    )
+    release, root = case.release, published_root(case.plan, case.trips)
+    levels, segments = refine_with_segments(case.plan, root, release.measured)
+    totals = combined_totals(case.plan, release.measured)
+    if totals[-1].parents is not None:
+        fitted = least_squares(case.plan, case.trips if case.plan.publishes_total else None, totals)
+        trips = shrink(case.plan, fitted, Rule(u=mechanism.leaf_dial))
+        for nodes, level, own in zip(levels, fitted, trips, strict=True):
+            expected = zip(level.nodes.origin[own > 0], level.nodes.destination[own > 0], own[own > 0], strict=True)
+            assert list(zip(nodes.origin, nodes.destination, nodes.trips, strict=True)) == list(expected)
+    assert np.array_equal(levels[-1].trips, release.leaves.trips)
+    for name in case.segments:
+        assert np.array_equal(segments[name], release.segments[name])
+        for pair in case.level_pairs():
+            _, numbers = cells_of(case, pair)
+            same = (
+                each.release.segment_intervals(name).of_cells(*pair, numbers[:, 0], numbers[:, 1])
+                for each in (case, plain)
+            )
+            assert all(map(np.array_equal, *same))
 
 
 def without_segments(case: SegmentCase, noise, **changes):
@@ -219,6 +268,14 @@ def test_without_noise_the_truth_is_released_at_every_pair_of_levels(mechanism, 
     assert_is_the_truth(segment_case(random, mechanism, noise=no_noise(), most_trips=random.choice([1, 9, 10**9])))
 
 
+@pytest.mark.usefixtures("small_levels_learn")
+@pytest.mark.parametrize("mechanism", SHRUNK, ids=["normal", "mixture", "chosen"])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(random=RANDOMS)
+def test_with_a_large_budget_the_truth_is_released_with_shrunk_totals(mechanism, random: Random):
+    assert_is_the_truth(segment_case(random, mechanism, noise=no_noise(), budget={"rho": 10**6}, segment_share="1/2"))
+
+
 @MECHANISMS
 @pytest.mark.parametrize("trips", [0, 7])
 @pytest.mark.parametrize("unit", UNITS[1:4], ids=["exact", "noisy", "users"])
@@ -270,8 +327,9 @@ def test_records_are_released_by_segment_as_they_are():
 # -- pieces and threads ------------------------------------------------------------------------------------------------
 
 
-@MECHANISMS_AND_PROFILE
-@settings(max_examples=4)
+@pytest.mark.usefixtures("small_levels_learn")
+@MECHANISMS_AND_OPTIONS
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=RANDOMS)
 def test_neither_pieces_nor_threads_change_a_byte(mechanism, random: Random):
     """Measurements, released tables and intervals; noise is a function of level and position."""

@@ -19,7 +19,8 @@ from od_core.flows.estimation import families, segment_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.shrinkage import Rule, _descend, shrink
+from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.estimation.shrinkage_kernels import descend
 from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP
@@ -134,6 +135,8 @@ def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeyp
     counts, found = counts_of(plan, GRID), []
     for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
         monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setattr(families, "_BLOCK", chunk)
+        monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
         monkeypatch.setenv("OD_THREADS", threads)
         noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
         found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
@@ -456,7 +459,7 @@ def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
         trusted,
     )
     kept, estimate = np.array([0, 2]), np.empty(2)
-    _descend(*given, kept, np.array([0, 2]), np.zeros(3), np.full(3, 1e6), np.array([70]), estimate)
+    descend(*given, kept, np.array([0, 2]), np.zeros(3), np.full(3, 1e6), np.array([70]), estimate)
     assert np.allclose(estimate, [50, 20])
 
 
@@ -516,7 +519,5 @@ def test_what_it_cannot_be_combined_with_is_refused():
         "budget": Budget("1", "1e-8"),
         "mechanism": InfTDARefined(estimate="shrunk"),
     }
-    with pytest.raises(OdError, match="OD-SEGMENT-MECHANISM: estimate: shrunk cannot release segments"):
-        plan_release(GRID.origin, **given, segments={"mode": ["a", "b"]})
     with pytest.raises(OdError, match="OD-BANDS: estimate: shrunk learns from whole levels"):
         plan_release(GRID.origin, **given, bands=Bands((2,)))
