@@ -69,8 +69,7 @@ class SeriesSettings(ABC, Generic[P, G]):
         records: path of the files of records, relative to the project. It contains ``{period}``, unless one file has
             all periods.
         settled_seconds: number of seconds without a change after which a file counts as complete.
-        complete: path of the marker of complete records, with ``{period}`` in it as for ``records``; None if there is
-            no marker.
+        complete: path of the marker of complete records, with ``{period}`` as in ``records``; None without a marker.
         columns: columns of the files; with the user id only for the user units.
         record_format: format of the records in the files.
         budget: budget of one release.

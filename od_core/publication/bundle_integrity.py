@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
+from od_core.errors import OdError
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest
 
@@ -75,14 +76,15 @@ def zip_beside(folder: Path) -> Path:
 
 
 def write_zip(folder: Path, release: str, path: Path) -> None:
-    """Write all files of a folder to a zip file.
+    """Write all files of a folder to a zip file, and check it.
 
     In the zip file, they are in a folder named after the release, such as ``us_flights_2001-06_r1``. The entries are in
     the order of names and all have the same time. The same files give the same bytes with the same version of the
     compressor.
 
     Raises:
-        OSError, OdError: as in :func:`od_core.files.checked_file.write_checked`.
+        OSError, OdError: as in :func:`od_core.files.checked_file.write_checked`; or the zip file does not match the
+            folder.
     """
 
     def write(target: BinaryIO) -> None:
@@ -96,6 +98,13 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
                     shutil.copyfileobj(source, compressed)
 
     write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
+    if faults := list(zip_faults(folder, release, path)):
+        raise OdError(
+            "OD-FILE-DAMAGED",
+            f"the zip file was written, but does not match the bundle: {'; '.join(faults)}",
+            next_step="check the disk, then run the release again",
+            spent="nothing more was spent",
+        )
 
 
 def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:

@@ -117,8 +117,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
-    shrunk = shrunk_levels(plan, root, measured)
-    if shrunk is not None:
+    if (shrunk := shrunk_levels(plan, root, measured)) is not None:
         return [with_trips(level.nodes, trips) for level, trips in shrunk]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
@@ -146,9 +145,7 @@ def shrunk_levels(
     levels = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
     refuse_large_levels(levels)
     rule = chosen_rule(plan, levels) if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
-    if not rule.learns:
-        return None
-    return list(zip(levels, shrink(plan, fit(levels, for_intervals=False), rule), strict=True))
+    return list(zip(levels, shrink(plan, fit(levels, for_intervals=False), rule), strict=True)) if rule.learns else None
 
 
 def nodes_with_trips(root: Nodes | None, levels: Sequence[RisenLevel], trips: Sequence[_Values]) -> list[Nodes]:
@@ -374,16 +371,12 @@ def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
 def refuse_large(values: _Values | _Reals, limit: int) -> None:
     """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
     if values.size and (values.max() >= limit or values.min() <= -limit):
-        raise _overflow()
-
-
-def _overflow() -> OdError:
-    return OdError(
-        "OD-REFINEMENT-OVERFLOW",
-        "the noisy values are too large for 64-bit sums",
-        next_step="use mechanism inftda, or less noise",
-        spent="draws already made stay charged",
-    )
+        raise OdError(
+            "OD-REFINEMENT-OVERFLOW",
+            "the noisy values are too large for 64-bit sums",
+            next_step="use mechanism inftda, or less noise",
+            spent="draws already made stay charged",
+        )
 
 
 def as_root(only: Pairs) -> Pairs:
