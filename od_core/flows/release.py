@@ -18,10 +18,11 @@ from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.posterior_tree import DRAWING_BYTES, PosteriorTree
-from od_core.flows.estimation.refinement import refine, refuse_large_levels
+from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.sum_limits import refuse_large_levels
 from od_core.flows.estimation.top_down import (
     Measurement,
     above_the_leaves,

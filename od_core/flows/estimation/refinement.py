@@ -41,6 +41,7 @@ from od_core.flows.estimation.refinement_kernels import (
     shift_expansion,
 )
 from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.estimation.sum_limits import overflow, refuse_large, refuse_large_levels
 from od_core.flows.estimation.top_down import NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
@@ -278,7 +279,7 @@ def _read(
 
     parts = list(in_order(read, measurement.expanded(plan)))
     if not all(small for *_, small in parts):
-        raise _overflow()
+        raise overflow()
     none = np.empty(0, dtype=np.int64)
     sums, kept, fan_out = (np.concatenate([none, *(part[k] for part in parts)]) for k in range(3))
     return sums, kept, fan_out
@@ -308,7 +309,7 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_varia
     weights = whole_weights(level.variance, largest_variance)
     rounded = np.empty_like(level.noisy)
     if not share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
-        raise _overflow()
+        raise overflow()
     return plan.mechanism.project(rounded, totals, level.runs)
 
 
@@ -360,23 +361,6 @@ def _disorder() -> OdError:
         "a measurement does not follow the measurement of the level above",
         next_step="report this defect",
     )
-
-
-def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
-    """Raise OdError if a noisy value is so large that the sum of its level may not fit 64 bits."""
-    for level in levels:
-        refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
-
-
-def refuse_large(values: _Values | _Reals, limit: int) -> None:
-    """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
-    if values.size and (values.max() >= limit or values.min() <= -limit):
-        raise OdError(
-            "OD-REFINEMENT-OVERFLOW",
-            "the noisy values are too large for 64-bit sums",
-            next_step="use mechanism inftda, or less noise",
-            spent="draws already made stay charged",
-        )
 
 
 def as_root(only: Pairs) -> Pairs:

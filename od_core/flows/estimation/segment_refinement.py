@@ -34,7 +34,6 @@ from od_core.flows.estimation.refinement import (
     nodes_above,
     nodes_with_trips,
     projected_piece,
-    refuse_large,
     rise,
     shrunk_levels,
     trips_by_level,
@@ -44,6 +43,7 @@ from od_core.flows.estimation.refinement import (
 from od_core.flows.estimation.refinement_kernels import LIMIT
 from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of
 from od_core.flows.estimation.segment_profile import move_to_profile
+from od_core.flows.estimation.sum_limits import refuse_large
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import project_to_margins
