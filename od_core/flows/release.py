@@ -16,12 +16,13 @@ from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
-from od_core.flows.estimation.least_squares import FittedLevel, least_squares
+from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
 from od_core.flows.estimation.posterior_tree import DRAWING_BYTES, PosteriorTree
-from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.refinement import refine, rule_of
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.estimation.sum_limits import refuse_large_levels
 from od_core.flows.estimation.top_down import (
     Measurement,
@@ -96,6 +97,14 @@ class Release(ReleasedFlows, PlannedRelease):
     def may_be_negative(self) -> bool:
         """True if released trips may be negative, because the mechanism releases all leaves as it measured them."""
         return self.plan.mechanism.measures == "all_leaves"
+
+    @cached_property
+    def rule(self) -> Rule | None:
+        """The rule of estimation that held-out noise chose, computed again from the measurements; None if none did."""
+        if self.plan.mechanism.estimate != "auto":
+            return None
+        total = int(self.leaves.trips.sum()) if self.plan.publishes_total else None
+        return rule_of(self.plan, measured_levels(self.plan, total, combined_totals(self.plan, self.measured)))
 
     @cached_property
     def intervals(self) -> Intervals:

@@ -144,9 +144,18 @@ def shrunk_levels(
     if not plan.mechanism.shrinks:
         return None
     levels = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
-    refuse_large_levels(levels)
-    rule = chosen_rule(plan, levels) if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
+    rule = rule_of(plan, levels)
     return list(zip(levels, shrink(plan, fit(levels, for_intervals=False), rule), strict=True)) if rule.learns else None
+
+
+def rule_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Rule:
+    """Return the rule by which a plan that shrinks estimates some levels. If it is ``auto``, they choose the rule.
+
+    Raises:
+        OdError: If a noisy value is too large.
+    """
+    refuse_large_levels(levels)
+    return chosen_rule(plan, levels) if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
 
 
 def nodes_with_trips(root: Nodes | None, levels: Sequence[RisenLevel], trips: Sequence[_Values]) -> list[Nodes]:

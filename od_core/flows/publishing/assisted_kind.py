@@ -10,7 +10,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.assisted_flows import AssistedFlows, assist_of
-from od_core.flows.estimation.shrinkage import Rule
+from od_core.flows.publishing.chosen_rule import estimation_facts, estimation_text
 from od_core.flows.publishing.derived_kind import DerivedKind, by_period, derived_page, sources_section
 from od_core.flows.publishing.flow_files import flow_notes
 from od_core.flows.publishing.report_flows import LISTED
@@ -20,6 +20,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.html.report_certificate import confidence
 from od_core.publication.html.report_page import between, number, paragraph, table
 from od_core.publication.markup import Markup, joined
+
+_UNCHANGED = "Held-out noise showed no rule of estimation that has less error, so they are the released flows."
 
 
 class AssistedKind(DerivedKind[AssistedFlows]):
@@ -52,8 +54,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
     def facts(self, flows: AssistedFlows) -> dict[str, Any]:
         """Return how the flows were estimated: the name of the rule, and u if it has one."""
-        u = flows.rule.u
-        return {"estimation": {"rule": flows.rule.name, "u": None if u is None else str(u)}}
+        return estimation_facts(flows.rule)
 
     def notes(self, flows: AssistedFlows, certificate: dict[str, Any]) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
@@ -65,7 +66,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         )
         return [
             f"The trips are model-assisted estimates of the flows of {own}."
-            f" {learnt if flows.rule.learns else _in_words(flows.rule)}"
+            f" {learnt if flows.rule.learns else _UNCHANGED}"
             f" The intervals are those of {own} alone, widened to contain the estimate. For changes between periods,"
             " compare the releases, not these estimates. The measurements are in the bundles of the releases.",
             *flow_notes(flows, certificate),
@@ -76,7 +77,8 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         own = certificate["sources"][-1]["release"]
         text = (
             f"These are estimates of the flows of {own}, which also learn from {_named(certificate)}. Nothing was"
-            f" charged, because they were computed from the bundles of these releases alone. {_in_words(flows.rule)}"
+            " charged, because they were computed from the bundles of these releases alone."
+            f" {estimation_text(certificate) if flows.rule.learns else _UNCHANGED}"
         )
         intro = f"model-assisted estimates of {own} of data set {certificate['data_set']}."
         sources = "The releases that were used", sources_section(certificate, text)
@@ -85,18 +87,6 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
 
 ASSISTED = AssistedKind()
-
-
-def _in_words(rule: Rule) -> str:
-    """Return a sentence on how flows were estimated."""
-    if not rule.learns:
-        return "Held-out noise showed no rule of estimation that has less error, so they are the released flows."
-    if rule.u is None:
-        return "Held-out noise chose the rule: deviations from what is predicted are normal."
-    return (
-        "Held-out noise chose the rule: a mixture of deviations from what is predicted, in which small flows get at"
-        f" least {rule.u} standard deviations of the noise."
-    )
 
 
 def _named(certificate: dict[str, Any]) -> str:

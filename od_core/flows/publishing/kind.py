@@ -20,6 +20,7 @@ from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.segment_refinement import refine_with_segments
 from od_core.flows.estimation.top_down import Measurement, estimate, root_of
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.publishing.chosen_rule import estimation_facts, estimation_text
 from od_core.flows.publishing.flow_database import (
     SCHEMA,
     expected_error_table,
@@ -67,6 +68,7 @@ class FlowKind(Kind[Release]):
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": _interval(release),
             "levels": [_measured_level(plan, measurement) for measurement in release.measured],
+            **estimation_facts(release.rule),
             **_uncounted(release),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
             "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
@@ -117,7 +119,8 @@ class FlowKind(Kind[Release]):
 
     def notes(self, release: Release, certificate: dict[str, Any]) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
-        return flow_notes(release, certificate)
+        chosen = estimation_text(certificate)
+        return [*([chosen] if chosen else []), *flow_notes(release, certificate)]
 
     def report(self, release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
         """Return the HTML text of the page that presents a release to its readers."""

@@ -9,6 +9,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.changes import by_the_bound, changes
+from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.report_areas import CountedChanges, areas_sections, distance_sections, main_results
 from od_core.flows.publishing.report_flows import (
@@ -67,7 +68,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         *map_sections(release, leaves),
         *segment_sections(release, interval),
         ("Sizes of flows", sizes_section(release)),
-        ("Expected error by level", _errors(release, interval)),
+        ("Expected error by level", _errors(release, certificate, interval)),
         ("Changes since the previous period", _changes(release, certificate, context, changed)),
         *common_sections(certificate, context),
     ]
@@ -116,7 +117,7 @@ def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Ma
     return {title: flow_map(release.plan.tree, flows, title)}
 
 
-def _errors(release: Release, interval: str | None) -> Markup:
+def _errors(release: Release, certificate: dict[str, Any], interval: str | None) -> Markup:
     plan = release.plan
     expected = plan.expected_errors
     steps = {step.level: step for step in plan.steps if not step.by_segment}
@@ -141,6 +142,11 @@ def _errors(release: Release, interval: str | None) -> Markup:
             "The expected difference between a released number and the true number, as the root of the mean squared"
             " error over all public pairs of a level. It is computed from the plan before any record is read, not by"
             " comparing this release with its input. If many pairs have no trips, the error is smaller."
+        ),
+        *(
+            [paragraph(f"{chosen} This is the error of least squares.")]
+            if (chosen := estimation_text(certificate))
+            else []
         ),
         table(
             "Noise and expected error, in trips",

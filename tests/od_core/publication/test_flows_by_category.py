@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
@@ -322,6 +323,26 @@ def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estima
     monkeypatch.setattr(refinement, "shrink", lambda *given: rules.append(given[-1]) or shrink(*given))
     assert {finding.fault for finding in verify_release(place)} == {None}
     assert set(rules) == {Rule() if estimate == "shrunk" else Rule(u=Fraction(1))}
+    stated = json.loads((place.bundle / "certificate.json").read_text())
+    assert stated.get("estimation") == (None if estimate == "shrunk" else {"rule": "mixture", "u": "1"})
+    for name in ("codebook.md", "report.html"):
+        words = (place.bundle / name).read_text()
+        assert ("small flows get at least 1 standard deviations of the noise" in words) == (estimate == "auto"), name
+
+
+@pytest.mark.usefixtures("opened_once")
+def test_a_certificate_that_states_another_rule_than_the_measurements_choose_is_found(tmp_path, monkeypatch):
+    key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
+    monkeypatch.setattr(refinement, "chosen_rule", lambda *_: Rule())
+    mechanism = InfTDARefined(keep_all_cap=1, estimate="auto")
+    made = flows_by_category(mechanism=mechanism, ledger=ledger, release_id=str(key))
+    place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
+    assert {finding.fault for finding in verify_release(place)} == {None}
+    other = Rule(u=Fraction(1))  # it gives the same flows, because the levels are too small to learn from
+    monkeypatch.setattr(refinement, "chosen_rule", lambda *_: other)
+    found = {finding.part for finding in verify_release(place) if finding.fault}
+    assert found == {"bundle"}
 
 
 def test_a_damaged_table_of_a_pair_of_levels_is_found(copied):
