@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -24,9 +25,16 @@ class _OwnedJob(UnresolvedAssetJobDefinition):  # type: ignore[misc]  # Dagster'
 
     def resolve(self, *arguments: Any, **named: Any) -> dg.JobDefinition:
         """Return the resolved job, without these warnings. Those of other jobs stay."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dg.BetaWarning)
+        with without_beta_warnings():
             return super().resolve(*arguments, **named)
+
+
+@contextmanager
+def without_beta_warnings() -> Iterator[None]:
+    """Suppress Dagster's warnings of beta parts, such as owners, while a job is resolved or run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        yield
 
 
 def owned_job(name: str, owners: Sequence[str], **options: Any) -> UnresolvedAssetJobDefinition:

@@ -31,7 +31,7 @@ from od_assets.cli.sum import sum_command
 from od_assets.cli.ui import ui
 from od_assets.cli.verify import verify
 from od_assets.terminal import keep_detail_of, printable
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
@@ -63,10 +63,23 @@ def options(
 
 
 def main() -> None:
-    """Run a command. Print an OdError as one public line on standard error, and exit with code 2."""
+    """Run a command. Print an error as one public line on standard error, and exit with code 2.
+
+    The error is an OdError, or that of a file or folder which the system refuses.
+    """
     try:
         app(standalone_mode=True)
-    except OdError as error:
-        keep_detail_of(error)
-        typer.echo(printable(str(error)), err=True)
+    except (OdError, OSError) as error:
+        known = error if isinstance(error, OdError) else _of_system(error)
+        keep_detail_of(known)
+        typer.echo(printable(str(known)), err=True)
         sys.exit(2)
+
+
+def _of_system(error: OSError) -> OdError:
+    return OdError(
+        "OD-SYSTEM",
+        f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}",
+        next_step="check the path, the rights and the space on the disk",
+        spent=STAYS_CHARGED,
+    )

@@ -20,9 +20,10 @@ def status(as_json: Json = False) -> None:
     """
     from od_assets.cli.declared_series import declared_series
     from od_assets.cli.tables import print_status
+    from od_assets.declared.named_component import refuse_wrong_type
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import derived_status, period_status, release_status
-    from od_assets.series.declared_names import declared_releases
+    from od_assets.series.declared_names import declaration_files, declared_releases
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
@@ -33,6 +34,11 @@ def status(as_json: Json = False) -> None:
             rows += period_status(declared_series(name), ledger)
         except OdError as error:
             faults.append(error)
+    for path in declaration_files():
+        try:
+            refuse_wrong_type(path)
+        except OdError as error:
+            faults += [] if str(error) in map(str, faults) else [error]
     listed = {row["release"] for row in rows}
     rows += [release_status(ledger, key) for key in ledger.published() if str(key) not in listed]
     rows += [derived_status(key) for key in published_derived(Folders().releases)]

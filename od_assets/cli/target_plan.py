@@ -161,8 +161,8 @@ def target_plan(
 
 
 def _rho(value: float) -> str | None:
-    """Return a rho that is found by simulation, with three digits; None if there is none."""
-    return None if math.isnan(value) else text_above(value, 3)
+    """Return a rho that is found by simulation; None if there is none."""
+    return None if math.isnan(value) else text_above(value)
 
 
 def print_target_plan(planned: TargetPlan) -> None:

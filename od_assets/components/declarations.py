@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import dagster as dg
 from pydantic import ValidationError
 
-from od_assets import components
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdSite, OdStops, OdWarehouse
 from od_assets.components.declared_component import Declared
 from od_assets.components.series import Series
+from od_assets.declared.named_component import refuse_wrong_type
 from od_assets.declared.section import first_fault, is_switch
 from od_assets.declared.yaml_file import line_of, yaml_documents
 from od_assets.series.declared_names import (
@@ -52,7 +52,7 @@ def declaration(name: str) -> Series:
     if name not in declared_releases():
         for path in declaration_files():
             if path.parent.name == name:
-                _refuse_wrong_types(path)
+                refuse_wrong_type(path)
         raise OdError(
             "OD-RELEASE-UNKNOWN",
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
@@ -60,8 +60,7 @@ def declaration(name: str) -> Series:
         )
     path = declaration_file(name)
     release = read_declaration(path, SERIES[component_type(path)])
-    if release.name != name:
-        raise _fault(f"{name}/defs.yaml: name: {release.name!r} differs from the name of its folder")
+    release.refuse_other_folder(path.parent)
     try:
         release.partitions()
         release.settings()
@@ -119,7 +118,7 @@ def declared_at(path: Path) -> Series | OdComparison | OdSite | OdWarehouse | No
     Raises:
         OdError: the declaration cannot be parsed, does not fit its component, or is refused by Dagster.
     """
-    _refuse_wrong_types(path)
+    refuse_wrong_type(path)
     stated, name = component_type(path), path.parent.name
     if stated in SERIES:
         series = declaration(name)
@@ -147,19 +146,6 @@ def refuse_broken_declarations() -> None:
     """Raise OdError with the first broken declaration of the project, if there is one."""
     for fault in broken_declarations().values():
         raise fault
-
-
-def _refuse_wrong_types(path: Path) -> None:
-    """Raise OdError if a declaration cannot be parsed, or if it names no component, or one that does not exist."""
-    where = f"{path.parent.name}/{path.name}"
-    for document in _documents(path):
-        stated = document.get("type") if isinstance(document, dict) else None
-        package, _, name = str(stated).rpartition(".")
-        if not isinstance(stated, str) or not name:
-            raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
-        if package == components.__name__ and name not in components.__all__:
-            known = nearest_known(name, tuple(components.__all__))
-            raise _fault(f"{where}: type: there is no component {stated} ({known})")
 
 
 def declared_by(

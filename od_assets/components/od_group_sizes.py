@@ -46,6 +46,7 @@ class OdGroupSizes(Series, DeclaredGroupSizes):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
+        self.refuse_other_folder(None if context is None else context.path)
         settings = self.settings(Project.of(context))
         mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
         traits, checks = self.traits(settings, mechanism), group_size_checks(settings)

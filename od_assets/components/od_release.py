@@ -47,6 +47,7 @@ class OdRelease(Series, DeclaredFlows):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
+        self.refuse_other_folder(None if context is None else context.path)
         settings = self.settings(Project.of(context))
         partitions = settings.periods.definition()
         traits = self.traits(settings, settings.mechanism.name)

@@ -48,6 +48,7 @@ class OdStops(Series, DeclaredStops):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
+        self.refuse_other_folder(None if context is None else context.path)
         settings = self.settings(Project.of(context))
         traits, checks = self.traits(settings, settings.mechanism.name), stops_checks(settings)
         assets = table_assets(settings, settings.periods.definition(), traits, stops_assets(settings), checks)

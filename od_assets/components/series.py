@@ -18,6 +18,7 @@ from od_assets.declared.series import DeclaredSeries
 from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import release_tags
 from od_assets.sensors.automation import arrival_sensor, release_schedule
+from od_assets.series.declared_names import DECLARATION
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 
@@ -43,6 +44,22 @@ def example_domain(request: dg.ScaffoldRequest[Any], name: str) -> None:
 
 class Series(Declared, DeclaredSeries):
     """A release series of any kind, with one release per period."""
+
+    def refuse_other_folder(self, folder: Path | None) -> None:
+        """Check the folder of a declaration in YAML. No command would find the series in a folder of another name.
+
+        Args:
+            folder: folder in which the series is declared; None if it is not known.
+
+        Raises:
+            OdError: the folder has a declaration, and another name than the series.
+        """
+        if folder is not None and folder.name != self.name and (folder / DECLARATION).is_file():
+            raise OdError(
+                "OD-CONFIG",
+                f"{folder.name}/{DECLARATION}: name: {self.name!r} differs from the name of its folder",
+                next_step="correct the declaration",
+            )
 
     def partitions(self, project: Project | None = None) -> dg.PartitionsDefinition:
         """Return the periods as Dagster partitions. Raises OdError as :meth:`checked_periods` does."""

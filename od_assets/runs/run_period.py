@@ -14,6 +14,7 @@ import dagster as dg
 import pandas as pd
 
 from od_assets.code_location import load_definitions
+from od_assets.compatibility import without_beta_warnings
 from od_assets.components.series import Series
 from od_assets.failures import failure_lines
 from od_assets.resources.warehouse import Warehouse
@@ -80,7 +81,7 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
         run_id = str(uuid.uuid4())
         name = str(key)
         bar = followed(instance, run_id, name, by_step(name), number_of_steps(job), transient=True)
-        with nullcontext() if quiet else bar:
+        with without_beta_warnings(), nullcontext() if quiet else bar:
             result = job.execute_in_process(
                 partition_key=settings.periods.partition(Period(period)),
                 instance=instance,

@@ -8,10 +8,17 @@ from pathlib import Path
 from od_assets.project import Project, current_project
 from od_core.errors import OdError
 
+DECLARATION = "defs.yaml"
+"""Name of the file of a declaration."""
+
 RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdGroupSizes", "OdStops"))
 """Types of the components of release series."""
 
 COMPARISON, SITE, WAREHOUSE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite", "OdWarehouse"))
+
+
+COMPONENTS = (*RELEASES, COMPARISON, SITE, WAREHOUSE)
+"""Types of all components of this package."""
 
 
 def declared_releases() -> tuple[str, ...]:

@@ -65,8 +65,14 @@ class Alternative:
         }
 
 
-def present(plan: Plan) -> Alternative:
-    """Return the plan itself as an alternative, to compare others with."""
+def present(plan: Plan, lost_draws: int = 0) -> Alternative:
+    """Return the plan itself as an alternative, to compare others with.
+
+    Args:
+        plan: the plan of the release.
+        lost_draws: number of draws that were lost and charged once more, which no alternative includes.
+    """
+    lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
     return Alternative(
         "as released",
         choice_text(plan.unit),
@@ -74,7 +80,7 @@ def present(plan: Plan) -> Alternative:
         noise=_deviation(plan),
         times=1.0,
         error=_error(plan),
-        note=_threshold_text(plan),
+        note="; ".join(filter(None, (lost, _threshold_text(plan)))),
     )
 
 
@@ -173,6 +179,8 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
             yield "m", choice, replace(unit, max_weight=other), budget, note
         elif unit.kind != "trip":
             of_year = unit.max_trips_year and max(unit.max_trips_year, other)
+            if of_year is not None:
+                choice += f" in a period and {of_year} in the year"
             yield "m", choice, replace(unit, max_trips=other, max_trips_year=of_year), budget, note
 
 

@@ -115,10 +115,17 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
         period: with a series, the period; by default the last one that is published.
 
     Raises:
-        OdError: the key has another form, or no such release of the series is published.
+        OdError: the key has another form or another period, or no such release of the series is published.
     """
     if "/" in name:
-        return ReleaseKey.parse(name)
+        key = ReleaseKey.parse(name)
+        if period not in (None, key.period):
+            raise OdError(
+                "OD-RELEASE-PERIOD",
+                f"{key} is not a release of {period}",
+                next_step="give the key of a release, or a series and a period",
+            )
+        return key
     found = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
     if not found:
         raise absent(f"no release of {name} for {period} is published here", releases)

@@ -59,7 +59,8 @@ class Explanation:
             said = "Nothing was charged: it follows from published releases, which spent rho"
             said = f"{said} {text_above(Fraction(stated['rho_exact']))} together."
         else:
-            lost = f", including {stated['lost_draws']} lost draws" if stated["lost_draws"] else ""
+            draws = stated["lost_draws"]
+            lost = f", including {draws} lost draw{'s' * (draws > 1)}" if draws else ""
             said = f"It charged rho {text_above(Fraction(stated['rho_exact']))}{lost}."
         if self.balance is None:
             return f"{said} The ledger is not at hand, and the certificate does not state what is left of the cap."
@@ -175,7 +176,8 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
         if facts.is_derived:
             return Explanation(facts, _balance(facts, ledger), None, ())
         plan = bundle_kind_of(facts.certificate).open(folder).plan
-    return Explanation(facts, _balance(facts, ledger), present(plan), alternatives(plan))
+    lost = facts.certificate["spent"]["lost_draws"]
+    return Explanation(facts, _balance(facts, ledger), present(plan, lost), alternatives(plan))
 
 
 def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:

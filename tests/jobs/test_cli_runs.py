@@ -37,6 +37,7 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     assert Path(facts["bundle"]).is_dir()
     again = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path)
     assert again.returncode == 0, again.stderr
+    assert "Warning" not in first.stderr + again.stderr
     assert "This run drew 0 of 8 measurements and read the others back." in " ".join(again.stdout.split())
     parts = ("Protected: ", "Not protected: ", "Spent: epsilon 0.999951 at delta 1e-8.", "Flows by level", "Bundle: ")
     assert sorted(parts, key=again.stdout.index) == list(parts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from od_assets.cli.app import app
+from od_assets.cli.app import app, main
 from od_core.published.disclosure.documents import DESCRIPTIONS, disclosure_documents
 from tests.published_flights import KEYS
 
@@ -34,3 +35,18 @@ def test_the_documents_of_a_release_are_written_below_the_project_or_where_one_s
     assert "us_flights/1999-01/r1 is not published here" in refused("disclose", "us_flights/1999-01/r1")
     bundle = str(published_flights / "releases" / key)
     assert "OD-DISCLOSURE-FOLDER" in refused("disclose", key, "--folder", bundle)
+
+
+def test_a_folder_that_the_system_refuses_is_named_in_one_line(
+    published_flights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, folder = str(published_flights / "releases" / str(KEYS[0])), "n" * 300
+    monkeypatch.setattr(sys, "argv", ["od-release", "disclose", bundle, "--folder", folder])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith("OD-SYSTEM: ")
+    assert folder in said
+    assert "File name too long" in said
+    assert len(said.splitlines()) == 1

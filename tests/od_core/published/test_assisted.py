@@ -190,3 +190,10 @@ def test_estimates_under_the_name_of_another_period_are_found(root: Path) -> Non
 def test_an_absent_earlier_release_is_found(root: Path) -> None:
     shutil.rmtree(root / "releases" / KEYS[0].folder)
     assert "commuters/2001-01/r1 is not published below the same folder" in faults(root)["sources"]
+
+
+def test_a_release_and_another_period_are_refused_together(tmp_path):
+    key = named_release(tmp_path, "trips/2001-02/r1", "2001-02")
+    assert key == named_release(tmp_path, "trips/2001-02/r1")
+    with pytest.raises(OdError, match=r"^OD-RELEASE-PERIOD: trips/2001-02/r1 is not a release of 2001-01"):
+        named_release(tmp_path, "trips/2001-02/r1", "2001-01")

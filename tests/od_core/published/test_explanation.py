@@ -56,6 +56,19 @@ def test_another_bound_costs_its_square_in_rho_or_itself_in_noise() -> None:
     assert (period.times, period.epsilon) == pytest.approx((1, promised(RHO)), rel=1e-6)
 
 
+def test_another_bound_of_a_period_raises_that_of_a_year_if_it_must() -> None:
+    unit = PrivacyUnit("user_year", "unbounded", "who", 4, max_trips_year=6, id_pattern="[0-9]+")
+    plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA, conversion="tight"))
+    found = by_choice(plan)
+    assert ("m", "at most 2 trips in a period and 6 in the year") in found
+    assert ("m", "at most 8 trips in a period and 8 in the year") in found
+
+
+def test_lost_draws_are_said_to_be_left_out_of_the_alternatives() -> None:
+    assert "lost draws" in present(users(), 1).note
+    assert "lost draws" not in present(users()).note
+
+
 def test_bounded_neighbours_cost_twice_the_rho_of_unbounded_ones() -> None:
     there, back = by_choice(users())["neighbours", "bounded"], by_choice(users(3, "bounded"))["neighbours", "unbounded"]
     assert (there.times, back.times) == pytest.approx((math.sqrt(2), math.sqrt(1 / 2)), rel=1e-6)
