@@ -25,7 +25,8 @@ def refuse_wrong_type(path: Path) -> None:
             raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
         installed, own = package.partition(".")[0], RELEASES[0].partition(".")[0]
         if installed == own and stated not in COMPONENTS:
-            raise _fault(f"{where}: type: there is no component {stated} ({nearest_known(stated, COMPONENTS)})")
+            known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
+            raise _fault(f"{where}: type: there is no component {stated} ({known})")
         if find_spec(installed) is None:
             raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
 
