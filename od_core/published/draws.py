@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from od_core.files.checked_file import write_checked
-from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync, write_durably
 from od_core.files.parquet import write_batches
 from od_core.flows.publishing.omx import write_draws
 from od_core.geography.flow_tree import FlowTree, Nodes
@@ -21,11 +23,16 @@ from od_core.published.derived import published_release
 MOST_CELLS = 20_000_000
 """Largest number of cells of all matrices together that are written as OpenMatrix."""
 
+_TEXT, _MATRICES, _TABLES = "README.md", "draws.omx", "draws.parquet"
+
+_STAGED = ".draws-"
+"""Beginning of the name of the folder in which files are written."""
+
 
 def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Path) -> list[str]:
     """Draw tables given a published release, write them, and return the names of the files.
 
-    Files of earlier draws are replaced, and no others.
+    Files of earlier draws are replaced, and no others. They stay until all new files are whole.
 
     Args:
         releases: folder of all public bundles.
@@ -39,19 +46,24 @@ def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Pa
     """
     source = published_release(releases, key)
     tree, draws = source.release.tree, source.release.drawn_leaves(number)
-    text, matrices, tables = (folder / name for name in ("README.md", "draws.omx", "draws.parquet"))
     make_folder(folder)
-    for old in (text, matrices):  # the text is written last, so that it never describes other tables
-        old.unlink(missing_ok=True)
-    files = [text.name, tables.name]
-    if len(tree.origin.zones) * len(tree.destination.zones) * number <= MOST_CELLS:
-        listed = list(draws)
-        _write(matrices, lambda file: write_draws(tree, listed, file))
-        draws = iter(listed)
-        files.insert(1, matrices.name)
-    _write(tables, lambda file: write_batches(file, _schema(), _batches(tree, draws), compression="zstd"))
-    about = _text(key, number, certificate_digest(source.certificate))
-    _write(text, lambda file: file.write(about.encode()))
+    for left_behind in folder.glob(f"{_STAGED}*"):
+        shutil.rmtree(left_behind, ignore_errors=True)
+    with TemporaryDirectory(prefix=_STAGED, dir=folder) as name:
+        staged, files = Path(name), [_TEXT, _TABLES]
+        if len(tree.origin.zones) * len(tree.destination.zones) * number <= MOST_CELLS:
+            listed = list(draws)
+            _write(staged / _MATRICES, lambda file: write_draws(tree, listed, file))
+            draws = iter(listed)
+            files.insert(1, _MATRICES)
+        _write(staged / _TABLES, lambda file: write_batches(file, _schema(), _batches(tree, draws), compression="zstd"))
+        about = _text(key, number, certificate_digest(source.certificate))
+        _write(staged / _TEXT, lambda file: file.write(about.encode()))
+        for old in (_TEXT, _MATRICES):
+            (folder / old).unlink(missing_ok=True)
+        for new in reversed(files):  # the text is the last, so that it never describes other tables
+            (staged / new).replace(folder / new)
+    sync(folder)
     return files
 
 

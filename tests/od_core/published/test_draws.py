@@ -44,10 +44,11 @@ def test_a_second_call_writes_the_same_files_and_touches_no_others(
     assert digests(folder) == before
 
 
-def test_a_run_that_is_killed_leaves_no_text_beside_tables_of_another_run(
+def test_a_run_that_is_killed_leaves_the_files_of_the_run_before(
     releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_release_draws(releases, KEYS[0], 2, tmp_path)
+    before = digests(tmp_path)
 
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -56,6 +57,8 @@ def test_a_run_that_is_killed_leaves_no_text_beside_tables_of_another_run(
         patch.setattr(draws, "write_batches", killed)
         with pytest.raises(KeyboardInterrupt):
             write_release_draws(releases, KEYS[0], 3, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["draws.omx", "draws.parquet"]
+    assert digests(tmp_path) == before
+    (tmp_path / ".draws-killed").mkdir()
     write_release_draws(releases, KEYS[0], 3, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "draws.omx", "draws.parquet"]
     assert (tmp_path / "README.md").read_text("utf-8").startswith("# 3 draws")
