@@ -19,6 +19,7 @@ from od_core.flows.publishing.report_flows import (
     leaf_flows,
     map_sections,
     sizes_section,
+    trips_title,
 )
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
@@ -127,7 +128,10 @@ def derived_page(
         f"Revision {certificate['revision']}, {intro} All numbers contain noise, except those that are stated as"
         " exact.",
         [
-            ("trips" if flows.exact_trips is None else "trips, exact", number(int(flows.leaves.trips.sum()))),
+            (
+                trips_title(flows.releases[0].plan.unit, exact=flows.exact_trips is not None),
+                number(int(flows.leaves.trips.sum())),
+            ),
             ("pairs of zones released above 0", number(len(flows.leaves))),
             ("releases", number(len(flows.releases))),
         ],

@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.changes import by_the_bound, changes
 from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_tables import labelled
@@ -22,11 +21,11 @@ from od_core.flows.publishing.report_flows import (
     map_sections,
     map_title,
     sizes_section,
+    trips_title,
 )
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.publishing.report_segments import segment_sections
 from od_core.flows.release import Release
-from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.html.report_certificate import (
     common_sections,
     confidence,
@@ -76,7 +75,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
     if tree.destination.digest != tree.origin.digest:
         zones += f" and {number(len(tree.destination.zones))}"
     figures: list[tuple[str, object]] = [
-        (_trips_counted(release.plan), number(trips)),
+        (trips_title(release.plan.unit, exact=release.plan.publishes_total), number(trips)),
         ("pairs of zones released above 0", number(len(release.leaves))),
         ("zones", zones),
         *promise_figures(certificate),
@@ -87,13 +86,6 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         figures,
         sections,
     )
-
-
-def _trips_counted(plan: ReleasePlan) -> str:
-    """Return the title of the total number of trips."""
-    if plan.publishes_total:
-        return "trips, exact"
-    return "trips" if plan.unit == PrivacyUnit("trip", plan.unit.neighbours) else "counted trips"
 
 
 def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from od_core.flows.publishing.flow_tables import at_an_end, labelled
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Geography
+from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.html.report_certificate import confidence
 from od_core.publication.html.report_page import (
     bar,
@@ -39,6 +40,13 @@ _NO_NOTE = joined()
 
 _MOST_BOUNDED = 100_000
 """Largest number of pairs of areas whose intervals are computed for the heat map."""
+
+
+def trips_title(unit: PrivacyUnit, *, exact: bool) -> str:
+    """Return the title of the number of all trips: those of some users and records may be counted in part."""
+    if exact:
+        return "trips, exact"
+    return "trips" if unit == PrivacyUnit("trip", unit.neighbours) else "counted trips"
 
 
 def leaf_flows(release: ReleasedFlows, certificate: dict[str, Any]) -> pd.DataFrame:

@@ -153,7 +153,9 @@ def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:
             fault_threshold=0,
         )
         publish(FLOWS, made, key, SERIES, tmp_path)
-    found = publish_sum(tmp_path / "releases", KEYS[:2]).certificate
+    published = publish_sum(tmp_path / "releases", KEYS[:2])
+    found, page = published.certificate, (published.folder / "report.html").read_text("utf-8")
+    assert "counted trips" in page.partition("What is protected")[0]  # of each user, at most two
     both = float_above(epsilon_tight(Fraction(2), Fraction(1, 10**8)))
     assert found["spent"]["all_periods"]["epsilon"] == both > found["spent"]["one_period"]["epsilon"]
     assert "losses of all these releases add up" in found["guarantee"]["protected"]
