@@ -27,7 +27,7 @@ def refuse_wrong_type(path: Path) -> None:
         if installed == own and stated not in COMPONENTS:
             known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
             raise _fault(f"{where}: type: there is no component {stated} ({known})")
-        if find_spec(installed) is None:
+        if installed and find_spec(installed) is None:
             raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
 
 
