@@ -51,7 +51,7 @@ def declaration_files(project: Project | None = None) -> list[Path]:
     By default, the project is the current one.
     """
     defs = (project or current_project()).defs
-    names = glob.glob("**/defs.yaml", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
+    names = glob.glob(f"**/{DECLARATION}", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
     return [defs / name for name in sorted(names)]
 
 

@@ -98,13 +98,18 @@ class Release(ReleasedFlows, PlannedRelease):
         """True if released trips may be negative, because the mechanism releases all leaves as it measured them."""
         return self.plan.mechanism.measures == "all_leaves"
 
+    @property
+    def exact_trips(self) -> int | None:
+        """The exact total; None if the total is not exact."""
+        return int(self.leaves.trips.sum()) if self.plan.publishes_total else None
+
     @cached_property
     def rule(self) -> Rule | None:
         """The rule of estimation that held-out noise chose, computed again from the measurements; None if none did."""
         if self.plan.mechanism.estimate != "auto":
             return None
-        total = int(self.leaves.trips.sum()) if self.plan.publishes_total else None
-        return rule_of(self.plan, measured_levels(self.plan, total, combined_totals(self.plan, self.measured)))
+        totals = combined_totals(self.plan, self.measured)
+        return rule_of(self.plan, measured_levels(self.plan, self.exact_trips, totals))
 
     @cached_property
     def intervals(self) -> Intervals:
@@ -181,7 +186,7 @@ class Release(ReleasedFlows, PlannedRelease):
                 f" {memory() / 1e9:,.0f} GB",
                 next_step="use a larger machine",
             )
-        levels = least_squares(self.plan, int(self.leaves.trips.sum()) if self.plan.publishes_total else None, totals)
+        levels = least_squares(self.plan, self.exact_trips, totals)
         refuse_large_levels(levels)
         return levels
 
