@@ -19,11 +19,11 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
 from od_assets.series.settings import ReleaseSettings
 from od_core.files.durable import file_digest
-from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.segment_levels import combined_totals, measure_step, refuse_beyond_memory
-from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.segment_refinement import refined_levels
 from od_core.flows.estimation.top_down import estimate_pieces
 from od_core.flows.parts.release import Band, passed_pieces
+from od_core.flows.parts.work import ATTEMPTS
 from od_core.flows.plan import ReleasePlan
 from od_core.noise.sources import noise_named
 from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, ORIGIN, TRIPS, Column
@@ -177,10 +177,10 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         with failures_without_values(od_warehouse.confidential):
             work = FlowWork.of(od_warehouse, settings, key)
             plan, staged = work.plan, work.staged
-            if plan.bands is not None:
-                run_step(context, work, "refine")
-            else:
+            if plan.bands is None or plan.mechanism.learns_from_levels:
                 _refine(work)
+            else:
+                run_step(context, work, "refine")
             depth = plan.tree.depth
             digest = file_digest(staged.estimate_path(depth, refined=True))
             trips = staged.estimate_table(depth, refined=True)["trips"]
@@ -198,17 +198,17 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
 
 
 def _refine(work: FlowWork) -> None:
-    """Refine all levels of a release without bands, and stage the refined estimates and the segments."""
+    """Refine all levels of a release as a whole, and stage the refined estimates and the segments."""
     plan, staged = work.plan, work.staged
-    root = staged.estimate(0) if plan.publishes_total else None
-    if plan.segments is None:
-        refined = refine(plan, root, work.measured())
-    else:
-        refined, segments = refine_with_segments(plan, root, work.measured())
-        for breakdown in plan.breakdowns:
-            staged.save_segments(breakdown, [(refined[-1], segments[breakdown.name])])
+    root, leaf = staged.estimate(0) if plan.publishes_total else None, plan.steps[-1]
+    refuse_beyond_memory(plan, leaf.level, staged.nodes_above(plan, leaf))  # as the parts of a release may do together
+    refined, segments = refined_levels(plan, root, work.measured())
+    for breakdown in plan.breakdowns:
+        staged.save_segments(breakdown, [(refined[-1], segments[breakdown.name])])
     for nodes in refined:
         staged.save_estimate(nodes.level, [nodes], refined=True)
+    if plan.bands is not None:
+        work.store.remove(ATTEMPTS)
 
 
 def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:

@@ -11,7 +11,7 @@ from typing import Any
 from od_assets.resources.release_work import FlowWork
 from od_assets.series.engine import workers_of
 from od_core.flows.parts.release import Band, measure_band, refine_bands, refined_pieces, segment_pieces
-from od_core.flows.parts.work import Work, Workers
+from od_core.flows.parts.work import ATTEMPTS, Work, Workers
 from od_core.noise.sources import noise_named
 from od_core.records.count_records import count_records
 
@@ -74,7 +74,7 @@ def refine(work: FlowWork, _: str) -> None:
     for breakdown in plan.breakdowns:
         own = ((leaves, segments[breakdown.name]) for leaves, segments in segment_pieces(bands[-1], parts))
         staged.save_segments(breakdown, own)
-    parts.store.remove("attempts")
+    parts.store.remove(ATTEMPTS)
 
 
 def attempt(work: FlowWork) -> Work:

@@ -52,20 +52,12 @@ class Bands:
 
         Raises:
             OdError: The last cut is not above the leaves of the flow tree, whose level is ``depth``. Or the mechanism
-                does not measure every level, or learns from whole levels.
+                does not measure every level.
         """
         if self.cuts[-1] >= depth:
             raise _refused(f"the flow tree has {depth} levels; the last cut is above its leaves")
         if mechanism.measures != "every_level":
             raise plan_defect("a mechanism that does not measure every level cannot have bands")
-        estimate, profile = mechanism.estimate, mechanism.segment_profile
-        learning = f"estimate: {estimate}" if mechanism.shrinks else "" if profile is None else "segment_profile"
-        if learning:
-            raise OdError(
-                "OD-BANDS",
-                f"{learning} learns from whole levels, so it cannot be used with bands",
-                next_step=f"leave out the bands, or the option {learning.split(':')[0]}",
-            )
 
     def split(self, levels: Sequence[int]) -> list[slice]:
         """Return one slice of ``levels`` for each band, top band first; bands without any of the levels are omitted.

@@ -18,10 +18,10 @@ from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
 from od_core.flows.estimation.posterior_tree import DRAWING_BYTES, PosteriorTree
-from od_core.flows.estimation.refinement import refine, rule_of
+from od_core.flows.estimation.refinement import rule_of
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
-from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.segment_refinement import refined_levels
 from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.estimation.sum_limits import refuse_large_levels
 from od_core.flows.estimation.top_down import (
@@ -335,10 +335,8 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
     segments: dict[str, NDArray[np.int64]] = {}
-    if plan.segments is not None:
-        (*_, nodes), segments = refine_with_segments(plan, root, measured)
-    elif plan.mechanism.refines:
-        nodes = refine(plan, root, measured)[-1]
+    if plan.mechanism.refines:
+        (*_, nodes), segments = refined_levels(plan, root, measured)
     return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent, segments=segments)
 
 

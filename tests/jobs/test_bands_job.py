@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pandas as pd
 import pytest
 
+import od_assets.assets.levels
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
 from od_core.errors import OdError
@@ -14,7 +16,7 @@ from od_core.flows.bands import Bands
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
-from tests.od_assets.conftest import Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import Project, failure_text, public_bytes, records, records_by_mode
 
 KEY = ReleaseKey("trips", "2001-01", 1)
 
@@ -46,6 +48,37 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project,
     assert ledger.balance("trips", "2001-01").spent == release.plan.spent.rho
     warehouse = Warehouse()
     verify_release(warehouse.published(KEY, ledger))
+
+
+@pytest.mark.parametrize("options", [{"estimate": "shrunk"}, {"estimate": "auto", "segment_profile": "1"}], ids=str)
+def test_a_release_that_learns_from_whole_levels_is_resumed_after_its_parts(
+    project: Project, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that ends in the estimate of all levels. The next one draws nothing, and verification agrees."""
+    changes: dict[str, Any] = {"mechanism_options": options}
+    if "segment_profile" in options:
+        project.write_records(records_by_mode())
+        changes["segments"] = {"mode": {"categories": ["car", "bus", "other"], "unknown": "other"}}
+    sound = od_assets.assets.levels.refined_levels
+
+    def killed(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(od_assets.assets.levels, "refined_levels", killed)
+    assert not project.run(banded(project, 1, 3, **changes)).success
+    staged = project.var / "confidential" / str(KEY)
+    measured = {path: path.read_bytes() for path in (staged / "parts").iterdir()}
+    monkeypatch.setattr(od_assets.assets.levels, "refined_levels", sound)
+    result = project.run(banded(project, 1, 3, **changes))
+    assert result.success, failure_text(result)
+    assert {path: path.read_bytes() for path in (staged / "parts").iterdir()} == measured
+    assert not (staged / "attempts").exists()
+    release = open_release(project.var / "releases" / str(KEY))
+    ledger = Ledger(project.var / "ledger.sqlite")
+    assert ledger.balance("trips", "2001-01").spent == release.plan.spent.rho
+    assert release.plan.bands is not None
+    assert release.plan.mechanism.options.items() >= options.items()
+    verify_release(Warehouse().published(KEY, ledger))
 
 
 def test_other_bands_are_another_plan(project: Project) -> None:

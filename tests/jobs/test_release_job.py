@@ -287,23 +287,23 @@ def test_a_lost_ledger_never_begins_anew(released: Project) -> None:
 def test_a_defect_in_the_refined_flows_blocks_publication(
     project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
 ) -> None:
-    sound = od_assets.assets.levels.refine
+    sound = od_assets.assets.levels.refined_levels
 
-    def defective(*arguments: Any) -> list[Nodes]:
-        levels = sound(*arguments)
+    def defective(*arguments: Any) -> Any:
+        levels, segments = sound(*arguments)
         trips = levels[3].trips.copy()
         trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
         levels[3] = dataclasses.replace(levels[3], trips=trips)
-        return levels
+        return levels, segments
 
-    monkeypatch.setattr(od_assets.assets.levels, "refine", defective)
+    monkeypatch.setattr(od_assets.assets.levels, "refined_levels", defective)
     result = project.run()
     failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
     expected = {("refined_flows", "children_sum_to_parents")}
     assert failed == (expected if defect == "lost trip" else expected | {("refined_flows", "non_negative_integers")})
     assert not result.success
     assert not published(project)
-    monkeypatch.setattr(od_assets.assets.levels, "refine", sound)
+    monkeypatch.setattr(od_assets.assets.levels, "refined_levels", sound)
     assert project.run().success
     assert published(project)
 

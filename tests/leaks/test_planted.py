@@ -147,7 +147,7 @@ def test_an_unlisted_category_is_found_nowhere(
     kept_project.write_records(few)
     first = of_flows(kept_project, segments=with_unknown, domain__cap__rho="3e-13")
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.assets.levels.refine_with_segments", quoting)
+        context.setattr("od_assets.assets.levels.refined_levels", quoting)
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(first))
     assert found() == []
     assert kept_project.run(first).success

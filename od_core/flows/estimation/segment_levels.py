@@ -28,7 +28,7 @@ from od_core.flows.estimation.top_down import (
 )
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
-from od_core.geography.flow_tree import Expansion, Nodes
+from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import Measurements, NoisyArray
 from od_core.noise.sources import NoiseSource
 from od_core.parallel import in_order, memory
@@ -123,20 +123,22 @@ with an earlier version: 243."""
 _TOTALS_BYTES = {"shrunk": SHRUNK_BYTES, "auto": _CHOOSING_BYTES}
 
 
-def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Nodes | None) -> None:
+def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -> None:
     """Raise OdError if the values of a level need more memory than this process may use.
 
     Levels by segment and levels of shrunk estimates are checked; others are read piece by piece.
 
     Their number follows from public estimates. The error is raised before the level is drawn, because a process that
-    runs out of memory loses its draw. The first band of a release in parts is checked; its other bands need the memory
-    of a few parts only.
+    runs out of memory loses its draw. In a release in parts, the bands below the first need the memory of a few parts
+    only, unless estimates learn from whole levels. These are checked for each part before it is drawn, and as a whole
+    when all parts are known, before they are estimated.
 
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
-    whole = plan.segments is not None or plan.mechanism.shrinks
-    if not whole or parents is None or level > plan.step_bands[0][-1].level:
+    learns = plan.mechanism.learns_from_levels
+    whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
+    if not whole or parents is None:
         return
     cells = sum(map(len, plan.tree.expand(parents)))
     values, needed = plan.tables * cells, cells * _TOTALS_BYTES.get(plan.mechanism.estimate, 0)

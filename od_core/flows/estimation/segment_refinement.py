@@ -34,6 +34,7 @@ from od_core.flows.estimation.refinement import (
     nodes_above,
     nodes_with_trips,
     projected_piece,
+    refine,
     rise,
     shrunk_levels,
     trips_by_level,
@@ -55,6 +56,18 @@ _Reals = NDArray[np.float64]
 
 Risen = tuple[Sequence[RisenLevel], ChildSums]
 """The estimates of one category by :func:`od_core.flows.estimation.refinement.rise`."""
+
+
+def refined_levels(
+    plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]
+) -> tuple[list[Nodes], dict[str, _Values]]:
+    """Return the refined nodes of all levels, with or without segments, and the trips of the leaves by breakdown.
+
+    Without segments, there are no trips by breakdown. See :func:`refine_with_segments` for the arguments and errors.
+    """
+    if plan.segments is None:
+        return refine(plan, root, measured), {}
+    return refine_with_segments(plan, root, measured)
 
 
 def refine_with_segments(

@@ -79,8 +79,7 @@ class InfTDARefined(InfTDA):
             not on data in which the count of one cell says nothing about the others.
         estimate: How the measurements of all levels become one estimate. ``least_squares`` uses the measurements on the
             path of a node. ``shrunk`` (``od_core.flows.estimation.shrinkage``) also learns from all other nodes. It has
-            less error in the leaves, and needs whole levels in memory: it cannot be used with bands. With segments, it
-            estimates the totals.
+            less error in the leaves, and needs whole levels in memory. With segments, it estimates the totals.
             With ``leaves: empirical_bayes``, it uses a mixture of deviations at every level instead, and gives small
             numbers in lumps. This has much less error if most pairs of zones have no trips, and more if all have some.
             ``auto`` (``od_core.flows.estimation.held_out``) chooses between all of these and the size of the lumps, by

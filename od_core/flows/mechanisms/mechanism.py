@@ -93,7 +93,12 @@ class Mechanism(Protocol):
 
     @property
     def shrinks(self) -> bool:
-        """True if the estimates may learn from all nodes of a level, which must then fit into memory."""
+        """True if the estimates of totals may learn from all nodes of a level."""
+        ...
+
+    @property
+    def learns_from_levels(self) -> bool:
+        """True if estimates may learn from all nodes of a level, so that all measurements must fit into memory."""
         ...
 
     def project(
@@ -144,6 +149,11 @@ class PaperMechanism:
     def shrinks(self) -> bool:
         """True if ``estimate`` is not ``least_squares``."""
         return self.estimate != "least_squares"
+
+    @property
+    def learns_from_levels(self) -> bool:
+        """True if estimates are shrunk, or segments are moved to profiles."""
+        return self.shrinks or self.segment_profile is not None
 
     @property
     def leaf_dial(self) -> Fraction | None:

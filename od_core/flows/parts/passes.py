@@ -50,8 +50,8 @@ from od_core.records.count_files import CountFiles
 def measure_part(work: Work, part: Part) -> None:
     """Measure the levels of a part, each once, estimate them from the top down, and store the results.
 
-    The true counts are confidential; the stored results are public. If the part contains leaves and the mechanism
-    refines, also combine the levels of the part from the bottom up, and store the sums for the nodes above.
+    The true counts are confidential; the stored results are public. If the part contains leaves and is refined as a
+    part, also combine the levels of the part from the bottom up, and store the sums for the nodes above.
     """
     plan, band, number = work.plan, part["band"], part["part"]
     (frontier,) = work.load_nodes("frontier", band, number)
@@ -64,7 +64,7 @@ def measure_part(work: Work, part: Part) -> None:
     _, *above = {m.step.level: m.parents for m in measured}.values()
     below = [nodes for nodes in above if isinstance(nodes, Nodes)]
     work.save_nodes("passed", band, number, below if last is None else [*below, last])
-    if last is not None:
+    if last is not None or plan.mechanism.learns_from_levels:
         return
     by_table = counts_of(plan, measured)
     for table, (*inner, leaf) in by_table.items():

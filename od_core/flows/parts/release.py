@@ -8,22 +8,30 @@ the top down. For these bands, the driver reads noisy values and estimates only,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import OCTAVES, Rows, leaf_posterior, row_areas
-from od_core.flows.estimation.refinement import ChildSums, nodes_with_trips, rise, trips_by_level, with_trips
+from od_core.flows.estimation.refinement import (
+    ChildSums,
+    nodes_above,
+    nodes_with_trips,
+    rise,
+    trips_by_level,
+    with_trips,
+)
 from od_core.flows.estimation.segment_levels import (
     TOTALS,
     Table,
     counts_of,
     measure_levels,
+    refuse_beyond_memory,
     tables_of,
 )
-from od_core.flows.estimation.segment_refinement import segments_from_root
+from od_core.flows.estimation.segment_refinement import refined_levels, segments_from_root
 from od_core.flows.estimation.top_down import Measurement, published_root
 from od_core.flows.parts.passes import (
     descend_part,
@@ -82,14 +90,18 @@ class PartedRelease:
     """A release whose lower levels are stored in parts.
 
     Attributes:
-        top: Released nodes of the root and of each level of the first band, top first.
-        bands: The bands below the first.
+        top: Released nodes of the root and of each level of the first band, top first. If the mechanism learns from
+            whole levels, those of all levels.
+        bands: The bands that were estimated in parts: those below the first, or none if the mechanism learns from whole
+            levels.
         work: The attempt whose folder has the files of these bands.
+        segments: If there are no such bands, the trips of the leaves by breakdown; shape (leaves, categories) each.
     """
 
     top: list[Nodes]
     bands: list[Band]
     work: Work
+    segments: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def pieces(self, level: int) -> Iterator[Nodes]:
         """Yield the released nodes of the root or of a measured level in tree order, in consecutive pieces."""
@@ -103,6 +115,8 @@ class PartedRelease:
 
     def segment_pieces(self) -> Iterator[tuple[Nodes, dict[str, NDArray[np.int64]]]]:
         """Yield the released leaves in consecutive pieces, and their trips by breakdown; see :func:`segment_pieces`."""
+        if not self.bands:
+            return iter([(self.top[-1], dict(self.segments))])
         return segment_pieces(self.bands[-1], self.work)
 
 
@@ -111,7 +125,8 @@ def run_in_parts(
 ) -> PartedRelease:
     """Measure and estimate a release with bands: the first band as a whole, and the other bands in parts.
 
-    If the mechanism refines, all bands are also refined.
+    If the mechanism refines, all bands are also refined: in parts, or all levels as a whole if it learns from whole
+    levels.
 
     Args:
         plan: The plan of the release, with bands.
@@ -135,10 +150,33 @@ def run_in_parts(
         bands.append(measure_band(plan, number, above, work, workers, measurements))
         if number < len(plan.step_bands) - 1:
             above = Nodes.joined(own[-1].level, passed_pieces(bands[-1], work, own[-1].level))
+    if plan.mechanism.learns_from_levels:
+        whole = [*measured, *_measured_in_parts(plan, frontier, bands, work, measurements)]
+        refuse_beyond_memory(plan, plan.tree.depth, nodes_above(whole[-1]))
+        levels, segments = refined_levels(plan, root, whole)
+        return PartedRelease(levels, [], work, segments)
     if plan.mechanism.refines:
         return PartedRelease(refine_bands(plan, root, measured, frontier, bands, work, workers), bands, work)
     passed = [*([] if root is None else [root]), *(m.parents for m in measured[1:] if isinstance(m.parents, Nodes))]
     return PartedRelease([*passed, frontier], bands, work)
+
+
+def _measured_in_parts(
+    plan: ReleasePlan, frontier: Nodes, bands: Sequence[Band], work: Work, measurements: DurableMeasurements
+) -> Iterator[Measurement]:
+    """Yield the measurements of all levels below the first band, each as a whole, top level first.
+
+    Args:
+        frontier: The released nodes of the last level of the first band.
+        bands: The bands below, which must be measured.
+        work, measurements: See :func:`measure_band`.
+    """
+    above = frontier
+    for band in bands:
+        for level in dict.fromkeys(step.level for step in plan.step_bands[band.number]):
+            for step in plan.steps_at(level):
+                yield Measurement(step, above, measurements.read(step))
+            above = Nodes.joined(level, passed_pieces(band, work, level))
 
 
 def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
@@ -164,9 +202,11 @@ def measure_band(
         measurements: Provides the ledger and the key of the release.
 
     Raises:
-        OdError: If a draw was lost and the cap does not allow another, or if a part failed.
+        OdError: If a draw was lost and the cap does not allow another, if a part failed, or if the mechanism learns
+            from whole levels and the first level of the band does not fit into memory.
     """
     steps, band = plan.step_bands[number], Band.below(plan, number, frontier)
+    refuse_beyond_memory(plan, steps[0].level, frontier)
     ledger, key = measurements.ledger, measurements.key
     rounds = granted_rounds(ledger, key, steps, work.store, backend_name(work.noise))
     for part, nodes in enumerate(band.parts):

@@ -27,6 +27,9 @@ from od_core.ledger.object_store import Store, keep_detail, read_details
 from od_core.noise.sources import NoiseSource
 from od_core.parallel import in_order
 
+ATTEMPTS = "attempts"
+"""Folder of the attempts in the store. What it contains is computed again if it is absent."""
+
 Part = Mapping[str, Any]
 """A parsed descriptor of a task: the numbers ``band`` and ``part``, and further arguments of the task by name."""
 
@@ -55,12 +58,12 @@ class Work:
 
         Store the plan, and remove the folders of older attempts. Stored measurements are not removed.
         """
-        store.remove("attempts")
+        store.remove(ATTEMPTS)
         content = pickle.dumps(plan)
         digest = hashlib.sha256(content).hexdigest()
         store.create_if_absent(_plan_file(digest), content)
         _keep_plan(digest, plan)
-        return cls(store, f"attempts/{secrets.token_hex(8)}", digest, counts, noise)
+        return cls(store, f"{ATTEMPTS}/{secrets.token_hex(8)}", digest, counts, noise)
 
     def facts(self) -> dict[str, str]:
         """Return ``attempt``, ``plan_digest`` and ``counts`` as a dictionary for JSON, for a later step."""

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.intervals import refuse_without_intervals
-from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.segment_refinement import refined_levels
 from od_core.flows.estimation.top_down import Measurement, estimate, root_of
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.chosen_rule import estimation_facts, estimation_text
@@ -284,10 +283,8 @@ def _levels(public: Release, root: Nodes | None) -> tuple[list[Nodes], Mapping[s
         An exact root and all measured levels, top first; and the leaves by breakdown, shape (leaves, categories).
     """
     plan, nodes = public.plan, root
-    if plan.segments is not None:
-        return refine_with_segments(plan, nodes, public.measured)
     if plan.mechanism.refines:
-        return refine(plan, nodes, public.measured), {}
+        return refined_levels(plan, nodes, public.measured)
     levels = [] if nodes is None else [nodes]
     for measurement in public.measured:
         nodes = estimate(plan, measurement.step, nodes, measurement.noisy)

@@ -10,12 +10,14 @@ from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, plan
 from od_core.errors import STAYS_CHARGED
 from od_core.flows.bands import Bands
 from od_core.flows.estimation import segment_levels
+from od_core.flows.parts.release import measure_band
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.trip_counts import count_trips
 from tests.od_core.doubles import SeededNoise
+from tests.od_core.flows.parts.passes import counted, in_parts, plan_of, small_italy, whole
 
 
 def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
@@ -40,6 +42,27 @@ def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
         segment_levels.refuse_beyond_memory(plan, 4, few)
     in_parts = plan_release(geography, **asked, segments=segments, bands=Bands((2,)))
     segment_levels.refuse_beyond_memory(in_parts, 4, few)
+
+
+def test_parts_whose_estimates_learn_from_whole_levels_are_checked_together(tmp_path, monkeypatch):
+    """Each part fits. All leaves together do not: the error is raised when all are drawn, and nothing is lost."""
+    flows = small_italy()
+    asked = {"mechanism": InfTDARefined(keep_all_cap=0, estimate="shrunk")}
+    plan = plan_of(flows, Bands((2,), 9_000), **asked)
+    trips = counted(plan, flows)
+    needed = max(len(measurement.noisy) for measurement in whole(plan_of(flows, **asked), trips).measured) * 150
+    monkeypatch.setattr(segment_levels, "memory", lambda: needed - 1)
+    with pytest.raises(OdError, match="OD-PARTS-NEEDED: level 6 has") as refused:
+        in_parts(tmp_path, plan, trips)
+    assert refused.value.spent == STAYS_CHARGED
+    drawn = {path.name for path in (tmp_path / "store" / "parts").iterdir()}
+    monkeypatch.setattr(segment_levels, "memory", lambda: needed)
+    assert in_parts(tmp_path, plan, trips, noise=SeededNoise(1)).top[-1].trips.sum() == trips.total  # draws nothing
+    assert {path.name for path in (tmp_path / "store" / "parts").iterdir()} == drawn
+    monkeypatch.setattr(segment_levels, "memory", lambda: 1)
+    frontier = Nodes(2, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
+    with pytest.raises(OdError, match="OD-PARTS-NEEDED: level 3"):
+        measure_band(plan, 1, frontier, None, None, None)
 
 
 def test_segments_that_are_moved_to_profiles_need_twice_the_memory(monkeypatch):

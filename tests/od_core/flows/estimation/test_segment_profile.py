@@ -14,7 +14,6 @@ import pytest
 from numpy.typing import NDArray
 
 from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, plan_release
-from od_core.flows.bands import Bands
 from od_core.flows.estimation.segment_profile import move_to_profile
 from od_core.flows.plan import ReleasePlan
 from tests.od_core.doubles import SeededNoise
@@ -143,7 +142,6 @@ def test_the_option_is_in_the_plan_only_if_it_is_chosen():
         ({"segment_profile": 0}, "OD-MECHANISM-OPTION"),
         ({"segment_profile": "a lot"}, "OD-MECHANISM-OPTION"),
         ({"segment_profile": 1, "segments": None}, "OD-SEGMENT-MECHANISM"),
-        ({"segment_profile": 1, "bands": Bands((2,), 1)}, "OD-BANDS"),
     ],
 )
 def test_what_cannot_be_done_is_refused(options, code):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from od_core import Bands, Budget, OdError, PrivacyUnit, plan_release
+from od_core import Budget, OdError, plan_release
 from od_core.flows.estimation import families, segment_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
@@ -514,10 +514,3 @@ def test_the_option_is_read_back_from_text_and_tells_plans_apart():
 def test_what_it_cannot_be_combined_with_is_refused():
     with pytest.raises(OdError, match="OD-MECHANISM-OPTION: there is no estimate 'shrunken'"):
         InfTDARefined(estimate="shrunken")
-    given = {
-        "unit": PrivacyUnit("trip"),
-        "budget": Budget("1", "1e-8"),
-        "mechanism": InfTDARefined(estimate="shrunk"),
-    }
-    with pytest.raises(OdError, match="OD-BANDS: estimate: shrunk learns from whole levels"):
-        plan_release(GRID.origin, **given, bands=Bands((2,)))

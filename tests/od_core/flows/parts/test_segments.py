@@ -99,6 +99,20 @@ def test_the_same_noise_gives_the_same_release(folder, case):
     assert len(parted.bands[-1].parts) > 1
 
 
+@pytest.mark.parametrize("option", [{"estimate": "shrunk"}, {"segment_profile": 1}], ids=str)
+def test_what_learns_from_whole_levels_is_measured_in_parts(folder, option):
+    """The estimates of one pass, not those of least squares."""
+    asked = {"segments": BOTH, "mechanism": InfTDARefined(keep_all_cap=0, **option)}
+    parted = assert_alike(folder, plan_of(FLOWS, Bands((2, 4), 3_000), **asked), plan_of(FLOWS, **asked), FLOWS)
+    assert len(list((folder / "store" / "parts").iterdir())) > len(parted.work.plan.steps)
+    of_least_squares = plan_of(FLOWS, segments=BOTH, mechanism=DROPPING)
+    trips = CountFiles(parted.work.store, parted.work.counts).whole()
+    ((leaves, segments),) = parted.segment_pieces()
+    other = whole(of_least_squares, trips)
+    same = np.array_equal(leaves.trips, other.leaves.trips)
+    assert not same or not np.array_equal(segments["mode"], other.segments["mode"])
+
+
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("trips", [0, 1, 700])
