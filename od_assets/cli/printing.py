@@ -139,6 +139,11 @@ def _print_errors(plan: ReleasePlan) -> None:
         "Noise of one measured cell: its standard deviation. Expected error of the published estimate: the root mean"
         " square over all pairs of areas, after all levels are made consistent, if no estimate is cut at 0.\n"
     )
+    if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
+        console.print(
+            "That is the error of least squares. The declared estimate also learns from other pairs of areas, and what"
+            " it gains depends on the flows: od-release forecast simulates it on public data.\n"
+        )
 
 
 def print_outcome(outcome: Outcome) -> None:

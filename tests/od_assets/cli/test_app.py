@@ -101,6 +101,17 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
     assert not (project.var / "ledger.sqlite").exists()
 
 
+@pytest.mark.parametrize("options", [{}, {"estimate": "auto"}, {"leaves": "empirical_bayes"}], ids=str)
+def test_a_plan_names_the_estimate_whose_error_it_states(project: Project, options: dict[str, str]) -> None:
+    folder = project.defs / "trips"
+    folder.mkdir()
+    declared = {**ATTRIBUTES, "mechanism_options": options}
+    (folder / "defs.yaml").write_text(yaml.dump({"attributes": declared}), encoding="utf-8")
+    said = " ".join(CliRunner().invoke(app, ["plan", "trips"]).stdout.split())
+    assert "expected error of the published estimate" in said
+    assert ("That is the error of least squares." in said) == bool(options)
+
+
 def test_a_period_that_has_not_ended_is_said_to_be_that(project: Project) -> None:
     component = project.component(periods={"first": "2001-01"})
     with pytest.raises(OdError, match=r"'2150-06' is not an ended period of trips \(2001-01 to ") as refused:
