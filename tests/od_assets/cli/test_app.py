@@ -103,11 +103,14 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
 
 @pytest.mark.parametrize("options", [{}, {"estimate": "auto"}, {"leaves": "empirical_bayes"}], ids=str)
 def test_a_plan_names_the_estimate_whose_error_it_states(project: Project, options: dict[str, str]) -> None:
+    project.component()  # declares the data set
     folder = project.defs / "trips"
     folder.mkdir()
     declared = {**ATTRIBUTES, "mechanism_options": options}
     (folder / "defs.yaml").write_text(yaml.dump({"attributes": declared}), encoding="utf-8")
-    said = " ".join(CliRunner().invoke(app, ["plan", "trips"]).stdout.split())
+    result = CliRunner().invoke(app, ["plan", "trips"])
+    assert result.exit_code == 0, result.exception
+    said = " ".join(result.stdout.split())
     assert "expected error of the published estimate" in said
     assert ("That is the error of least squares." in said) == bool(options)
 
