@@ -67,11 +67,15 @@ class Outcome:
     released: Released | None
 
 
-def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
+def release_job(component: Series) -> dg.JobDefinition:
+    """Return the release job of a series, from the definitions of the project."""
+    return load_definitions().resolve_job_def(f"{component.name}_release")
+
+
+def run_period(component: Series, job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
     settings = component.settings()
     key = settings.key(period)
-    job = load_definitions().resolve_job_def(f"{component.name}_release")
     warehouse = Warehouse()
     ledger = warehouse.ledger
     before = ledger.level_kinds(key).count(MEASURED)
