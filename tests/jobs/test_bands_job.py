@@ -13,6 +13,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
+from od_core.flows.estimation import segment_levels
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
@@ -137,3 +138,21 @@ def test_what_does_not_fit_together_is_refused(project: Project, changes, code) 
 
     with pytest.raises(OdError, match=code):
         planned()
+
+
+def test_levels_that_fit_part_by_part_but_not_together_wait_for_more_memory(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is measured and nothing is lost; a run with more memory draws nothing."""
+    component = banded(project, 1, mechanism_options={"estimate": "shrunk"})
+    memory, parts = segment_levels.memory, project.var / "confidential" / str(KEY) / "parts"
+    settings = component.settings()
+    leaves = len(settings.read_geography().origin.zones) ** 2
+    monkeypatch.setattr(segment_levels, "memory", lambda: segment_levels.SHRUNK_BYTES * leaves - 1)
+    refused = project.run(component)
+    assert "OD-PARTS-NEEDED" in failure_text(refused)
+    measured = {path: path.read_bytes() for path in parts.iterdir()}
+    assert any("measurement_4" in path.name for path in measured)
+    monkeypatch.setattr(segment_levels, "memory", memory)
+    assert project.run(component).success
+    assert {path: path.read_bytes() for path in parts.iterdir()} == measured
