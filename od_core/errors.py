@@ -159,7 +159,13 @@ def nearest_only(name: object, known: tuple[str, ...]) -> str:
 
 
 def nearest_known(name: object, known: tuple[str, ...]) -> str:
-    """Return a hint with the most similar known name, or with all known names if none is similar."""
+    """Return a hint with the most similar known name, or with all known names if none is similar.
+
+    >>> nearest_known("us_flight", ("us_flights", "taxis")), nearest_known("x", ("a", "b")), nearest_known("x", ())
+    ("did you mean 'us_flights'?", 'known: a, b', 'there are none')
+    """
+    if not known:
+        return "there are none"
     close = _closest(name, known, 0.6)
     return f"known: {', '.join(known)}" if close is None else f"did you mean {close!r}?"
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from od_assets.project import current_project, releases_folder
+from od_assets.cli.named_bundles import bundle_named
 from od_core import Release
 from od_core.errors import OdError
+from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.publishing.changes import by_the_bound, changes
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.columns import CONFIDENCE
-from od_core.published.opening import open_bundle, published_bundles
+from od_core.published.opening import open_bundle
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +106,13 @@ def compared(
 def _opened(name: str) -> tuple[ReleaseKey, Release]:
     """Return the key and release for a key or bundle path. Raises OdError if the release is absent or not of flows."""
     key, release = open_bundle(bundle_named(name))
+    if isinstance(release, DerivedFlows):
+        raise OdError(
+            "OD-COMPARE-KIND",
+            f"{key} is derived from published releases; two derived tables may share the noise of a release, so only"
+            " releases themselves are compared",
+            next_step="compare the releases that it is derived from, which its certificate lists as sources",
+        )
     if not isinstance(release, Release):
         raise OdError(
             "OD-COMPARE-KIND",
@@ -113,19 +120,3 @@ def _opened(name: str) -> tuple[ReleaseKey, Release]:
             next_step="name two releases of flows",
         )
     return key, release
-
-
-def bundle_named(name: str) -> Path:
-    """Return the place of a bundle, given the key of a release published here or a path. Raises OdError if absent."""
-    place = Path(name)
-    if place.exists():
-        return place
-    key, releases = ReleaseKey.parse(name), releases_folder(current_project().var)
-    if not (releases / key.folder).is_dir():
-        published = ", ".join(map(str, published_bundles(releases))) or "none"
-        raise OdError(
-            "OD-RELEASE-ABSENT",
-            f"{key} is not published here; published releases: {published}",
-            next_step="name a published release, or the folder of a bundle",
-        )
-    return releases / key.folder

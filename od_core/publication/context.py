@@ -11,6 +11,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.kind import Kind, R, ReleaseContext
+from od_core.publication.read_back import REPAIR
 
 
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
@@ -43,9 +44,6 @@ def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey,
         raise OdError(
             "OD-PREVIOUS-ABSENT",
             f"the bundle of {key}, with which this release is compared, is missing or damaged",
-            next_step=(
-                f"restore it, or remove its remains and run {key.release} {key.period} again, which gives the same"
-                " bytes"
-            ),
+            next_step=REPAIR,
             spent=STAYS_CHARGED,
         ) from None

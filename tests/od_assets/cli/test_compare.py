@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from od_assets.cli.app import app
 from od_core import OdError, open_release
 from od_core.flows.publishing.changes import changes
+from od_core.published.sums import publish_sum
 from tests.od_core.stops.test_publication import published as stops
 from tests.published_flights import KEYS
 
@@ -82,6 +83,15 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path) -> Non
     other_kind = refused(OLD, str(boxes.bundle))
     assert other_kind.code == "OD-COMPARE-KIND"
     assert "journeys/2001-06/r1 is not a release of flows" in other_kind.message
+
+
+def test_derived_flows_are_not_compared_and_that_is_said(var: Path, tmp_path: Path) -> None:
+    shutil.copytree(var / "releases", tmp_path / "releases")
+    derived = publish_sum(tmp_path / "releases", KEYS)
+    error = refused(OLD, str(derived.folder))
+    assert error.code == "OD-COMPARE-KIND"
+    assert f"{derived.key} is derived from published releases" in error.message
+    assert "sources" in error.next_step
 
 
 def test_where_nothing_is_published_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
