@@ -6,8 +6,11 @@ import difflib
 import re
 from typing import Self, cast
 
-STAYS_CHARGED = "budget reserved earlier stays charged"
-"""Value of :attr:`OdError.spent` for errors that occur after the budget of a release was reserved."""
+NOTHING_SPENT = "nothing was spent"
+"""Default of :attr:`OdError.spent`."""
+
+STAYS_CHARGED = "any budget reserved earlier stays charged"
+"""Value of :attr:`OdError.spent` for errors that may occur after the budget of a release was reserved."""
 
 
 class OdError(Exception):
@@ -41,7 +44,7 @@ class OdError(Exception):
         message: str,
         *,
         next_step: str,
-        spent: str = "nothing was spent",
+        spent: str = NOTHING_SPENT,
         confidential_detail: str | None = None,
     ) -> None:
         super().__init__(code, message)
