@@ -10,7 +10,6 @@ import pandas as pd
 from od_core.flows.distance_bands import distance_bands
 from od_core.flows.indicators import has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import by_the_bound
 from od_core.flows.publishing.flow_tables import FlowTables, labelled
 from od_core.flows.publishing.report_flows import between_zones, level_up_to
 from od_core.flows.released_flows import ReleasedFlows
@@ -30,12 +29,14 @@ class CountedChanges:
         period: the previous period.
         grew, fell: numbers of increases and of decreases that are larger than their uncertainty.
         compared: number of all compared pairs.
+        caution: sentences on other reasons for changes than the trips; empty if there are none.
     """
 
     period: str
     grew: int
     fell: int
     compared: int
+    caution: str
 
     @property
     def marked(self) -> int:
@@ -78,7 +79,7 @@ def main_results(
         sentences.append(
             f"Since {changes.period}, {number(changes.marked)} of {number(changes.compared)} flows between large areas"
             f" changed by more than their uncertainty: {number(changes.grew)} grew, and {number(changes.fell)} fell."
-            f"{by_the_bound(certificate['unit'])}"
+            f"{changes.caution}"
         )
     results = element("ul", *(element("li", sentence) for sentence in sentences))
     if certificate.get("bundle_format", 1) < FIRST_WITH_ATLAS:
