@@ -61,7 +61,7 @@ def main_results(
         changes: changes since the previous period; None if no release is compared.
     """
     tree = release.tree
-    sentences = _total(release, certificate)
+    sentences = total_sentences(release, certificate)
     largest = labelled(tree, between_zones(release, leaves).nlargest(1, "trips"))
     for flow in largest.to_dict("records"):
         reach = f" ({interval} interval: {between(flow['lower'], flow['upper'])})" if interval else ""
@@ -88,7 +88,7 @@ def main_results(
     return joined(results, paragraph("Choose areas of your own, and see their trips, in the ", link, "."))
 
 
-def _total(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
+def total_sentences(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
     """Return sentences on the number of trips: of all, or of those that contribution bounds let count."""
     period, trips = certificate["period"], number(int(release.leaves.trips.sum()))
     if certificate["contribution_bound"] == 1 and certificate["unit"] == "trip":
@@ -97,10 +97,11 @@ def _total(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
     sentences = [f"{trips} trips are counted in {period}. Further trips are left out by the contribution bound."]
     if uncounted := certificate.get("uncounted"):
         reach = between(uncounted["lower"], uncounted["upper"])
+        where = "in each release" if "sources" in certificate else "in these numbers"
         sentences.append(
             f"About {number(max(uncounted['trips'], 0))} trips are not counted (90 % interval: {reach}),"
             f" {100 * uncounted['share']:.3g} % of all trips. At most {number(uncounted['max_trips'])} of each user are"
-            " considered in these numbers."
+            f" considered {where}."
         )
     return sentences
 
