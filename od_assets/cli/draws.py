@@ -41,5 +41,5 @@ def draws(
     if as_json:
         typer.echo(json.dumps({"release": str(key), "folder": str(folder), "files": files}, indent=2))
         return
-    console.print(f"{number:,} draws given {key}. Nothing was charged.")
+    console.print(f"{number:,} draw{'s' * (number != 1)} given {key}. Nothing was charged.")
     console.print(f"Folder: {folder} ({', '.join(files)})", soft_wrap=True)
