@@ -6,8 +6,11 @@ import difflib
 import re
 from typing import Self, cast
 
-STAYS_CHARGED = "budget reserved earlier stays charged"
-"""Value of :attr:`OdError.spent` for errors that occur after the budget of a release was reserved."""
+NOTHING_SPENT = "nothing was spent"
+"""Default of :attr:`OdError.spent`."""
+
+STAYS_CHARGED = "any budget reserved earlier stays charged"
+"""Value of :attr:`OdError.spent` for errors that may occur after the budget of a release was reserved."""
 
 
 class OdError(Exception):
@@ -41,7 +44,7 @@ class OdError(Exception):
         message: str,
         *,
         next_step: str,
-        spent: str = "nothing was spent",
+        spent: str = NOTHING_SPENT,
         confidential_detail: str | None = None,
     ) -> None:
         super().__init__(code, message)
@@ -159,7 +162,13 @@ def nearest_only(name: object, known: tuple[str, ...]) -> str:
 
 
 def nearest_known(name: object, known: tuple[str, ...]) -> str:
-    """Return a hint with the most similar known name, or with all known names if none is similar."""
+    """Return a hint with the most similar known name, or with all known names if none is similar.
+
+    >>> nearest_known("us_flight", ("us_flights", "taxis")), nearest_known("x", ("a", "b")), nearest_known("x", ())
+    ("did you mean 'us_flights'?", 'known: a, b', 'there are none')
+    """
+    if not known:
+        return "there are none"
     close = _closest(name, known, 0.6)
     return f"known: {', '.join(known)}" if close is None else f"did you mean {close!r}?"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from od_assets.resources.arrivals import hold_to_marker
 from od_assets.series.settings import G, P, SeriesSettings
-from od_core.records.load import load_records
+from od_core.records.load import load_records, refuse_absent
 
 
 def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geography: G | None) -> None:
@@ -23,6 +23,7 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
             :func:`od_core.records.load.load_records`.
     """
     source = settings.records_path(period)
+    refuse_absent(source)  # before its marker, as doctor does
     hold_to_marker(source, settings.marker_path(period))
     origins = destinations = None
     if geography is not None and settings.takes_nowhere:

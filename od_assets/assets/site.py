@@ -25,7 +25,8 @@ def site_asset(
     """Return the asset of the site.
 
     It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
-    It reads public files alone. It fails after the site is written if a published release has no bundle.
+    It reads public files alone. It fails after the site is written if the bundle of a published release is missing or
+    damaged.
 
     Args:
         site: what the site says of itself.

@@ -27,6 +27,7 @@ def assist(
     public bundles alone: no record is read, no noise is drawn and no budget is charged. The release stays as it is. For
     changes between periods, compare the releases, not these estimates.
     """
+    from od_assets.cli.named_bundles import refuse_lost
     from od_assets.cli.printing import print_derived
     from od_assets.project import current_project, releases_folder
     from od_core.published.assisted import publish_assisted
@@ -34,4 +35,5 @@ def assist(
 
     place = releases_folder(current_project().var)
     key = named_release(place, release, period)
+    refuse_lost(key)
     print_derived(publish_assisted(place, key, earlier), "Releases that were used", as_json=as_json)

@@ -19,7 +19,7 @@ def contract(
     """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
     import yaml
 
-    from od_assets.cli.release_changes import bundle_named
+    from od_assets.cli.named_bundles import bundle_named
     from od_core.published.contract import data_contract
 
     found = data_contract(bundle_named(release))

@@ -26,7 +26,7 @@ def disclose(
     for the people in the data, a record for a data protection impact assessment, and the provenance in PROV-JSON. What
     only the organisation knows is marked. The same release gives the same bytes.
     """
-    from od_assets.cli.release_changes import bundle_named
+    from od_assets.cli.named_bundles import bundle_named
     from od_assets.project import current_project
     from od_assets.terminal import console
     from od_core.published.disclosure.documents import DESCRIPTIONS, write_disclosure

@@ -26,6 +26,7 @@ def draws(
     Run your own model on each of them, to see how certain its results are. The tables are drawn from the public bundle
     alone: no record is read and no budget is charged. They are the same on every call.
     """
+    from od_assets.cli.named_bundles import refuse_lost
     from od_assets.project import current_project, releases_folder
     from od_assets.terminal import console
     from od_core.published.derived import named_release
@@ -34,10 +35,11 @@ def draws(
     var = current_project().var
     place = releases_folder(var)
     key = named_release(place, release)
+    refuse_lost(key)
     folder = to or var / "draws" / key.folder
     files = write_release_draws(place, key, number, folder)
     if as_json:
         typer.echo(json.dumps({"release": str(key), "folder": str(folder), "files": files}, indent=2))
         return
-    console.print(f"{number:,} draws given {key}. Nothing was charged.")
+    console.print(f"{number:,} draw{'s' * (number != 1)} given {key}. Nothing was charged.")
     console.print(f"Folder: {folder} ({', '.join(files)})", soft_wrap=True)

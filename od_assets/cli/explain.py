@@ -27,7 +27,7 @@ def explain(
     can move. For other units, neighbours, bounds, deltas and epsilons, another table states the epsilon with the same
     noise, and the noise with the same promise. Only public facts are used: the bundle and, if it is here, the ledger.
     """
-    from od_assets.cli.release_changes import bundle_named
+    from od_assets.cli.named_bundles import bundle_named
     from od_assets.resources.folders import Folders
     from od_core.published.explanation import explain_release
 

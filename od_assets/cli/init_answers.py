@@ -80,7 +80,8 @@ def answered(
             answer = None
         look = _TOLD.get(question.flag)
         is_told_later = ask is None and question.flag in ("reader", "zones")
-        lines = [] if look is None or is_told_later else look(answers, settings or {})
+        known = {flag: stated for flag in ("unit", "column") if (stated := given.get(flag))}  # a column is used then
+        lines = [] if look is None or is_told_later else look({**known, **answers}, settings or {})
         for line in lines:
             if line not in told:
                 tell(line)

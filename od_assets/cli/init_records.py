@@ -23,6 +23,7 @@ from od_assets.project import current_project
 from od_core.errors import OdError
 from od_core.files.durable import absence
 from od_core.periods import Period
+from od_core.records.dated_rows import has_dates
 from od_core.records.format import RecordColumns, RecordFormat, column_in, shown
 from od_core.records.header import has_header
 from od_core.records.open_file import record_schema
@@ -103,20 +104,32 @@ def unreadable_records(answers: Answers, settings: Fields) -> OdError | None:
 
 
 def absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | None:
-    """Return an error if the newest file of records lacks the column of a flag, or if another flag has it."""
+    """Return an error if the newest file of records lacks the column of a flag, or if another flag has it.
+
+    The column of dates must have one among the first records, as a release would read it.
+    """
     records = _opened(answers, settings)
     if records is None:
         return None
     name = records.columns.user if flag == "column" else getattr(records.columns, flag)
     if not name:
         return None
-    if column_in(name, list(records.schema)) is not None:
+    there = column_in(name, list(records.schema))
+    if there is not None:
         earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
         others = [one for one in earlier if getattr(records.columns, one) == name]
-        if not others:
+        if others:
+            step = f"give --{flag} or --{others[0]} and the name of another column"
+            message = f"column {shown(name)} cannot be both {others[0]} and {flag}"
+            return OdError("OD-INIT-COLUMN", message, next_step=step)
+        if flag != "date" or has_dates(records.source, there, records.form):
             return None
-        step = f"give --{flag} or --{others[0]} and the name of another column"
-        return OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {others[0]} and {flag}", next_step=step)
+        return OdError(
+            "OD-TRIPS-DATE",
+            f"column {shown(name)} of {records.source.name} holds no date among its first records",
+            next_step="give --date and a column of dates or local times such as 2001-06-30, or leave it out if each"
+            " file is one period",
+        )
     message = f"{records.source.name} has no column {shown(name)}"
     if records.may_show:
         message += f"; it has {', '.join(records.schema)}"

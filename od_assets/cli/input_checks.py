@@ -12,6 +12,7 @@ import shutil
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,19 @@ from od_assets.checks.asset_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.cli.findings import Finding, found
 from od_assets.cli.ledger_checks import InspectedCounters, InspectedFolder, hold_to_drawn
-from od_assets.resources.arrivals import arrival
+from od_assets.resources.arrivals import arrival, hold_to_marker
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import SeriesSettings, TableSettings
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
-from od_core.files.durable import absence
 from od_core.ledger.identity import Counted
 from od_core.ledger.user_counters import UserCounters
 from od_core.periods import Period
 from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.file_faults import in_records
+from od_core.records.load import refuse_absent
 from od_core.records.row_meaning import unclear_records
 from od_core.records.segments import Breakdown
 
@@ -76,9 +77,7 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
     counters = InspectedCounters.of(work)
     findings = [] if counters is None else [found(f"counters of users for {key}", counters.check)]
     if there.waits is not None:
-        code = "OD-FILE-MISSING" if absence(settings.records_path(period)) is not None else "OD-FILE-INCOMPLETE"
-        step = "wait for the file, or correct its path in the declaration"
-        return [*findings, Finding(what, f"{code}: {there.waits}", step)]
+        return [*findings, found(what, partial(_refuse_waiting, settings, period, there.waits))]
     if not settings.records_are_here:
         return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
     usable = counters if all(finding.ok for finding in findings) else None
@@ -93,6 +92,14 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
         fault = "a row may stand for many trips, but would be counted as one"
         return [*findings, Finding(what, fault, step)]
     return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
+
+
+def _refuse_waiting(settings: SeriesSettings[Any, Any], period: str, waits: str) -> None:
+    """Raise OdError for a file that has not arrived: the error of a run, if it would refuse the file too."""
+    source = settings.records_path(period)
+    refuse_absent(source)
+    hold_to_marker(source, settings.marker_path(period))
+    raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
 def _inspection(work: ReleaseWork[Any, Any], counters: InspectedCounters | None) -> _Inspection:

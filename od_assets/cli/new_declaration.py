@@ -22,6 +22,7 @@ from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.settings import SeriesSettings
+from od_core.errors import BudgetExceeded
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST
@@ -86,14 +87,18 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
         component = declaration(name)
         found = component.settings()
         geography, period = found.read_geography(), planned_period(component, None)
+        unlimited = replace(found, domain=replace(found.domain, cap=Cap(rho=LARGEST)))
+        enough = cap_above(_for_one_cap(unlimited, unlimited.plan(geography, period)))
         if data_set["cap"] == _NOTHING_YET:
-            unlimited = replace(found, domain=replace(found.domain, cap=Cap(rho=LARGEST)))
-            rho = _for_one_cap(unlimited, unlimited.plan(geography, period))
-            data_set["cap"] = {"rho": cap_above(rho), "reason": answers["reason"] or _reason(answers, data_set)}
+            data_set["cap"] = {"rho": enough, "reason": answers["reason"] or _reason(answers, data_set)}
             write_text(places[1], yaml_block(data_set))
         declared = declaration(name)
         found = declared.settings()
-        found.plan(geography, period)
+        try:
+            found.plan(geography, period)
+        except BudgetExceeded as error:
+            step = f"leave --cap out, for a cap of {enough}, or give a larger --cap or a smaller --epsilon"
+            raise error.changed(next_step=step) from None
         Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(declared)  # a declaration with a fault would stop the whole project from loading
     return Initialized(places, geography.area_counts)

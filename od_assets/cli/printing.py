@@ -210,7 +210,8 @@ def print_findings(findings: list[Finding]) -> None:
             line = f" {finding.what}: {finding.fault} [next: {finding.next_step}]"
             console.print(Text("WRONG", style=WRONG), line, soft_wrap=True)
     faults = sum(finding.fault is not None for finding in findings)
-    count = f"{faults} of {len(findings)} checks found a fault." if faults else f"{len(findings)} checks, all fine."
+    checks = f"{len(findings)} check{'s' * (len(findings) != 1)}"
+    count = f"{faults} of {checks} found a fault." if faults else f"{checks}, all fine."
     console.print(count, style=WRONG if faults else "")
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from od_assets.project import current_project, releases_folder
+from od_assets.cli.named_bundles import bundle_named
 from od_core import Release
 from od_core.errors import OdError
+from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.publishing.changes import by_the_bound, changes
+from od_core.flows.publishing.chosen_rule import by_other_rule
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.columns import CONFIDENCE
-from od_core.published.opening import open_bundle, published_bundles
+from od_core.publication.read_back import certificate_of
+from od_core.published.opening import bundle_folder, open_bundle
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,7 @@ class Compared:
         origin_level, destination_level: levels of the compared areas.
         changes: the result of :func:`od_core.flows.publishing.changes.changes`.
         tree: flow tree of the later release, which has the names of areas.
-        note: a sentence on another reason for changes than the trips; empty if there is none.
+        note: sentences on other reasons for changes than the trips; empty if there are none.
     """
 
     before: ReleaseKey
@@ -87,7 +89,7 @@ def compared(
         OdError: a release is not published (the message lists the published ones); a release is not of flows; both
             releases are the same; or :func:`od_core.flows.publishing.changes.changes` raised it.
     """
-    (one, old), (other, new) = _opened(before), _opened(after)
+    (one, old, stated), (other, new, stated_after) = _opened(before), _opened(after)
     if one == other:
         raise OdError(
             "OD-COMPARE-SAME",
@@ -98,34 +100,30 @@ def compared(
         origin_level or old.plan.tree.origin.levels[0],
         destination_level or old.plan.tree.destination.levels[0],
     )
-    return Compared(
-        one, other, *levels, changes(old, new, *levels, segment), new.plan.tree, by_the_bound(new.plan.unit.kind)
-    )
+    note = by_the_bound(new.plan.unit.kind) + by_other_rule(stated, stated_after)
+    return Compared(one, other, *levels, changes(old, new, *levels, segment), new.plan.tree, note)
 
 
-def _opened(name: str) -> tuple[ReleaseKey, Release]:
-    """Return the key and release for a key or bundle path. Raises OdError if the release is absent or not of flows."""
-    key, release = open_bundle(bundle_named(name))
+def _opened(name: str) -> tuple[ReleaseKey, Release, dict[str, Any]]:
+    """Return the key, the release and its certificate, for a key or the path of a bundle.
+
+    Raises:
+        OdError: the release is absent or not of flows.
+    """
+    with bundle_folder(bundle_named(name)) as folder:
+        key, release = open_bundle(folder)
+        certificate = certificate_of(folder)
+    if isinstance(release, DerivedFlows):
+        raise OdError(
+            "OD-COMPARE-KIND",
+            f"{key} is derived from published releases; two derived tables may share the noise of a release, so only"
+            " releases themselves are compared",
+            next_step="compare the releases that it is derived from, which its certificate lists as sources",
+        )
     if not isinstance(release, Release):
         raise OdError(
             "OD-COMPARE-KIND",
             f"{key} is not a release of flows; only flows can be compared",
             next_step="name two releases of flows",
         )
-    return key, release
-
-
-def bundle_named(name: str) -> Path:
-    """Return the place of a bundle, given the key of a release published here or a path. Raises OdError if absent."""
-    place = Path(name)
-    if place.exists():
-        return place
-    key, releases = ReleaseKey.parse(name), releases_folder(current_project().var)
-    if not (releases / key.folder).is_dir():
-        published = ", ".join(map(str, published_bundles(releases))) or "none"
-        raise OdError(
-            "OD-RELEASE-ABSENT",
-            f"{key} is not published here; published releases: {published}",
-            next_step="name a published release, or the folder of a bundle",
-        )
-    return releases / key.folder
+    return key, release, certificate

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from od_assets.cli.options import Period
-from od_assets.project import current_project, releases_folder
+from od_assets.resources.folders import Folders
 from od_assets.terminal import printable
 from od_core.errors import OdError
+from od_core.ledger.release_key import ReleaseKey
 
 
 def report(
@@ -23,13 +25,14 @@ def report(
     period: Period = None,
 ) -> None:
     """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
-    page = newest_report(releases_folder(current_project().var), release, period)
+    folders = Folders()
+    page = newest_report(folders.releases, release, period, folders.database)
     typer.echo(printable(str(page)))
     if has_display():
         webbrowser.open(page.as_uri())
 
 
-def newest_report(releases: Path, release: str | None, period: str | None) -> Path:
+def newest_report(releases: Path, release: str | None, period: str | None, database: Path | None = None) -> Path:
     """Return the report of the newest published release.
 
     Args:
@@ -37,20 +40,28 @@ def newest_report(releases: Path, release: str | None, period: str | None) -> Pa
         release: name of the series, of which the newest period and revision are chosen; None chooses the release that
             was measured last.
         period: period of the release; None chooses any.
+        database: the release database, which knows published releases whose bundles are missing.
 
     Raises:
-        OdError: no such release is published, or its report is missing.
+        OdError: no such release is published, or its bundle or its report is missing.
     """
     from od_core.publication.bundle import REPORT
-    from od_core.publication.read_back import certificate_of
-    from od_core.published.opening import published_bundles
+    from od_core.publication.read_back import certificate_of, damaged, lost
+    from od_core.published.opening import missing_bundles, published_bundles, zipped_bundles
 
-    bundles = {
-        key: folder
-        for key, folder in published_bundles(releases).items()
-        if release in (None, key.release) and period in (None, key.period)
-    }
-    if not bundles:
+    def asked(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+        return [key for key in keys if release in (None, key.release) and period in (None, key.period)]
+
+    bundles = published_bundles(releases)
+    if release is not None:
+        found = asked({*bundles, *zipped_bundles(releases)})
+        key = max(found, default=None)
+    else:
+        found = asked(bundles)
+        key = max(found, key=lambda one: str(certificate_of(bundles[one])["measured_at"]), default=None)
+    if key is None:
+        if missing := asked(missing_bundles(releases, database)):
+            raise lost(missing)
         of, at = "" if release is None else f" of {release}", "" if period is None else f" for {period}"
         run = f"od-release run {release}" + ("" if period is None else f" --period {period}")
         raise OdError(
@@ -58,17 +69,11 @@ def newest_report(releases: Path, release: str | None, period: str | None) -> Pa
             f"no release{of}{at} is published here",
             next_step="od-release status lists the releases" if release is None else run,
         )
-    if release is None:
-        key = max(bundles, key=lambda one: str(certificate_of(bundles[one])["measured_at"]))
-    else:
-        key = max(bundles)
+    if key not in bundles:
+        raise lost([key])
     page = bundles[key].resolve() / REPORT
     if not page.is_file():
-        raise OdError(
-            "OD-BUNDLE-ABSENT",
-            f"the report of {key} is missing, although the release is published",
-            next_step=f"od-release run {key.release} --period {key.period} makes the bundle again and spends nothing",
-        )
+        raise damaged(key, f"{REPORT} is missing")
     return page
 
 

@@ -30,7 +30,7 @@ def site(
 
     Copy its folder to any web server. The site is made from the public bundles alone. Run the command again after a
     release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
-    bundle of a published release is missing, the others are written all the same, and the exit code is 2.
+    bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
     """
     from od_assets.components.declarations import declared_site
     from od_assets.resources.folders import Folders
@@ -44,11 +44,14 @@ def site(
     written = write_site(folders.releases, to or declared.place(), described, folders.database)
     if as_json:
         facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
-        facts |= {"changed": written.changed, "left_out": [str(key) for key in written.left_out]}
+        facts |= {"changed": written.changed, "left_out": list(map(str, written.left_out))}
+        facts |= {"faults": {str(key): fault for key, fault in written.left_out.items()}}
         typer.echo(json.dumps(facts, indent=2))
     else:
+        releases, files = written.releases, len(written.changed)
         console.print(
-            f"{written.releases:,} releases of {written.series:,} series. {len(written.changed):,} files were written."
+            f"{releases:,} release{'s' * (releases != 1)} of {written.series:,} series. {files:,}"
+            f" {'file was' if files == 1 else 'files were'} written."
         )
         console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
     written.refuse_left_out()

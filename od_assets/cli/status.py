@@ -21,20 +21,26 @@ def status(as_json: Json = False) -> None:
     from od_assets.cli.declared_series import declared_series
     from od_assets.cli.tables import print_status
     from od_assets.declared.named_component import refuse_wrong_type
+    from od_assets.declared.reading import sound_series
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import derived_status, period_status, release_status
-    from od_assets.series.declared_names import declaration_files, declared_releases
+    from od_assets.series.declared_names import RELEASES, component_type, declaration_files, declared_releases
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
-    rows, faults = [], []
+    rows, faults, sound = [], [], set()
     for name in declared_releases():
         try:
-            rows += period_status(declared_series(name), ledger)
+            series = sound_series(name)
+            if series is not None:
+                sound.add(name)
+            rows += period_status(declared_series(name) if series is None else series, ledger)
         except OdError as error:
             faults.append(error)
     for path in declaration_files():
+        if path.parent.name in sound and component_type(path) in RELEASES:
+            continue  # its type was checked when it was read
         try:
             refuse_wrong_type(path)
         except OdError as error:

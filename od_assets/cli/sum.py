@@ -28,13 +28,22 @@ def sum_command(
     It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
     same releases give the same bundle; after a new revision of one of them, the sum has a new revision, too.
     """
+    from od_assets.cli.named_bundles import refuse_lost
     from od_assets.cli.printing import print_derived
     from od_assets.project import current_project, releases_folder
     from od_core.ledger.release_key import ReleaseKey
     from od_core.periods import Period
+    from od_core.published.derived import newest_revisions
     from od_core.published.sums import newest_releases, publish_sum
 
     place = releases_folder(current_project().var)
+    if periods is None and len(releases) == 1 and "/" not in releases[0]:
+        newest_revisions(place, releases[0])  # refuses a name of no series first
+        raise OdError(
+            "OD-SUM-NAMES",
+            f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum",
+            next_step=f"od-release sum {releases[0]} --periods FIRST..LAST, or name releases",
+        )
     if periods is None:
         period, keys = None, [ReleaseKey.parse(name) for name in releases]
     elif len(releases) == 1 and "/" not in releases[0]:
@@ -46,4 +55,6 @@ def sum_command(
             "--periods needs the name of one series",
             next_step="name a series with --periods, or name releases without it",
         )
+    for key in keys:
+        refuse_lost(key)
     print_derived(publish_sum(place, keys, period), "Summed releases", as_json=as_json)

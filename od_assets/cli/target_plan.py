@@ -13,11 +13,12 @@ from typing import Any
 import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
+from od_assets.cli.payable_periods import PayablePeriods
 from od_assets.cli.public_tables import stated_table
 from od_assets.cli.tables import print_rows
 from od_assets.series.declared_names import declaration_file
 from od_assets.series.settings import SeriesSettings
-from od_assets.terminal import console
+from od_assets.terminal import WRONG, console
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import with_budget
@@ -64,6 +65,7 @@ class TargetPlan:
         cap: largest rho that the cap of the data set allows.
         nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
             if no tolerance of at most 100 % is wide enough.
+        payable: the declared periods for which what remains of the cap pays.
     """
 
     release: str
@@ -72,6 +74,7 @@ class TargetPlan:
     plan: ReleasePlan
     cap: Fraction
     nearest: tuple[Target, ...] | None
+    payable: PayablePeriods
 
     @property
     def fits(self) -> bool:
@@ -107,6 +110,7 @@ class TargetPlan:
             "epsilon": str(self.plan.spent.epsilon),
             "cap_rho": str(self.cap),
             "fits": self.fits,
+            **self.payable.facts(),
             "nearest_targets": None if self.nearest is None else list(map(str, self.nearest)),
             "runs": self.found.runs,
             "gap": self.found.gap,
@@ -157,7 +161,8 @@ def target_plan(
     nearest = None
     if chosen.charge.as_rho > cap > 0:
         nearest = _nearest(plan, wanted, known, runs, cap)
-    return TargetPlan(settings.name, source, found, chosen, cap, nearest)
+    payable = PayablePeriods.of(settings, chosen)
+    return TargetPlan(settings.name, source, found, chosen, cap, nearest, payable)
 
 
 def _rho(value: float) -> str | None:
@@ -173,8 +178,12 @@ def print_target_plan(planned: TargetPlan) -> None:
         f" {text_above(spent.delta)}. A release is charged rho {text_above(planned.plan.charge.as_rho)}:"
         f" {text_above(100 * planned.plan.charge.as_rho / planned.cap, 3)} % of the cap for one release."
     )
-    if not planned.fits:
-        console.print("The cap does not allow it.", style="bold red")
+    if planned.fits:
+        console.print(planned.payable.text, style="" if planned.payable.paid else WRONG, soft_wrap=True)
+        if not planned.payable.all_paid:
+            console.print(f"A released period counts as released again, as a revision. For the others, {_REMEDY}.")
+    else:
+        console.print("The cap does not allow it.", style=WRONG)
         if planned.nearest is None:
             console.print("No tolerance of at most 100 % is wide enough for the cap.")
         else:

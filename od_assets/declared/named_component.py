@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from od_assets.declared.yaml_file import yaml_documents
 from od_assets.series.declared_names import COMPONENTS, RELEASES
@@ -19,16 +20,29 @@ def refuse_wrong_type(path: Path) -> None:
     """
     where = f"{path.parent.name}/{path.name}"
     for document in yaml_documents(path, where):
-        stated = document.get("type") if isinstance(document, dict) else None
-        package, _, name = str(stated).rpartition(".")
-        if not isinstance(stated, str) or not name:
-            raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
-        installed, own = package.partition(".")[0], RELEASES[0].partition(".")[0]
-        if installed == own and stated not in COMPONENTS:
-            known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
-            raise _fault(f"{where}: type: there is no component {stated} ({known})")
-        if installed and find_spec(installed) is None:
-            raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
+        refuse_type_of(document, where)
+
+
+def refuse_type_of(document: Any, where: str) -> None:
+    """Check that a YAML document names a component, as :func:`refuse_wrong_type` does for a file.
+
+    Args:
+        document: the document.
+        where: name of its file in messages.
+
+    Raises:
+        OdError: as in :func:`refuse_wrong_type`.
+    """
+    stated = document.get("type") if isinstance(document, dict) else None
+    package, _, name = str(stated).rpartition(".")
+    if not isinstance(stated, str) or not name:
+        raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
+    installed, own = package.partition(".")[0], RELEASES[0].partition(".")[0]
+    if installed == own and stated not in COMPONENTS:
+        known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
+        raise _fault(f"{where}: type: there is no component {stated} ({known})")
+    if installed and find_spec(installed) is None:
+        raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
 
 
 def _fault(message: str) -> OdError:

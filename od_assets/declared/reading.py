@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from od_assets.declared.flows import DeclaredFlows
 from od_assets.declared.group_sizes import DeclaredGroupSizes
+from od_assets.declared.named_component import refuse_type_of
 from od_assets.declared.section import Section
 from od_assets.declared.series import DeclaredSeries
 from od_assets.declared.stops import DeclaredStops
@@ -25,13 +26,15 @@ _DECLARED: dict[str, type[DeclaredSeries]] = dict(
 def sound_series(name: str) -> DeclaredSeries | None:
     """Return the declaration of a series, validated as its component is, but in a third of the time.
 
-    Return None if the declaration has a fault, which the component states, or a text that Dagster evaluates.
+    Its type is checked as :func:`od_assets.declared.named_component.refuse_wrong_type` does. Return None if the
+    declaration has a fault, which the component states, or a text that Dagster evaluates.
     """
     if name not in declared_releases():
         return None
     path = declaration_file(name)
     try:
         [document] = yaml_documents(path, path.name)
+        refuse_type_of(document, path.name)
         attributes = document["attributes"]
         declared = _DECLARED[component_type(path)].model_validate(attributes)
         declared.checked_periods()

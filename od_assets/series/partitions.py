@@ -111,6 +111,16 @@ class SeriesPeriods:
         until = day if self.last is None else min(day, self.last.end)
         return list(takewhile(lambda period: period.end <= until, following(self.first.first, length)))
 
+    def declared(self) -> list[Period]:
+        """Return all periods, oldest first; of a series without an end, those that have ended."""
+        length = self._length
+        if length is None:
+            return [self.first]
+        if self.last is None:
+            return self.ended()
+        end = self.last.end
+        return list(takewhile(lambda period: period.end <= end, following(self.first.first, length)))
+
     def ended_before(self, moment: datetime.datetime) -> Period | None:
         """Return the last period that ended before a moment; None if that period does not belong to the series.
 

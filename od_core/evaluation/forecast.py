@@ -77,7 +77,7 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     tree, (truth, trips) = plan.tree, on_plan(table, plan)
     segments = {one.name: SegmentTruth.of_counts(tree, trips, one.name) for one in plan.breakdowns}
     sums = {name: np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES))) for name in (TOTALS, *segments)}
-    for release in simulated_releases(plan, trips, runs):
+    for release in simulated_releases(plan, trips, runs, 0):
         for level, pair in enumerate(zip(truth.levels, sums_by_level(tree, release.leaves), strict=True)):
             sums[TOTALS][level] += _sums(*pair, tree.cells(level))
         for name, true in segments.items():

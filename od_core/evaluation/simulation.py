@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from math import isqrt
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, KnownFlows
@@ -15,6 +18,7 @@ from od_core.flows.queries import Segments
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import BACKENDS, noise_named
+from od_core.noise.table import DiscreteGaussian, DiscreteLaplace, simulated
 from od_core.privacy.budget import Budget, Number
 from od_core.records.trip_counts import TripCounts
 
@@ -60,13 +64,47 @@ def _divided(plan: ReleasePlan, trips: TripCounts) -> TripCounts:
     return TripCounts(trips.rank, trips.before, by_segment)
 
 
-def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int) -> Iterator[Release]:
+class RepeatableNoise:
+    """Noise of simulated releases, of the exact distributions, that is the same at every call.
+
+    It follows from public numbers alone, so it protects nothing. It is no backend, and no declaration can name it. It
+    depends on the position of the cells, and not on threads.
+
+    Args:
+        numbers: numbers that the noise follows from.
+    """
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = numbers
+
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        """Return draws from the discrete Gaussian distribution; shape (size,)."""
+        return simulated(DiscreteGaussian(variance), _Words(*self._numbers, level, first), size)
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Return draws from the discrete Laplace distribution; shape (size,)."""
+        return simulated(DiscreteLaplace(scale), _Words(*self._numbers), size)
+
+
+class _Words:
+    """Pseudo-random words that follow from numbers; see :class:`od_core.noise.keystream.Words`."""
+
+    def __init__(self, *numbers: int) -> None:
+        self._generator = np.random.Generator(np.random.PCG64(numbers))
+
+    def words(self, bits: int, size: int) -> NDArray[Any]:
+        return self._generator.integers(0, 1 << bits, size, dtype=f"u{bits // 8}")
+
+
+def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: int | None = None) -> Iterator[Release]:
     """Yield releases of a plan, each with its own noise.
 
     Args:
         plan: plan of the releases.
         trips: trip counts, as :func:`on_plan` returns them.
         runs: number of releases.
+        number: number of the simulation, at least 0. Simulations with the same number have the same noise, so that the
+            same input gives the same result. If None, the noise is new at every call.
 
     Raises:
         OdError: The variance of the noise is too large for the backend ``table``.
@@ -79,8 +117,8 @@ def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int) -> Itera
             " largest that a forecast draws",
             next_step="request a larger epsilon",
         )
-    for _ in range(runs):
-        yield run_plan(plan, trips, noise, MemoryMeasurements())
+    for run in range(runs):
+        yield run_plan(plan, trips, noise if number is None else RepeatableNoise(number, run), MemoryMeasurements())
 
 
 def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:

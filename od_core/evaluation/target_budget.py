@@ -264,7 +264,7 @@ _MOST_PIVOTAL = 60
 def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlows, runs: int = 0) -> TargetBudget:
     """Return the smallest budget with which releases meet targets with a probability of ``CHANCE``.
 
-    It reads no record. ``table`` must be public or synthetic; see :class:`KnownFlows`.
+    The same input gives the same budget. ``table`` must be public or synthetic; see :class:`KnownFlows`.
 
     Args:
         plan: plan of the release with any budget; its geographies, unit, mechanism and segments are used.
@@ -286,9 +286,9 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
     of_table = float(share_of_table(plan.uncounted))
 
-    def simulated(found: _Solution) -> Reals:
+    def simulated(found: _Solution, number: int) -> Reals:
         budget = Budget(rho=found.rho / of_table, delta=plan.budget.delta, shares=_all_shares(model, found))
-        releases = simulated_releases(with_budget(plan, budget, segments), trips, runs)
+        releases = simulated_releases(with_budget(plan, budget, segments), trips, runs, number)
         try:
             return np.array([ratios_of(classes, release, generator) for release in releases])
         except OdError as error:
@@ -308,10 +308,10 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
             next_step="state smaller tolerances",
         )
     if runs:
-        for _ in range(_CORRECTIONS):
-            problem = problem.corrected(found, simulated(found))
+        for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
+            problem = problem.corrected(found, simulated(found, number))
             found = problem.solved(range(len(classes)))
-        factor = float(np.quantile(simulated(found).max(axis=1), CHANCE)) ** 2
+        factor = float(np.quantile(simulated(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
     return TargetBudget(
         rho=found.rho * factor / of_table,
         shares=_all_shares(model, found),

@@ -76,7 +76,7 @@ def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
     if strange:
         raise _fault(
             f"{strange[0]!r} has a prefix, but is not a level above the zones"
-            f" ({nearest_known(strange[0], tuple(levels[:-1])) if levels[:-1] else 'there are none'})"
+            f" ({nearest_known(strange[0], tuple(levels[:-1]))})"
         )
     above: str | None = None
     for level in levels[:-1]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.errors import STAYS_CHARGED, OdError
+from od_core.errors import NOTHING_SPENT, STAYS_CHARGED, OdError
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import write_durably
 from od_core.files.parquet import write_batches
@@ -215,17 +215,24 @@ class UserCounters:
             if path not in verified:
                 _refuse_damaged(path)
             if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
-                raise _lost(f"counters of {self.domain} were made with another key", "confidential/hmac.key")
+                raise self._of_another_key(f"the counters of users in {path.name}")
         return {part: paths for part, paths in found.items() if paths and part != but}
 
     def _verified(self, key: ReleaseKey) -> Path:
-        """Return the file of counters of a drawn release. Raises OdError if it is missing or changed."""
-        if self._stored_fingerprint(key) != self._stated(key):
-            raise _lost(f"the counters of users of {key} have changed", "the confidential folder")
+        """Return the file of counters of a drawn release.
+
+        Raises:
+            OdError: it is missing or changed, or the release was counted with another key.
+        """
+        stated = self._stated(key)
+        if self._stored(key).get("key") != self.confidential.key_name():  # with it, every fingerprint differs
+            raise self._of_another_key(f"the counters of users of {key}")
+        if self._stored_fingerprint(key) != stated:
+            raise self._lost(f"the counters of users of {key} have changed", "the confidential folder")
         return self._path(key)
 
     def _stored_fingerprint(self, key: ReleaseKey) -> str:
-        path, lost = self._path(key), _lost if self.ledger.is_drawn(key) else _not_counted
+        path, lost = self._path(key), self._lost if self.ledger.is_drawn(key) else _not_counted
         if not path.exists():
             raise lost(f"the counters of users of {key} are missing", "the confidential folder")
         try:
@@ -236,10 +243,26 @@ class UserCounters:
 
     def _stated(self, key: ReleaseKey) -> str:
         """Return the fingerprint of the counters from which a release was drawn."""
-        stated = (stored_identity(self.confidential, key) or {}).get("counters")
+        stated = self._stored(key).get("counters")
         if stated is None:
-            raise _lost(f"{key} was drawn without counters of users", "the confidential folder")
+            raise self._lost(f"{key} was drawn without counters of users", "the confidential folder")
         return str(stated)
+
+    def _stored(self, key: ReleaseKey) -> dict[str, str]:
+        """Return the stored fingerprints of a release and the name of their key; empty if there are none."""
+        return stored_identity(self.confidential, key) or {}
+
+    def _of_another_key(self, what: str) -> OdError:
+        return self._lost(f"{what} were made with another key than the present one", "confidential/hmac.key")
+
+    def _lost(self, message: str, what: str) -> OdError:
+        """Return the OdError for counters of a drawn release that cannot be used for this one."""
+        return OdError(
+            "OD-YEAR-COUNTERS-LOST",
+            message,
+            next_step=f"restore {what} from a backup; without it, no further release of the year is counted",
+            spent=STAYS_CHARGED if self.ledger.level_kinds(self.key) else NOTHING_SPENT,
+        )
 
     def _fingerprint(self, batches: Iterable[pa.RecordBatch]) -> str:
         return self.confidential.fingerprint(_columns(batches))
@@ -286,13 +309,4 @@ def _not_counted(message: str, what: str) -> OdError:
         "OD-YEAR-COUNTERS",
         message,
         next_step=f"run that whole release again, which counts its records; or restore {what} from a backup",
-    )
-
-
-def _lost(message: str, what: str) -> OdError:
-    return OdError(
-        "OD-YEAR-COUNTERS-LOST",
-        message,
-        next_step=f"restore {what} from a backup; without it, no further release of the year is counted",
-        spent=STAYS_CHARGED,
     )

@@ -65,6 +65,14 @@ class TableNoise:
         return _table(DiscreteLaplace(scale)).draw(Keystream(), size)
 
 
+def simulated(distribution: SymmetricDistribution, words: Words, size: int) -> NDArray[np.int64]:
+    """Return draws from a distribution that follow from the given words, for simulations on public tables.
+
+    No release may use it: :class:`TableNoise` takes the words of a new :class:`Keystream` in every call.
+    """
+    return _table(distribution).draw(words, size)
+
+
 class _Table:
     """A table with which a noise distribution is drawn from uniform bits.
 

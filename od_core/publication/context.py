@@ -11,6 +11,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.kind import Kind, R, ReleaseContext
+from od_core.publication.read_back import REPAIR
 
 
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
@@ -29,23 +30,20 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
     until = ledger.record(key).entry.number
     balance = ledger.balance(data_set, key.period, until)
     before = [other for other in ledger.published(until) if other.release == key.release and other.period < key.period]
-    previous = None if not before else _opened(kind, max(before), releases)
-    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous)
+    previous, stated = _opened(kind, max(before), releases) if before else (None, {})
+    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, stated)
 
 
-def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey, R] | None:
-    """Return the key and the release of a public bundle, or None if the bundle is of another kind."""
+def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[tuple[ReleaseKey, R] | None, dict[str, Any]]:
+    """Return the key and the release of a public bundle and its certificate; None and {} if it is of another kind."""
     folder = releases / key.folder
     try:
         stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-        return (key, kind.open(folder)) if stated["format"] == kind.format else None
+        return ((key, kind.open(folder)), stated) if stated["format"] == kind.format else (None, {})
     except (OdError, OSError, ValueError, KeyError, TypeError):
         raise OdError(
             "OD-PREVIOUS-ABSENT",
             f"the bundle of {key}, with which this release is compared, is missing or damaged",
-            next_step=(
-                f"restore it, or remove its remains and run {key.release} {key.period} again, which gives the same"
-                " bytes"
-            ),
+            next_step=REPAIR,
             spent=STAYS_CHARGED,
         ) from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -51,6 +51,7 @@ class ReleaseContext(Generic[R]):
         others: number of other releases that were charged to that period by then.
         previous: key and release of the series' last published period before this one, in its newest revision; None
             if there is none.
+        previous_certificate: certificate of that release; empty if there is none.
     """
 
     period: str
@@ -58,6 +59,7 @@ class ReleaseContext(Generic[R]):
     left: Fraction
     others: int
     previous: tuple[ReleaseKey, R] | None
+    previous_certificate: Mapping[str, Any] = field(default_factory=dict)
 
 
 class BundleKind(ABC, Generic[T]):

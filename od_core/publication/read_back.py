@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,12 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle_integrity import CERTIFICATE
 
+REPAIR = (
+    "make it again, which spends nothing and replaces missing and damaged files (od-release run; sum or assist for"
+    " derived flows), or restore its bundle from a copy"
+)
+"""Next step if the bundle of a published release is missing or damaged, wherever it is found."""
+
 
 def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[dict[str, Any], list[pd.DataFrame]]:
     """Return the certificate and the named tables of a bundle. Raises OdError if a file is missing or unreadable."""
@@ -25,7 +31,7 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[di
         stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
         return stated, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
     except (OSError, ValueError):
-        raise absent(f"{folder.name} is not a complete bundle of this kind of release") from None
+        raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
 
 
 def certificate_of(bundle: Path) -> dict[str, Any]:
@@ -34,8 +40,19 @@ def certificate_of(bundle: Path) -> dict[str, Any]:
         certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
         ReleaseKey.parse(certificate["release"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise absent(f"{bundle.name} is not a complete bundle: it lacks a {CERTIFICATE} that can be read") from None
+        raise incomplete(bundle, f"it lacks a {CERTIFICATE} that can be read") from None
     return certificate
+
+
+def named(bundle: Path) -> str:
+    """Return the name of a bundle for messages: the key of its release if the folder is named so, else the last part.
+
+    >>> named(Path("var/releases/us_flights/2001-06/r1")), named(Path("downloads/flights"))
+    ('us_flights/2001-06/r1', 'flights')
+    """
+    with suppress(OdError):
+        return str(ReleaseKey.parse("/".join(bundle.parts[-3:])))
+    return bundle.name
 
 
 @contextmanager
@@ -45,7 +62,8 @@ def refuse_incomplete(name: str) -> Iterator[None]:
         yield
     except KeyError as error:
         raise absent(
-            f"{name} is not complete, or newer software wrote it: it has no {', '.join(map(str, error.args))}"
+            f"{name} is not complete, or newer software wrote it: it has no {', '.join(map(str, error.args))}",
+            f"read it with the software that its certificate names; if it is damaged, {REPAIR}",
         ) from None
 
 
@@ -66,10 +84,27 @@ def changed(what: str) -> OdError:
     return OdError(
         "OD-BUNDLE-CHANGED",
         f"the published {what} differ from those that the certificate and the noisy measurements give",
-        next_step="restore the release, or read it with the software that the certificate names",
+        next_step=f"read it with the software that the certificate names; if it is damaged, {REPAIR}",
     )
 
 
-def absent(message: str) -> OdError:
+def absent(message: str, next_step: str = "name a published release") -> OdError:
     """Return the OdError for a release that does not exist."""
-    return OdError("OD-RELEASE-ABSENT", message, next_step="name a published release")
+    return OdError("OD-RELEASE-ABSENT", message, next_step=next_step)
+
+
+def incomplete(bundle: Path, why: str) -> OdError:
+    """Return the OdError for a folder that is not a complete bundle."""
+    return absent(f"{named(bundle)} is not a complete bundle: {why}", REPAIR)
+
+
+def damaged(key: ReleaseKey, fault: str) -> OdError:
+    """Return the OdError for the bundle of a published release with a damaged file."""
+    return OdError("OD-BUNDLE-DAMAGED", f"the bundle of {key} is damaged: {fault}", next_step=REPAIR)
+
+
+def lost(keys: Sequence[ReleaseKey]) -> OdError:
+    """Return the OdError for published releases whose bundles are missing."""
+    named = f"the bundle of {keys[0]} is" if len(keys) == 1 else f"the bundles of {', '.join(map(str, keys))} are"
+    step = REPAIR if len(keys) == 1 else f"for each: {REPAIR}"
+    return OdError("OD-BUNDLE-ABSENT", f"{named} missing, although published", next_step=step)

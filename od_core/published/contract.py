@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from od_core.publication.bundle import PACKAGE
-from od_core.publication.read_back import absent, certificate_of, refuse_incomplete
+from od_core.publication.read_back import certificate_of, incomplete, named, refuse_incomplete
 from od_core.published.opening import bundle_folder
 
 ODCS_VERSION = "v3.1.0"
@@ -32,8 +32,8 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
         try:
             package: dict[str, Any] = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise absent(f"{folder.name} is not a complete bundle: it lacks a {PACKAGE} that can be read") from None
-        with refuse_incomplete(folder.name):
+            raise incomplete(folder, f"it lacks a {PACKAGE} that can be read") from None
+        with refuse_incomplete(named(folder)):
             return _contract(certificate, package)
 
 

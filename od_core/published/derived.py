@@ -21,8 +21,8 @@ from od_core.flows.publishing.derived_sources import Source, by_name, published_
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
-from od_core.publication.read_back import certificate_of
-from od_core.published.opening import published_bundles
+from od_core.publication.read_back import certificate_of, lost
+from od_core.published.opening import published_bundles, zipped_bundles
 
 _LOCK_SECONDS = 60.0
 
@@ -88,7 +88,13 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
 
 
 def published_release(releases: Path, key: ReleaseKey) -> Source:
-    """Return a published release of flows. Raises OdError if it is not published, damaged or not of flows."""
+    """Return a published release of flows.
+
+    Raises:
+        OdError: the release is not published or not of flows, or its bundle is missing or damaged.
+    """
+    if key in zipped_bundles(releases) and not (releases / key.folder).is_dir():
+        raise lost([key])
     if not (releases / key.folder).is_dir():
         raise absent(f"{key} is not published here", releases)
     return published_source(releases, key)
@@ -97,10 +103,13 @@ def published_release(releases: Path, key: ReleaseKey) -> Source:
 def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
     """Return the newest revision of each published release of a series, by its periods.
 
+    A release of which only the zip file is there was published, too: to leave it out would choose other releases.
+
     Raises:
         OdError: no release of the series is published.
     """
-    newest = {key.period: key for key in published_bundles(releases) if key.release == series}
+    known = sorted({*published_bundles(releases), *zipped_bundles(releases)})
+    newest = {key.period: key for key in known if key.release == series}
     if not newest:
         raise absent(f"no release of {series} is published here", releases)
     return list(newest.values())

@@ -11,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from od_core.errors import OdError
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync, write_durably
 from od_core.files.parquet import write_batches
@@ -22,6 +23,9 @@ from od_core.published.derived import published_release
 
 MOST_CELLS = 20_000_000
 """Largest number of cells of all matrices together that are written as OpenMatrix."""
+
+MOST_ROWS = 2_000_000_000
+"""Largest number of rows of all tables together, which need about 5 GB and half an hour of processor time."""
 
 _TEXT, _MATRICES, _TABLES = "README.md", "draws.omx", "draws.parquet"
 
@@ -41,10 +45,11 @@ def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Pa
         folder: folder of the files.
 
     Raises:
-        OdError: the release is not published, damaged or not of flows; or as in
-            :meth:`od_core.flows.release.Release.draws`.
+        OdError: the release is not published, damaged or not of flows; the tables together would have more than
+            ``MOST_ROWS`` rows; or as in :meth:`od_core.flows.release.Release.draws`.
     """
     source = published_release(releases, key)
+    _refuse_too_many(number, len(source.release.leaves))
     tree, draws = source.release.tree, source.release.drawn_leaves(number)
     make_folder(folder)
     for left_behind in folder.glob(f"{_STAGED}*"):
@@ -65,6 +70,17 @@ def write_release_draws(releases: Path, key: ReleaseKey, number: int, folder: Pa
             (staged / new).replace(folder / new)
     sync(folder)
     return files
+
+
+def _refuse_too_many(number: int, flows: int) -> None:
+    """Raise OdError if so many tables would be too large. Each has about as many flows as the release."""
+    if number * flows > MOST_ROWS:
+        raise OdError(
+            "OD-DRAWS-NUMBER",
+            f"{number:,} draws of about {flows:,} flows each have {number * flows:,} rows; at most {MOST_ROWS:,} are"
+            " written",
+            next_step=f"ask for at most {MOST_ROWS // flows:,} draws; some hundred suffice for a 90 % interval",
+        )
 
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -88,11 +104,11 @@ def _batches(tree: FlowTree, draws: Iterable[Nodes]) -> Iterator[pa.RecordBatch]
 
 def _text(key: ReleaseKey, number: int, digest: str) -> str:
     """Return the text that describes the files."""
-    return f"""# {number} draws given {key}
+    return f"""# {number} {"draw" if number == 1 else "draws"} given {key}
 
-Each of these {number} tables of flows could be the true one, given what was published in this release. The tables are
-random, but they agree with all noisy measurements as well as the truth does, under the model of od-release. Trips are
-whole, and at least 1; pairs of zones without trips are left out. The certificate of the release has the SHA-256
+Each table of flows here could be the true one, given what was published in this release. The tables are random, but
+they agree with all noisy measurements as well as the truth does, under the model of od-release. Trips are whole, and at
+least 1; pairs of zones without trips are left out. The certificate of the release has the SHA-256
 {digest}.
 
 - `draws.parquet`: columns `draw` (from 1), `origin`, `destination` (zone codes) and `trips`, sorted by draw.

@@ -13,7 +13,8 @@ from od_core.errors import OdError
 from od_core.flows.publishing.read_bundle import ANY, Asked, open_flows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
-from od_core.publication.read_back import absent, certificate_of, refuse_incomplete
+from od_core.publication.database import stored_releases
+from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete
 
 if TYPE_CHECKING:
     from od_core.flows.derived_flows import DerivedFlows
@@ -84,6 +85,22 @@ def zipped_bundles(releases: Path) -> dict[ReleaseKey, Path]:
     return _named_after_releases(releases, [path for path in releases.glob("*/*/r*.zip") if path.is_file()])
 
 
+def missing_bundles(releases: Path, database: Path | None = None) -> list[ReleaseKey]:
+    """Return the published releases whose bundles are missing, in the order of their keys.
+
+    They are known by their zip files, which are beside their folders, and by the release database.
+
+    Args:
+        releases: folder of all public bundles.
+        database: the release database; None if it is not at hand.
+
+    Raises:
+        OdError: the database cannot be read.
+    """
+    known = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
+    return sorted(known - published_bundles(releases).keys())
+
+
 def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
     found = {}
     for path in paths:
@@ -111,7 +128,7 @@ def _from_bundle(folder: Path, asked: Asked) -> tuple[ReleaseKey, Any]:
 
     certificate = certificate_of(folder)
     key = asked.newest([ReleaseKey.parse(certificate["release"])])
-    with refuse_incomplete(folder.name):
+    with refuse_incomplete(named(folder)):
         return key, bundle_kind_of(certificate).open(folder)
 
 

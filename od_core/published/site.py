@@ -6,7 +6,7 @@ bundles give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from od_core.publication.bundle_integrity import (
     zip_beside,
     zip_faults,
 )
-from od_core.publication.database import stored_releases
-from od_core.published.opening import published_bundles, zipped_bundles
+from od_core.publication.read_back import REPAIR
+from od_core.published.opening import missing_bundles, published_bundles
 from od_core.published.site_catalogue import atom_feed, catalogue, sitemap
 from od_core.published.site_croissant import croissant
 from od_core.published.site_description import SiteDescription
@@ -36,6 +36,8 @@ HOME, CATALOGUE = "index.html", "catalog.jsonld"
 
 _BLOCK = 1 << 20
 
+_MISSING = "its bundle is missing"
+
 
 @dataclass(frozen=True)
 class Site:
@@ -46,14 +48,14 @@ class Site:
         series: number of series.
         releases: number of releases.
         changed: files that were written, relative to the folder. All others were there already.
-        left_out: published releases that the site leaves out, because their bundles are missing.
+        left_out: published releases that the site leaves out, and why: their bundles are missing or damaged.
     """
 
     folder: Path
     series: int
     releases: int
     changed: tuple[str, ...]
-    left_out: tuple[ReleaseKey, ...]
+    left_out: Mapping[ReleaseKey, str]
 
     def refuse_left_out(self) -> None:
         """Raise OdError if published releases were left out."""
@@ -65,7 +67,8 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     """Write the site of all published releases, or bring it up to date.
 
     Files that are there already with the same content are left alone, and so are files that are not part of the site. A
-    release whose bundle is missing is left out, and the result names it.
+    release whose bundle is missing or damaged is left out, and the result says why. Its files that were copied before
+    stay, but no page leads to them.
 
     Args:
         releases: folder of all public bundles.
@@ -76,8 +79,8 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
             published.
 
     Raises:
-        OdError: nothing is published, or all bundles are missing; a bundle is damaged; the folder is that of the
-            bundles, or lies in it; there is a file at or above its path; or the database cannot be read.
+        OdError: nothing is published, or all bundles are missing or damaged; the folder is that of the bundles, or lies
+            in it; there is a file at or above its path; or the database cannot be read.
     """
     _refuse_among_bundles(folder, releases)
     if any(place.is_file() for place in (folder, *folder.parents)):
@@ -85,11 +88,9 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
             "OD-SITE-FOLDER", f"{folder} is a file, or lies below one", next_step="name a folder for the site"
         )
     bundles = published_bundles(releases)
-    for key, place in bundles.items():
-        _refuse_damaged(key, place)
-    found = [SiteRelease.of(key, place) for key, place in bundles.items()]
-    known = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
-    left_out = tuple(sorted(known - bundles.keys()))
+    faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
+    left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
+    found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
     if not found and left_out:
         raise _left_out(left_out)
     if not found:
@@ -118,45 +119,53 @@ def _refuse_among_bundles(folder: Path, releases: Path) -> None:
         )
 
 
-def _left_out(keys: Sequence[ReleaseKey]) -> OdError:
+def _left_out(faults: Mapping[ReleaseKey, str]) -> OdError:
+    named = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
+    is_damaged = any(fault != _MISSING for fault in faults.values())
     return OdError(
-        "OD-BUNDLE-ABSENT",
-        f"the site leaves out published releases whose bundles are missing: {', '.join(map(str, keys))}",
-        next_step="make each of them again (od-release run, sum or assist), which spends nothing, or restore its"
-        " bundle; then write the site again",
+        "OD-BUNDLE-DAMAGED" if is_damaged else "OD-BUNDLE-ABSENT",
+        f"the site leaves out published releases: {named}",
+        next_step=f"for each: {REPAIR}; then write the site again",
     )
 
 
-def _refuse_damaged(key: ReleaseKey, place: Path) -> None:
-    """Raise OdError if the files of a bundle that pages are made from are not those of its checksums."""
-    stated = stated_digests(place)
+def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
+    """Return the first fault of a bundle or its zip file, or None if it has none.
+
+    Files that were copied to the site before, with the same checksums, are not examined again.
+    """
+    stated, target = stated_digests(place), folder / str(key)
     if not stated:
-        raise _damaged(key, f"{CHECKSUMS} is missing or cannot be read")
-    for name in (CERTIFICATE, PACKAGE):
+        return f"{CHECKSUMS} is missing or cannot be read"
+    for name in (CERTIFICATE, PACKAGE):  # pages are made from these at every call
         if not (place / name).is_file() or file_digest(place / name) != stated.get(name):
-            raise _damaged(key, f"{name} is missing or does not match its checksum")
-    if not zip_beside(place).is_file():
-        raise _damaged(key, f"{zip_beside(place).name} is missing")
+            return f"{name} is missing or does not match its checksum"
+    zipped = zip_beside(place)
+    if not zipped.is_file():
+        return f"{zipped.name} is missing"
+    if not _same(place / CHECKSUMS, target / CHECKSUMS):
+        for name, fault in faulty_files(place):
+            return f"{name} {fault}"
+    return None if _same(zipped, zip_beside(target)) else next(zip_faults(place, str(key), zipped), None)
+
+
+def _same(file: Path, other: Path) -> bool:
+    return other.is_file() and file_digest(other) == file_digest(file)
 
 
 def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
-    """Copy the files of a bundle and its zip file, and yield the names of those that were not there.
+    """Copy the files of a sound bundle and its zip file, and yield the names of those that were not there.
 
     The checksums are copied last. Where they are there already, the other files were copied before.
     """
-    target = folder / release.folder
-    sums = (release.place / CHECKSUMS).read_bytes()
-    if not (target / CHECKSUMS).is_file() or (target / CHECKSUMS).read_bytes() != sums:
-        for name, fault in faulty_files(release.place):
-            raise _damaged(release.key, f"{name} {fault}")
+    target, sums = folder / release.folder, release.place / CHECKSUMS
+    if not _same(sums, target / CHECKSUMS):
         for name in sorted(stated_digests(release.place)):
             yield from _copy(release.place / name, target / name, f"{release.folder}/{name}")
-        write_if_other(target / CHECKSUMS, sums)
+        write_if_other(target / CHECKSUMS, sums.read_bytes())
         yield f"{release.folder}/{CHECKSUMS}"
-    zipped, there = zip_beside(release.place), folder / f"{release.folder}.zip"
-    if not there.is_file() or file_digest(there) != file_digest(zipped):
-        for fault in zip_faults(release.place, str(release.key), zipped):
-            raise _damaged(release.key, fault)
+    zipped, there = zip_beside(release.place), zip_beside(target)
+    if not _same(zipped, there):
         yield from _copy(zipped, there, f"{release.folder}.zip")
 
 
@@ -170,12 +179,3 @@ def _copy(source: Path, target: Path, name: str) -> Iterator[str]:
 
     write_durably(target, write, mode=PUBLIC_FILE_MODE)
     yield name
-
-
-def _damaged(key: ReleaseKey, fault: str) -> OdError:
-    return OdError(
-        "OD-BUNDLE-DAMAGED",
-        f"the bundle of {key} is damaged: {fault}",
-        next_step=f"run the release again, which repairs it: od-release run {key.release} --period {key.period}",
-        spent="nothing was spent",
-    )

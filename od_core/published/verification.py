@@ -29,6 +29,7 @@ from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.context import context_of
 from od_core.publication.kind import Examination, Kind
+from od_core.publication.read_back import REPAIR
 from od_core.published.kinds import derived_kind_of, kind_of
 
 
@@ -45,19 +46,6 @@ class Finding:
     part: str
     fault: str | None
     next_step: str | None = None
-
-
-REPAIR = (
-    "run the release again: nothing is drawn, and a bundle of which only damaged files differ is replaced by the one"
-    " that its measurements give; anything else must be restored from a copy"
-)
-"""Next step if the files of a bundle are damaged."""
-
-REPAIR_DERIVED = (
-    "derive the flows again with the same command, which replaces a bundle of which only damaged files differ; anything"
-    " else must be restored from a copy, or removed and derived again"
-)
-"""Next step if the files of the bundle of derived flows are damaged."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +105,7 @@ def _derived_findings(
 
     The ledger is not read. The releases themselves are verified as releases.
     """
-    files = Finding("files", faults, None if faults is None else REPAIR_DERIVED)
+    files = Finding("files", faults, None if faults is None else REPAIR)
     try:
         sources = sources_of(published.bundle, stated)
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding

@@ -61,9 +61,7 @@ def load_records(
     """
     form = record_format
     form.refuse_estimates(columns)
-    if (absent := absence(source)) is not None:
-        step = "correct the path of the files of records, or the rights to read them"
-        raise OdError("OD-FILE-MISSING", absent, next_step=step)
+    refuse_absent(source)
     with scratch_database(target.parent, *files_read(source)) as connection:
         try:
             _check_time_zone(connection, time_zone)
@@ -85,6 +83,13 @@ def load_records(
                     confidential_detail=str(error),
                 ) from None
             raise unreadable(source, form, error) from None
+
+
+def refuse_absent(source: Path) -> None:
+    """Raise OdError if a file of records is missing or may not be read."""
+    if (absent := absence(source)) is not None:
+        step = "wait for the file of records, or correct its path or the rights to read it"
+        raise OdError("OD-FILE-MISSING", absent, next_step=step)
 
 
 def _check_time_zone(connection: duckdb.DuckDBPyConnection, name: str | None) -> None:

@@ -108,25 +108,15 @@ class RecordQuery:
         )
 
     def _date(self, name: ColumnName) -> tuple[str, str]:
-        """Return two SQL expressions for a column: the local time and its day. Both are NULL without a valid date.
-
-        Times with a time zone are converted to the declared time zone, and the day is that of the result. Otherwise the
-        day is read from the column itself, because the cast to TIMESTAMP rounds to microseconds and may move a time to
-        the next day.
+        """Return the SQL of :func:`local_time_and_day` for a column.
 
         Raises:
             OdError: the column has another type, or has times with a time zone and no time zone is declared.
         """
         name, kind = self._named(name)
-        column = quoted_name(name)
-        if kind in _TIME_TYPES:
-            return f"TRY_CAST({column} AS TIMESTAMP)", f"TRY_CAST({column} AS DATE)"
-        if kind == "VARCHAR":
-            time = f"CASE WHEN regexp_full_match({column}, '{_LOCAL_TIME}') THEN TRY_CAST({column} AS TIMESTAMP) END"
-            return time, f"CASE WHEN {time} IS NOT NULL THEN TRY_CAST(left({column}, 10) AS DATE) END"
-        if kind == _ZONED_TIME and self._time_zone is not None:
-            time = f"try(timezone({quoted_text(self._time_zone)}, {column}))"
-            return time, f"TRY_CAST({time} AS DATE)"
+        found = local_time_and_day(quoted_name(name), kind, self._time_zone)
+        if found is not None:
+            return found
         raise self._fault(
             "OD-TRIPS-DATE",
             f"column {name!r} holds {kind}, not dates or local times without a zone",
@@ -223,6 +213,32 @@ class RecordQuery:
         if self._types[name] not in _CATEGORY_TYPES:
             raise self._fault("OD-TRIPS-CATEGORY", f"column {name!r} holds {self._types[name]}, not categories")
         return f"coalesce({quoted_name(name)}::VARCHAR, '') IN ({', '.join(map(quoted_text, values))})"
+
+
+def local_time_and_day(column: str, kind: str, time_zone: str | None) -> tuple[str, str] | None:
+    """Return two SQL expressions for a column: the local time and its day. Both are NULL without a valid date.
+
+    Times with a time zone are converted to the declared time zone, and the day is that of the result. Otherwise the day
+    is read from the column itself, because the cast to TIMESTAMP rounds to microseconds and may move a time to the next
+    day.
+
+    Args:
+        column: quoted name of the column.
+        kind: its type.
+        time_zone: declared time zone; None if there is none.
+
+    Returns:
+        The expressions; None for another type, or for times with a time zone if no time zone is declared.
+    """
+    if kind in _TIME_TYPES:
+        return f"TRY_CAST({column} AS TIMESTAMP)", f"TRY_CAST({column} AS DATE)"
+    if kind == "VARCHAR":
+        time = f"CASE WHEN regexp_full_match({column}, '{_LOCAL_TIME}') THEN TRY_CAST({column} AS TIMESTAMP) END"
+        return time, f"CASE WHEN {time} IS NOT NULL THEN TRY_CAST(left({column}, 10) AS DATE) END"
+    if kind == _ZONED_TIME and time_zone is not None:
+        time = f"try(timezone({quoted_text(time_zone)}, {column}))"
+        return time, f"TRY_CAST({time} AS DATE)"
+    return None
 
 
 def as_count(column: str) -> str:

@@ -117,8 +117,8 @@ def refuse_unclear_columns(columns: list[str], table: str, next_step: str) -> No
         )
 
 
-_FIRST_ROWS = 100_000
-"""Largest number of rows that :func:`unclear_records` reads."""
+FIRST_ROWS = 100_000
+"""Largest number of rows that commands which declare an input read."""
 
 _MANY_ROWS = 100
 """Smallest number of rows from which :func:`unclear_records` concludes that a file is a table of flows.
@@ -200,7 +200,7 @@ def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) ->
                     for number, has in zip(is_number, filled, strict=True)
                 ),
             ]
-            rows, pairs, *are_numbers = file.relation.limit(_FIRST_ROWS).aggregate(", ".join(wanted)).fetchall()[0]
+            rows, pairs, *are_numbers = file.relation.limit(FIRST_ROWS).aggregate(", ".join(wanted)).fetchall()[0]
     except reading_errors() as error:
         raise unreadable(source, form, error) from None
     numeric = dict(zip(texts, are_numbers, strict=True))

@@ -32,6 +32,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     main = -1
     what = "estimates from"
     total_of = "the last release"
+    adds_up = False
 
     def derived(self, named: Mapping[str, Release]) -> AssistedFlows:
         """Return the estimates of the flows of the last release, given by the names that messages use."""

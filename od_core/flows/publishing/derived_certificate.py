@@ -10,6 +10,7 @@ from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.publishing.derived_kind import DerivedKind
 from od_core.flows.publishing.derived_sources import Source
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT
+from od_core.flows.publishing.uncounted_facts import uncounted_facts
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
@@ -43,6 +44,7 @@ def derived_certificate(
     exact, one, every = flows.exact_trips, _one_period(releases), _all_periods(sources)
     intervals = {source.certificate["interval"] for source in sources}
     trips = int(flows.leaves.trips.sum())
+    uncounted = uncounted_facts(releases if kind.adds_up else [releases[kind.main]], trips)
     return {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
@@ -52,7 +54,7 @@ def derived_certificate(
         "measured_at": max(source.certificate["measured_at"] for source in sources),
         **{name: main[name] for name in _COPIED},
         "sources": [source.facts() for source in sources],
-        "guarantee": _guarantee(kind, sources, one, every),
+        "guarantee": _guarantee(kind, sources, one, every) | _uncounted_sentence(uncounted),
         "spent": {
             "charged_rho_exact": "0",
             "rho_exact": str(sum((release.spent.rho for release in releases), start=Fraction(0))),
@@ -61,6 +63,7 @@ def derived_certificate(
         },
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
+        **uncounted,
         "interval": None if None in intervals else main["interval"],
         "exact": {} if exact is None else {"trips": exact},
         "invariants": [] if exact is None else [f"the total number of valid trips of {kind.total_of}"],
@@ -148,6 +151,17 @@ def _guarantee(kind: DerivedKind[Any], sources: Sequence[Source], one: _Promise,
         "input": "The certificate of each release states which inputs it accepts.",
         **{name: stated[name] for name in ("contribution", "levels", "segments") if name in stated},
     }
+
+
+def _uncounted_sentence(uncounted: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sentence of the guarantee on the number of uncounted trips, by its name; empty if it is not known."""
+    if not uncounted:
+        return {}
+    sentence = (
+        "The number of trips that are not counted because of the contribution bounds follows from the noisy numbers of"
+        f" the releases. Of each user, at most {uncounted['uncounted']['max_trips']} trips of a release are considered."
+    )
+    return {"uncounted": sentence}
 
 
 def _with_total(sources: Sequence[Source]) -> list[str]:

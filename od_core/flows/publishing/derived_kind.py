@@ -12,7 +12,7 @@ from od_core.errors import OdError
 from od_core.flows.derived_flows import D
 from od_core.flows.publishing.derived_sources import by_name, sources_of
 from od_core.flows.publishing.flow_files import derived_files
-from od_core.flows.publishing.report_areas import areas_sections, distance_sections
+from od_core.flows.publishing.report_areas import areas_sections, distance_sections, total_sentences
 from od_core.flows.publishing.report_flows import (
     heat_section,
     largest_flows_section,
@@ -25,6 +25,7 @@ from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
+from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.html.report_certificate import confidence, how_to_cite, limitations, protected
 from od_core.publication.html.report_page import number, page, paragraph, table
 from od_core.publication.kind import BundleKind
@@ -41,6 +42,7 @@ class DerivedKind(BundleKind[D]):
         main: position of the release whose facts, such as how its records were read, the certificate repeats.
         what: what the flows are, in words that end before the number of releases.
         total_of: the releases whose exact total number of trips the flows have, in words.
+        adds_up: whether the flows are those of all releases together; otherwise, they are those of the main one.
     """
 
     contents = "flows"
@@ -48,6 +50,7 @@ class DerivedKind(BundleKind[D]):
     main: ClassVar[int]
     what: ClassVar[str]
     total_of: ClassVar[str]
+    adds_up: ClassVar[bool]
 
     @abstractmethod
     def derived(self, named: Mapping[str, Release]) -> D:
@@ -138,6 +141,7 @@ def derived_page(
         [
             ("What is protected", protected(certificate)),
             sources,
+            *_counted_section(flows, certificate),
             *others,
             ("The largest flows", largest_flows_section(flows, leaves, confidence(certificate))),
             ("Flows between large areas", heat_section(flows, confidence(certificate))),
@@ -149,6 +153,21 @@ def derived_page(
             ("Assumptions and limitations", limitations(certificate)),
         ],
     )
+
+
+def _counted_section(flows: D, certificate: dict[str, Any]) -> list[tuple[str, Markup]]:
+    """Return the section on the trips that contribution bounds leave out; an empty list if no bound leaves any out."""
+    unit = flows.releases[0].plan.unit
+    if unit == PrivacyUnit("trip", unit.neighbours):
+        return []
+    year = unit.max_trips_year
+    bound = (
+        f" At most {number(unit.contribution_bound)} trips of each user are counted in a release, and at most"
+        f" {number(year)} in all periods of a year together."
+        if year is not None
+        else ""
+    )
+    return [("Counted trips", paragraph(" ".join(total_sentences(flows, certificate)) + bound))]
 
 
 def sources_section(certificate: dict[str, Any], text: str) -> Markup:

@@ -14,7 +14,7 @@ from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import faulty_files
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.read_back import certificate_of, refuse_incomplete
+from od_core.publication.read_back import REPAIR, certificate_of, named, refuse_incomplete
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ def sources_of(bundle: Path, certificate: dict[str, Any]) -> list[Source]:
         OdError: a release is missing, damaged or not the one that the certificate names.
     """
     releases, found = bundle.resolve().parents[2], []
-    with refuse_incomplete(bundle.name):
+    with refuse_incomplete(named(bundle)):
         for stated in certificate["sources"]:
             key = ReleaseKey.parse(stated["release"])
             source = published_source(releases, key)
             if source.facts() != stated:
-                raise _unsound(f"{key} is not the release that was used: its certificate differs", key)
+                raise _unsound(f"{key} is not the release that was used: its certificate differs")
             found.append(source)
     return found
 
@@ -65,13 +65,13 @@ def published_source(releases: Path, key: ReleaseKey) -> Source:
     """Return a published release of flows. Raises OdError if it is missing, damaged or not of flows."""
     folder = releases / key.folder
     if not folder.is_dir():
-        raise _unsound(f"{key} is not published below the same folder as what is derived from it", key)
+        raise _unsound(f"{key} is not published below the same folder as what is derived from it")
     if faults := [f"{name} {fault}" for name, fault in faulty_files(folder)]:
-        raise _unsound(f"the bundle of {key} is damaged: {'; '.join(faults)}", key)
+        raise _unsound(f"the bundle of {key} is damaged: {'; '.join(faults)}")
     certificate = certificate_of(folder)
     if certificate.get("format") != FLOWS.format:
         raise not_of_flows(str(key), "derived itself" if "sources" in certificate else "not a release of flows")
-    with refuse_incomplete(folder.name):
+    with refuse_incomplete(named(folder)):
         return Source(key, FLOWS.open(folder), certificate)
 
 
@@ -80,7 +80,5 @@ def by_name(sources: Sequence[Source]) -> Mapping[str, Release]:
     return {str(source.key): source.release for source in sources}
 
 
-def _unsound(message: str, key: ReleaseKey) -> OdError:
-    return OdError(
-        "OD-DERIVED-SOURCE", message, next_step=f"restore its bundle, which od-release verify {key} examines"
-    )
+def _unsound(message: str) -> OdError:
+    return OdError("OD-DERIVED-SOURCE", message, next_step=REPAIR)

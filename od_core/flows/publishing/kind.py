@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.segment_refinement import refined_levels
 from od_core.flows.estimation.top_down import Measurement, estimate, root_of
@@ -30,6 +29,7 @@ from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import flow_pictures, flows_report
 from od_core.flows.publishing.segment_database import SEGMENT_SCHEMA, segment_error_table, stored_segments
+from od_core.flows.publishing.uncounted_facts import uncounted_facts
 from od_core.flows.release import Release
 from od_core.flows.step import SegmentStep
 from od_core.geography.align import repeated_levels, repetition_sentence
@@ -68,7 +68,7 @@ class FlowKind(Kind[Release]):
             "interval": _interval(release),
             "levels": [_measured_level(plan, measurement) for measurement in release.measured],
             **estimation_facts(release.rule),
-            **_uncounted(release),
+            **uncounted_facts([release], int(release.leaves.trips.sum())),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
             "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
             "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
@@ -226,25 +226,6 @@ def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, An
         "public_cells": cells,
         "measured_cells": len(measurement.noisy),
     }
-
-
-def _uncounted(release: Release) -> dict[str, Any]:
-    """Return the fact of the certificate on the trips that are not counted; empty if their number is not measured."""
-    step, number = release.plan.uncounted_step, release.uncounted
-    if step is None or number is None:
-        return {}
-    estimate, variance = np.array([float(number)]), np.array([float(step.variance)])
-    left_out, counted = max(number, 0), int(release.leaves.trips.sum())
-    facts = {
-        "trips": number,
-        "lower": int(lower_bound(estimate, variance)[0]),
-        "upper": int(upper_bound(estimate, variance)[0]),
-        "share": round(left_out / max(left_out + counted, 1), 4),
-        "max_trips": step.max_trips,
-        "variance_exact": str(step.variance),
-        "rho_exact": str(step.charge.rho),
-    }
-    return {"uncounted": facts}
 
 
 def _counted_by(breakdowns: Sequence[Breakdown]) -> str:

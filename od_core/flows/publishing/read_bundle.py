@@ -33,7 +33,14 @@ from od_core.publication.bundle import (
 )
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
-from od_core.publication.read_back import absent, changed, refuse_incomplete, refuse_other_plan, stated_spent
+from od_core.publication.read_back import (
+    absent,
+    changed,
+    incomplete,
+    refuse_incomplete,
+    refuse_other_plan,
+    stated_spent,
+)
 from od_core.publication.tables import published_geography, with_boundaries
 
 
@@ -126,7 +133,7 @@ def _from_bundle(folder: Path, asked: Asked) -> _Contents:
             segments = pd.read_parquet(folder / SEGMENTS_FILE, columns=columns, filters=[*pair, ("trips", "!=", 0)])
             segment_measurements = pd.read_parquet(folder / SEGMENT_MEASUREMENTS_FILE)
     except (OSError, ValueError):
-        raise absent(f"{folder.name} is not a complete bundle: a table of it cannot be read") from None
+        raise incomplete(folder, "a table of it cannot be read") from None
     flows = flows[flows["trips"] != 0]
     return certificate, PublishedTables(areas, flows, measurements, segments, segment_measurements)
 
@@ -135,7 +142,7 @@ def _refuse_missing(folder: Path, names: tuple[str, ...]) -> None:
     """Raise OdError if a file of a bundle is missing."""
     for name in names:
         if not (folder / name).exists():
-            raise absent(f"{folder.name} is not a complete bundle: {name} is missing")
+            raise incomplete(folder, f"{name} is missing")
 
 
 def _has_segments(certificate: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import by_the_bound, changes
-from od_core.flows.publishing.chosen_rule import estimation_text
+from od_core.flows.publishing.chosen_rule import by_other_rule, estimation_text
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.report_areas import CountedChanges, areas_sections, distance_sections, main_results
 from od_core.flows.publishing.report_flows import (
@@ -58,7 +58,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
     trips = int(release.leaves.trips.sum())
     changed = largest_changes(release, certificate, context)
     sections = [
-        ("Main results", main_results(release, leaves, certificate, interval, _counted(changed, context))),
+        ("Main results", main_results(release, leaves, certificate, interval, _counted(changed, certificate, context))),
         ("What is protected", protected(certificate)),
         ("The largest flows", largest_flows_section(release, leaves, interval)),
         ("Flows between large areas", heat_section(release, interval)),
@@ -190,12 +190,15 @@ def labelled_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
     return labelled(tree, changed, (tree.origin.level_number(origin), tree.destination.level_number(destination)))
 
 
-def _counted(found: pd.DataFrame | None, context: ReleaseContext[Release]) -> CountedChanges | None:
+def _counted(
+    found: pd.DataFrame | None, certificate: dict[str, Any], context: ReleaseContext[Release]
+) -> CountedChanges | None:
     """Return how many flows changed since the previous period, if any is compared."""
     if found is None or context.previous is None:
         return None
     grew, fell = (int((found["significant"] & (sign * found["change"] > 0)).sum()) for sign in (1, -1))
-    return CountedChanges(context.previous[0].period, grew, fell, len(found))
+    caution = by_the_bound(certificate["unit"]) + by_other_rule(context.previous_certificate, certificate)
+    return CountedChanges(context.previous[0].period, grew, fell, len(found), caution)
 
 
 def _compared_levels(release: Release) -> tuple[str, str]:
@@ -219,7 +222,7 @@ def _changes(
     key, before = context.previous
     if not _same_areas(release, before):
         return paragraph(f"The previous release, {key}, has different areas, so the two are not compared.")
-    counted = _counted(found, context)
+    counted = _counted(found, certificate, context)
     if found is None or counted is None:
         return paragraph("One of the two releases has no intervals, so changes cannot be distinguished from noise.")
     levels, interval = _compared_levels(release), confidence(certificate)
@@ -228,7 +231,7 @@ def _changes(
             f"Compared with {key}, from {levels[0]} to {levels[1]}. Both releases contain independent noise. A change"
             f" is marked (\u25cf) only if it is larger than its uncertainty, that is, if 0 lies outside the interval of"
             f" the change, which is in brackets. That interval combines the {interval} intervals of the two releases."
-            f"{by_the_bound(certificate['unit'])}"
+            f"{counted.caution}"
         ),
         paragraph(
             f"{number(counted.marked)} of {number(counted.compared)} pairs are marked: {number(counted.grew)} grew, and"

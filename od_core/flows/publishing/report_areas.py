@@ -10,7 +10,6 @@ import pandas as pd
 from od_core.flows.distance_bands import distance_bands
 from od_core.flows.indicators import has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import by_the_bound
 from od_core.flows.publishing.flow_tables import FlowTables, labelled
 from od_core.flows.publishing.report_flows import between_zones, level_up_to
 from od_core.flows.released_flows import ReleasedFlows
@@ -30,12 +29,14 @@ class CountedChanges:
         period: the previous period.
         grew, fell: numbers of increases and of decreases that are larger than their uncertainty.
         compared: number of all compared pairs.
+        caution: sentences on other reasons for changes than the trips; empty if there are none.
     """
 
     period: str
     grew: int
     fell: int
     compared: int
+    caution: str
 
     @property
     def marked(self) -> int:
@@ -60,7 +61,7 @@ def main_results(
         changes: changes since the previous period; None if no release is compared.
     """
     tree = release.tree
-    sentences = _total(release, certificate)
+    sentences = total_sentences(release, certificate)
     largest = labelled(tree, between_zones(release, leaves).nlargest(1, "trips"))
     for flow in largest.to_dict("records"):
         reach = f" ({interval} interval: {between(flow['lower'], flow['upper'])})" if interval else ""
@@ -78,7 +79,7 @@ def main_results(
         sentences.append(
             f"Since {changes.period}, {number(changes.marked)} of {number(changes.compared)} flows between large areas"
             f" changed by more than their uncertainty: {number(changes.grew)} grew, and {number(changes.fell)} fell."
-            f"{by_the_bound(certificate['unit'])}"
+            f"{changes.caution}"
         )
     results = element("ul", *(element("li", sentence) for sentence in sentences))
     if certificate.get("bundle_format", 1) < FIRST_WITH_ATLAS:
@@ -87,7 +88,7 @@ def main_results(
     return joined(results, paragraph("Choose areas of your own, and see their trips, in the ", link, "."))
 
 
-def _total(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
+def total_sentences(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
     """Return sentences on the number of trips: of all, or of those that contribution bounds let count."""
     period, trips = certificate["period"], number(int(release.leaves.trips.sum()))
     if certificate["contribution_bound"] == 1 and certificate["unit"] == "trip":
@@ -96,10 +97,11 @@ def _total(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
     sentences = [f"{trips} trips are counted in {period}. Further trips are left out by the contribution bound."]
     if uncounted := certificate.get("uncounted"):
         reach = between(uncounted["lower"], uncounted["upper"])
+        where = "in each release" if "sources" in certificate else "in these numbers"
         sentences.append(
             f"About {number(max(uncounted['trips'], 0))} trips are not counted (90 % interval: {reach}),"
             f" {100 * uncounted['share']:.3g} % of all trips. At most {number(uncounted['max_trips'])} of each user are"
-            " considered in these numbers."
+            f" considered {where}."
         )
     return sentences
 

@@ -28,6 +28,7 @@ class SumKind(DerivedKind[FlowSum]):
     main = 0
     what = "sums of"
     total_of = "all releases"
+    adds_up = True
 
     def derived(self, named: Mapping[str, Release]) -> FlowSum:
         """Return the sum of releases, given by the names that messages use."""

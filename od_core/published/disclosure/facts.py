@@ -19,7 +19,7 @@ from od_core.privacy.uncounted import is_of_uncounted
 from od_core.publication.bundle import PACKAGE
 from od_core.publication.bundle_integrity import CERTIFICATE, CHECKSUMS, stated_digests
 from od_core.publication.certificate import TRIPS_OF_A_PERSON, certificate_digest
-from od_core.publication.read_back import certificate_of, refuse_incomplete
+from od_core.publication.read_back import REPAIR, certificate_of, damaged, named, refuse_incomplete
 from od_core.published.kinds import bundle_kind_of, derived_kind_of
 
 TO_COMPLETE = "To be completed by the organisation"
@@ -61,21 +61,17 @@ class Facts:
         stated = stated_digests(folder)
         for name in (CERTIFICATE, PACKAGE):
             if not (folder / name).is_file() or file_digest(folder / name) != stated.get(name):
-                raise OdError(
-                    "OD-BUNDLE-DAMAGED",
-                    f"the bundle of {key} is damaged: {name} is missing or does not match {CHECKSUMS}",
-                    next_step=f"restore it; od-release verify {key} examines it",
-                )
+                raise damaged(key, f"{name} is missing or does not match {CHECKSUMS}")
         bundle_kind_of(certificate)  # refuses an unknown kind
         try:
-            with refuse_incomplete(folder.name):
+            with refuse_incomplete(named(folder)):
                 package = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
                 return cls(key, certificate, tuple(package["resources"]), guarantee_of(certificate))
         except (ValueError, TypeError, ZeroDivisionError):
             raise OdError(
                 "OD-BUNDLE-CHANGED",
                 f"the certificate of {key} states numbers that are none",
-                next_step=f"restore it; od-release verify {key} examines it",
+                next_step=REPAIR,
             ) from None
 
     @property

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from od_assets.cli.app import app
 from od_core import OdError, open_release
 from od_core.flows.publishing.changes import changes
+from od_core.published.sums import publish_sum
 from tests.od_core.stops.test_publication import published as stops
 from tests.published_flights import KEYS
 
@@ -82,6 +83,27 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path) -> Non
     other_kind = refused(OLD, str(boxes.bundle))
     assert other_kind.code == "OD-COMPARE-KIND"
     assert "journeys/2001-06/r1 is not a release of flows" in other_kind.message
+
+
+def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, tmp_path: Path) -> None:
+    """The rule that held-out noise chose is in the certificate."""
+    shutil.copytree(var / "releases" / NEW, tmp_path / "mine")
+    certificate = tmp_path / "mine" / "certificate.json"
+    stated = json.loads(certificate.read_text(encoding="utf-8")) | {"estimation": {"rule": "mixture", "u": "1"}}
+    certificate.write_text(json.dumps(stated), encoding="utf-8")
+    said = "by different rules, least squares and a mixture of deviations with u = 1, so a flow"
+    assert said in run(OLD, str(tmp_path / "mine")).stdout
+    assert said in json.loads(run(OLD, str(tmp_path / "mine"), "--json").stdout)["note"]
+    assert "note" not in json.loads(run(OLD, NEW, "--json").stdout)
+
+
+def test_derived_flows_are_not_compared_and_that_is_said(var: Path, tmp_path: Path) -> None:
+    shutil.copytree(var / "releases", tmp_path / "releases")
+    derived = publish_sum(tmp_path / "releases", KEYS)
+    error = refused(OLD, str(derived.folder))
+    assert error.code == "OD-COMPARE-KIND"
+    assert f"{derived.key} is derived from published releases" in error.message
+    assert "sources" in error.next_step
 
 
 def test_where_nothing_is_published_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

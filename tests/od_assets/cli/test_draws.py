@@ -73,6 +73,25 @@ def test_what_cannot_be_drawn_from_is_refused_and_nothing_is_written(var: Path) 
     assert not (var / "draws").exists()
 
 
+def test_more_rows_than_a_disk_has_room_for_are_refused_before_anything_is_drawn(
+    var: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = run(NEW, "-n", "1000000").exception
+    assert isinstance(error, OdError)
+    assert error.code == "OD-DRAWS-NUMBER"
+    release = open_release(var / "releases" / NEW)
+    assert isinstance(release, Release)
+    flows = len(release.leaves)
+    assert f"1,000,000 draws of about {flows:,} flows each have {1_000_000 * flows:,} rows" in error.message
+    assert not (var / "draws").exists()
+    monkeypatch.setattr(draws, "MOST_ROWS", 2 * flows)
+    refused = run(NEW, "-n", "3").exception
+    assert isinstance(refused, OdError)
+    assert "ask for at most 2 draws" in refused.next_step
+    assert run(NEW, "-n", "2").stdout.startswith(f"2 draws given {NEW}.")
+    assert run(NEW, "-n", "1").stdout.startswith(f"1 draw given {NEW}.")
+
+
 def test_the_example_prints_the_intervals_of_two_results(
     var: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

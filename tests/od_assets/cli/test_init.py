@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import duckdb
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import given
@@ -288,6 +290,52 @@ def test_a_cap_without_a_reason_is_asked_for_its_reason_at_once(empty: Project, 
     assert yaml.safe_load(written(empty)["domains/mine.yaml"])["cap"] == {"rho": "1", "reason": "room"}
 
 
+def test_a_cap_that_refuses_the_plan_is_told_with_what_would_be_enough(empty: Project) -> None:
+    """The step names flags of init, and the cap that init computes."""
+    refused = init(cap="0.001", reason="small").exception
+    assert isinstance(refused, OdError)
+    assert refused.code == "OD-LEDGER-CAP"
+    enough = refused.next_step.partition("leave --cap out, for a cap of ")[2].partition(",")[0]
+    assert "larger --cap or a smaller --epsilon: no file was kept" in refused.next_step
+    assert written(empty) == {}
+    assert init().exit_code == 0
+    assert yaml.safe_load(written(empty)["domains/mine.yaml"])["cap"]["rho"] == enough
+
+
+def test_the_column_of_ids_is_used_from_the_first_line_on(empty: Project) -> None:
+    empty.write_records(records().assign(rider="r1", colour="red"))
+    said = init(unit="user_period", column="rider", max_trips="4").stdout
+    assert (
+        said.count("Used columns of 2001-01.csv: date (VARCHAR), origin (VARCHAR), destination (VARCHAR), rider") == 1
+    )
+    assert said.count("Unused columns of") == said.count("Unused columns of 2001-01.csv: colour (VARCHAR).") == 1
+
+
+@pytest.mark.parametrize("dates", ["15/01/2001", "", "2001-1-5", "2001-13-01"])
+def test_a_column_without_dates_is_no_column_of_dates(empty: Project, typed: Callable[..., str], dates: str) -> None:
+    """They are read as a release reads them. The message quotes none."""
+    empty.write_records(records().assign(day=dates))
+    refused = init(date="day").exception
+    assert isinstance(refused, OdError)
+    assert refused.code == "OD-TRIPS-DATE"
+    assert refused.message == "column 'day' of 2001-01.csv holds no date among its first records"
+    assert written(empty) == {}
+    said = typed(origin="origin", date="day\ndate")
+    assert f"{refused.message}: {refused.next_step}." in said
+
+
+def test_dates_of_other_types_and_with_a_time_zone_are_dates(empty: Project) -> None:
+    noon = pd.Timestamp("2001-01-15 12:00")
+    for kind, day in (("date", noon.date()), ("zoned", noon.tz_localize("UTC")), ("number", 20010115)):
+        records().assign(day=day).to_parquet(empty.root / "2001-01.parquet")
+        refused = init(records="{period}.parquet", date="day", time_zone="Europe/Rome").exception
+        assert (refused is None) == (kind != "number"), kind
+        shutil.rmtree(empty.defs / "mine", ignore_errors=True)
+        (empty.defs / "domains" / "mine.yaml").unlink(missing_ok=True)
+    records(0).to_csv(empty.root / "2001-01.csv", index=False)
+    assert init().exit_code == 0  # a file without records tells nothing
+
+
 def test_columns_are_shown_before_one_is_asked_for(empty: Project, typed: Callable[..., str]) -> None:
     """No name of a column is the default one, so that none is named when the first is asked for."""
     (empty.root / "2001-01.csv").write_text("day,start,end\n2001-01-03,Z00,Z01\n2001-01-04,Z11,Z00\n")
@@ -388,9 +436,11 @@ def test_a_column_of_values_is_shown_by_the_name_of_its_type(empty: Project) -> 
         kinds = {"a": f"'{ZONE}'::ENUM('{ZONE}')", "b": f"{{'{ZONE}': 1}}", "c": f"MAP {{'{ZONE}'::ENUM('{ZONE}'): 1}}"}
         fields = ", ".join(f"{value} AS {name}" for name, value in kinds.items())
         connection.execute(f'CREATE TABLE t AS SELECT {fields}, union_value("{ZONE}" := 1) AS d')
-    said = init(records="{period}.duckdb", origin="b", destination="c", date="a", set="trips.table=t").stdout
-    assert "Used columns of 2001-01.duckdb: a (ENUM), b (STRUCT), c (MAP)." in said
-    assert "Unused columns of 2001-01.duckdb: d (UNION)." in said
+    given_ = {"records": "{period}.duckdb", "origin": "b", "destination": "c", "set": "trips.table=t"}
+    said = init(**given_, date=None).stdout
+    assert "Used columns of 2001-01.duckdb: b (STRUCT), c (MAP)." in said
+    assert "Unused columns of 2001-01.duckdb: a (ENUM), d (UNION)." in said
+    assert ZONE not in str(init(**given_, date="a").exception)  # it holds no date
     assert ZONE not in said
 
 

@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_read_is_refused(project: Project, write: Callable
 def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None:
     component = project.component(arrivals={"settled_seconds": 0, "complete": "{period}.sha256"})
     assert input_of(project, component)[0].fault == (
-        "OD-FILE-INCOMPLETE: 2001-01.csv exists, but 2001-01.sha256 does not"
+        "OD-FILE-INCOMPLETE: 2001-01.csv may be incomplete: there is no file 2001-01.sha256"
     )
     (project.root / "2001-01.sha256").write_text(f"{'0' * 64}  2001-01.csv\n")
     finding, detail = input_of(project, component)
@@ -202,6 +202,11 @@ NOON = pd.Timestamp("2001-01-15 12:00", tz="UTC")
 
 REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
     "no file": (lambda project: (project.root / "2001-01.csv").unlink(), {}, "OD-FILE-MISSING"),
+    "no file and no marker": (
+        lambda project: (project.root / "2001-01.csv").unlink(),
+        {"arrivals": {"complete": "{period}.sha256"}},
+        "OD-FILE-MISSING",
+    ),
     "no marker": (lambda _: None, {"arrivals": {"complete": "{period}.sha256"}}, "OD-FILE-INCOMPLETE"),
     "no column": (as_csv(records().rename(columns={"origin": "from"})), {}, "OD-TRIPS-COLUMN"),
     "codes are numbers": (as_parquet(records().assign(origin=1)), PARQUET, "OD-TRIPS-NOT-TEXT"),
@@ -231,5 +236,6 @@ def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, wh
     assert f"{code}: " in str(finding.fault)
     own = {"negative counts": "column 'n' holds", "unlisted zones of flows": "the columns are 'origin', 'destination'"}
     assert own.get(what, "") in line
-    if not code.startswith("OD-FILE"):
-        assert str(finding.fault).partition(f"{code}: ")[2] in line
+    assert str(finding.fault).partition(f"{code}: ")[2] in line
+    if code.startswith("OD-FILE"):
+        assert f"next: {finding.next_step}]" in line

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.report import newest_report
 from od_assets.project import current_project
+from od_core.publication.read_back import REPAIR
 from tests.published_flights import KEYS
 
 
@@ -61,8 +62,13 @@ def test_a_report_that_is_gone_is_made_again_by_a_run(
     (var / "releases" / str(max(KEYS)) / "report.html").unlink()
     monkeypatch.setenv("OD_VAR", str(var))
     said = refused("report", "us_flights")
-    assert said.startswith(f"OD-BUNDLE-ABSENT: the report of {max(KEYS)} is missing")
-    assert f"od-release run us_flights --period {max(KEYS).period}" in said
+    assert said.startswith(f"OD-BUNDLE-DAMAGED: the bundle of {max(KEYS)} is damaged: report.html is missing")
+    assert REPAIR in said
+    shutil.rmtree(var / "releases" / str(max(KEYS)))
+    for arguments in (["us_flights"], ["us_flights", "--period", max(KEYS).period], ["--period", max(KEYS).period]):
+        said = refused("report", *arguments)
+        assert said.startswith(f"OD-BUNDLE-ABSENT: the bundle of {max(KEYS)} is missing")
+        assert REPAIR in said
 
 
 def test_without_a_name_the_release_that_was_measured_last_is_chosen(tmp_path: Path) -> None:

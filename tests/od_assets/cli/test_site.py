@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urljoin
@@ -18,6 +19,7 @@ from od_assets.cli.app import app, main
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import zip_beside
+from od_core.publication.read_back import REPAIR
 from od_core.published.site import write_site
 from od_core.published.site_catalogue import dataset_markup
 from od_core.published.site_description import SiteDescription
@@ -176,16 +178,30 @@ def test_other_addresses_are_refused(url: str) -> None:
         SiteDescription("Trips", licence=url)
 
 
-def test_damaged_and_missing_releases_are_refused(var: Path) -> None:
-    """Nothing of them is written, and no page."""
+def damage(var: Path, key: str) -> None:
+    with (var / "releases" / key / "flows.parquet").open("ab") as file:
+        file.write(b"x")
+
+
+def test_a_damaged_release_is_left_out_and_the_others_are_written(var: Path, refused: Callable[..., str]) -> None:
+    """Nothing of it is written, no page leads to it, and the exit code is 2, as for one without its bundle."""
+    damage(var, NEW)
+    fault = "flows.parquet does not match its checksum"
+    result = run("--title", "Trips", "--json")
+    found = json.loads(result.stdout)
+    assert (found["releases"], found["left_out"], found["faults"]) == (1, [NEW], {NEW: fault})
+    said = f"OD-BUNDLE-DAMAGED: the site leaves out published releases: {NEW} ({fault}) ["
+    assert str(result.exception).startswith(said)
+    assert REPAIR in str(result.exception)
+    site = content(var / "site")
+    assert f"{OLD}/flows.parquet" in site
+    assert not [name for name in site if name.startswith(NEW)]
+    assert all(NEW.encode() not in site[name] for name in OWN)
+    shutil.move(var / "releases" / OLD, var / "old")
+    assert refused("site").startswith(f"OD-BUNDLE-DAMAGED: the site leaves out published releases: {OLD} (its bundle")
+    assert content(var / "site") == site
     with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
         write_site(var / "none", var / "site", TRIPS)
-    with (var / "releases" / NEW / "flows.parquet").open("ab") as file:
-        file.write(b"x")
-    with pytest.raises(OdError, match=r"OD-BUNDLE-DAMAGED.*flows.parquet does not match its checksum"):
-        write_site(var / "releases", var / "site", TRIPS)
-    assert not (var / "site" / NEW).exists()
-    assert not (var / "site" / "index.html").exists()
 
 
 def forge(var: Path) -> None:
@@ -221,10 +237,13 @@ def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *
     change, fault = FORGERIES[what]
     change(var)
     before = content(var / "site")
+    written = write_site(var / "releases", var / "site", TRIPS)
+    assert fault in written.left_out[ReleaseKey.parse(NEW)]
     with pytest.raises(OdError, match=f"OD-BUNDLE-DAMAGED.*{fault}"):
-        write_site(var / "releases", var / "site", TRIPS)
+        written.refuse_left_out()
     after = content(var / "site")
-    assert all(after[name] == before[name] for name in before)
+    assert {name for name in after if name.startswith(NEW)} == {name for name in before if name.startswith(NEW)}
+    assert all(after[name] == before[name] for name in before if name not in OWN)
     assert "secret.csv" not in " ".join(after)
 
 
@@ -241,14 +260,14 @@ def test_a_release_without_its_bundle_is_left_out_by_name(
     if known_by == "database":
         shutil.copy(published_flights / "release.duckdb", var)
         shutil.move(var / "releases" / f"{OLD}.zip", var / "old.zip")
-    expected = f"OD-BUNDLE-ABSENT: the site leaves out published releases whose bundles are missing: {OLD} ["
+    expected = f"OD-BUNDLE-ABSENT: the site leaves out published releases: {OLD} (its bundle is missing) ["
     for _ in range(2):
         monkeypatch.setattr("sys.argv", ["od-release", "site", "--title", "Trips"])
         with pytest.raises(SystemExit) as ended:
             main()
         said = capsys.readouterr()
         assert ended.value.code == 2
-        assert said.out.startswith("1 releases of 1 series.")
+        assert said.out.startswith("1 release of 1 series.")
         assert said.err.startswith(expected)
         assert said.err.count("\n") == 1
     assert not (var / "site" / OLD).exists()
@@ -257,7 +276,7 @@ def test_a_release_without_its_bundle_is_left_out_by_name(
     assert json.loads(as_json.stdout)["left_out"] == [OLD]
     assert str(as_json.exception).startswith(expected)
     shutil.move(var / "releases" / NEW, var / "new")
-    with pytest.raises(OdError, match=f"OD-BUNDLE-ABSENT.*{OLD}, {NEW}"):
+    with pytest.raises(OdError, match=rf"OD-BUNDLE-ABSENT.*{OLD} \(its.*{NEW} \(its"):
         write_site(var / "releases", var / "none", TRIPS, var / "release.duckdb")
     shutil.move(var / "new", var / "releases" / NEW)
     shutil.move(var / "old", var / "releases" / OLD)

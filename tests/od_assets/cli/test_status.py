@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +18,7 @@ from od_assets.cli.app import app
 from od_assets.cli.tables import print_status
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
+from od_assets.series.declared_names import declaration_files
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ATTRIBUTES, Project
 
@@ -81,3 +85,22 @@ def test_rho_and_epsilon_are_the_same_number_wherever_they_are_printed(project: 
     assert f"spends rho {up}: epsilon {epsilon} (exact)" in verbose
     for said in (plan, explained, report):
         assert f"epsilon {epsilon} at delta 1e-8" in said
+
+
+def test_each_declaration_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For its type, too. The series are those of this repository."""
+    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
+    parsed, real = Counter[str](), yaml.load_all
+
+    def load_all(text: str, **options: Any) -> Any:
+        parsed[text] += 1
+        return real(text, **options)
+
+    monkeypatch.setattr(yaml, "load_all", load_all)
+    result = CliRunner().invoke(app, ["status", "--json"])
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.stdout)) > 1
+    files = declaration_files()
+    assert {path.parent.name: parsed[path.read_text(encoding="utf-8")] for path in files} == {
+        path.parent.name: 1 for path in files
+    }

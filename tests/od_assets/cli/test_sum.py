@@ -60,7 +60,9 @@ def test_named_releases_as_json(var: Path) -> None:
     [
         ([OLD], "OD-SUM-FEW"),
         ([OLD, OLD], "OD-SUM-OVERLAP"),
-        (["us_flights"], "OD-RELEASE-KEY"),
+        (["us_flights"], "OD-SUM-NAMES"),
+        (["yr"], "OD-RELEASE-ABSENT"),
+        ([OLD, "us_flights"], "OD-RELEASE-KEY"),
         ([OLD, NEW, "--periods", "2001-05..2001-06"], "OD-SUM-NAMES"),
         (["us_flights", "--periods", "2001-05..2001-07"], "OD-SUM-PERIOD"),
         (["us_flights", "--periods", "2001-06"], "OD-SUM-FEW"),

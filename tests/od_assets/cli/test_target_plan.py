@@ -17,9 +17,11 @@ from od_assets.cli import public_tables
 from od_assets.cli.app import app
 from od_assets.cli.target_plan import target_plan, with_fields
 from od_assets.components.declarations import declaration
+from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_core import OdError
 from od_core.evaluation.known_flows import us_flights
+from od_core.ledger.release_key import ReleaseKey
 from tests.published_flights import KEYS
 
 STATES = "state x state: flows >= 1000 within 5 % in 90 %"
@@ -198,6 +200,35 @@ def test_tolerances_below_one_trip_allow_no_error(empty):
 
 def decimal_of(text: str) -> float:
     return float(Fraction(text))
+
+
+def test_the_declared_periods_that_the_remaining_cap_pays_for_are_counted(empty):
+    """Under unit trip, each month has a cap of its own. A month whose cap is nearly used up cannot be released."""
+    settings = declaration("us_flights").settings()
+    months = [period.text for period in settings.periods.declared()]
+    found = facts("--target", STATES, "--table", "synthetic")
+    assert (found["periods"], found["periods_paid"]) == (len(months), len(months))
+    assert not (empty / "var").exists()
+    geography, ledger = settings.read_geography(), Folders().ledger
+    ledger.declare(settings.domain)
+    plan = settings.plan(geography, months[0])
+    per_month = settings.domain.cap.allowed_rho() // plan.charge.as_rho
+    for revision in range(1, int(per_month) + 1):
+        for month in months[1:3]:
+            ledger.reserve(ReleaseKey("us_flights", month, revision), settings.domain.name, plan)
+    left = ledger.balance(settings.domain.name, months[1]).left
+    entries = ledger.verify()
+    found = facts("--target", STATES, "--target", OUTFLOW, "--table", "synthetic")
+    charge = decimal_of(found["rho"])
+    assert charge > left
+    expected = len(months) - 2
+    assert (found["periods"], found["periods_paid"]) == (len(months), expected)
+    assert ledger.verify() == entries  # nothing is charged
+    output = " ".join(
+        run("--runs", "0", "--target", STATES, "--target", OUTFLOW, "--table", "synthetic").output.split()
+    )
+    declared = f"the {len(months)} declared periods ({months[0]} to {months[-1]}) at this budget."
+    assert f"What remains of the cap pays for {expected} of {declared} A released period counts as" in output
 
 
 def test_what_is_printed(empty):

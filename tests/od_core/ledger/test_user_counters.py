@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, release_flows
+from od_core.errors import STAYS_CHARGED
 from od_core.ledger import identity
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
@@ -328,6 +329,9 @@ def test_lost_counters_of_a_drawn_release_stop_the_year(year, tmp_path, how):
             attempt()
         assert refused.value.code == "OD-YEAR-COUNTERS-LOST"
         assert "restore" in refused.value.next_step
+        assert ("another key" in refused.value.message) == (how == "another key")
+        is_charged = attempt.args[0] == JANUARY  # nothing is reserved for the others
+        assert refused.value.spent == (STAYS_CHARGED if is_charged else "nothing was spent")
         assert_says_nothing(refused.value, year)
         assert contents(tmp_path) == before
     assert rows(year.ledger.path) == ledger
@@ -376,7 +380,10 @@ def test_a_lost_key_stops_the_year(year):
     for key in (JANUARY, FEBRUARY, REVISED, WALKERS):
         with pytest.raises(OdError) as refused:
             year.count(key, MANY)
-        assert refused.value.code in ("OD-YEAR-COUNTERS-LOST", "OD-KEY-LOST")
+        assert refused.value.code == "OD-YEAR-COUNTERS-LOST"
+        assert "were made with another key" in refused.value.message
+        assert "restore confidential/hmac.key" in refused.value.next_step
+        assert refused.value.spent == (STAYS_CHARGED if key == JANUARY else "nothing was spent")
         assert_says_nothing(refused.value, year)
     (year.confidential.path / "hmac.key").write_bytes(kept)
     year.finish(FEBRUARY, MANY)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, plan_release, release_stops
+from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_stops
+from od_core.errors import BudgetExceeded
+from od_core.ledger.integrity import chain_of
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.reservation import payable
+from od_core.periods import following
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY, ledger_at, reservations, rows, small_plan
 from tests.od_core.oracles.person_year import largest_by_search
+from tests.postgres import server_of
 
 TENTH = Fraction(1, 10)
 UNIT = PrivacyUnit("user_year", "unbounded", "person", 2, max_trips_year=5, id_pattern="[a-z]+")
@@ -34,6 +41,34 @@ def reserve(ledger, period, rho=TENTH, *, revision=1, series="commuters", unit=U
 
 def spent(ledger, period="2001-01"):
     return ledger.balance("commuters", period).spent
+
+
+@pytest.mark.parametrize(
+    ("kind", "uncounted"),
+    [("user_year", None), ("user_year", Uncounted("1/4", 9)), ("user", None), ("user_period", None)],
+)
+@pytest.mark.parametrize("cap", ["1/5", "19/20", "9/4", "29/10", "20"])
+def test_as_many_periods_are_payable_as_can_then_be_reserved(tmp_path, kind, cap, uncounted):
+    """In turn, for a unit whose losses add up over periods or a year. Another series was charged in February before."""
+    unit = UNIT if kind == "user_year" else PrivacyUnit(kind, "unbounded", "person", 2)
+    domain = PrivacyDomain("commuters", unit, Cap(rho=Fraction(cap)), "a test")
+    budget = Budget(rho="9/10", delta="1e-8")
+    plan = plan_release(GEOGRAPHY, unit=unit, budget=budget, mechanism="inftda", uncounted=uncounted)
+    ledger = declared(tmp_path, cap, unit)
+    reserve(ledger, "2001-02", series="walkers", unit=unit)
+    periods = list(itertools.islice(following(datetime.date(2001, 1, 1), "month"), 15))
+    before = rows(ledger.path)
+    with chain_of(ledger.path, server_of(ledger.path)).trial() as entries:
+        found = payable(entries, domain, plan, periods)
+    assert rows(ledger.path) == before
+    reserved = 0
+    for period in periods:
+        try:
+            ledger.reserve(ReleaseKey("commuters", period.text), "commuters", plan)
+        except BudgetExceeded:
+            continue
+        reserved += 1
+    assert found == reserved
 
 
 def test_a_year_costs_what_its_costliest_periods_cost_a_user_with_m_trips(tmp_path):

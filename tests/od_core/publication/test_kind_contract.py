@@ -33,9 +33,10 @@ from od_core.publication.certificate import CheckResult, certificate, certificat
 from od_core.publication.context import context_of
 from od_core.publication.file_formats import opens
 from od_core.publication.kind import Kind
+from od_core.publication.read_back import REPAIR
 from od_core.published import verification
 from od_core.published.kinds import KINDS
-from od_core.published.verification import REPAIR, Published, verify_release
+from od_core.published.verification import Published, verify_release
 from tests.od_core.publication.examples import RECORD
 from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish, publish_examples
 

@@ -251,6 +251,38 @@ def test_the_main_results_are_those_of_the_release():
     assert main_results(none)[0] == "2001-06 has exactly 0 trips."
 
 
+MIXTURE = {"estimation": {"rule": "mixture", "u": "3/2"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, MIXTURE, "least squares and a mixture of deviations with u = 3/2"),
+        (MIXTURE, {"estimation": {"rule": "mixture", "u": "1"}}, "with u = 3/2 and a mixture of deviations with u = 1"),
+        (MIXTURE, {"mechanism": {"name": "tda_l2", "options": {}}}, "inftda_refined and tda_l2"),
+        (
+            {"mechanism": {"name": "inftda_refined", "options": {"estimate": "shrunk"}}},
+            {},
+            "normal deviations and least",
+        ),
+        (MIXTURE, MIXTURE, None),
+        ({}, {"estimation": {"rule": "least_squares", "u": None}}, None),
+    ],
+)
+def test_changes_between_releases_that_are_estimated_by_different_rules_have_a_warning(before, after, expected):
+    """In the main results and in the section on changes; of a release without its certificate, nothing is known."""
+    example = examples()["flows"]
+    facts = example.certificate
+    known = replace(
+        example,
+        certificate=facts | after,
+        context=replace(example.context, previous_certificate=facts | before),
+    )
+    assert known.text.count("were estimated by different rules, ") == (0 if expected is None else 2)
+    assert expected is None or expected in known.text
+    assert "different rules" not in replace(known, context=example.context).text
+
+
 def test_other_destinations_have_no_table_of_areas():
     assert "Indicators of each" in examples()["flows"].text
     other = Geography.from_frame(pd.DataFrame({"region": ["n"] * 4, "zone": list(EVIL)}), ["region", "zone"])
@@ -479,6 +511,7 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
     ledger.declare(PrivacyDomain("small", UNIT, Cap(rho=Fraction(20)), "second"))
     _publish(tmp_path, ledger, again, other)
     assert (around(again).cap, around(again).left, around(again).others) == (9, 5, 1)
+    assert around(again).previous_certificate["release"] == "small/2001-04/r1"
     assert str(around(again).previous[0]) == "small/2001-04/r1"  # and not the month after it, which is public
     june = ReleaseKey("small", "2001-06", 2)
     _measured(ledger, june, 5)

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from od_core import FlowSum, OdError, PrivacyUnit, data_contract, open_release, release_flows, sum_releases
+from od_core import (
+    FlowSum,
+    OdError,
+    PrivacyUnit,
+    Uncounted,
+    data_contract,
+    open_release,
+    release_flows,
+    sum_releases,
+)
 from od_core.files.durable import file_digest
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
@@ -27,6 +38,7 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.certificate import certificate_digest
+from od_core.published.assisted import publish_assisted
 from od_core.published.sums import newest_releases, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
@@ -134,6 +146,47 @@ def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: 
         Draft202012Validator(schema).validate(certificate_of(whole, key))
     for missing in ("sources", "spent", "guarantee", "interval"):
         assert not Draft202012Validator(schema).is_valid({k: v for k, v in stated.items() if k != missing})
+
+
+def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_counted(tmp_path: Path) -> None:
+    """The numbers of the releases and their variances add up; estimates of one release have the number of that one."""
+    unit = PrivacyUnit("user_year", "unbounded", "user", 2, max_trips_year=3, id_pattern="[0-9]+")
+    flows = ledger_rows.FLOWS.drop(columns="trips").assign(user="7").astype("str")
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain(SERIES, unit, CAP, "a test"))
+    made = []
+    for key in KEYS:
+        uncounted = None if key == KEYS[2] else Uncounted("1/2", 9)
+        given = {"ledger": ledger, "release_id": str(key), "uncounted": uncounted, "one_row_a_trip": True}
+        budget = Budget(rho=1, delta="1e-8")
+        made.append(release_flows(flows, ledger_rows.GEOGRAPHY, unit=unit, budget=budget, noise="table", **given))
+        publish(FLOWS, made[-1], key, SERIES, tmp_path)
+    published = publish_sum(tmp_path / "releases", KEYS[:2])
+    stated, trips = published.certificate, int(published.flows.leaves.trips.sum())
+    first, second = (certificate_of(tmp_path, key)["uncounted"] for key in KEYS[:2])
+    own = stated["uncounted"]
+    assert own["trips"] == first["trips"] + second["trips"] == sum(int(release.uncounted) for release in made[:2])
+    for name in ("variance_exact", "rho_exact"):
+        assert Fraction(own[name]) == Fraction(first[name]) + Fraction(second[name])
+    reach = NormalDist().inv_cdf(0.95) * math.sqrt(Fraction(own["variance_exact"]))
+    assert own["upper"] == pytest.approx(max(own["trips"] + reach, 0), abs=1)
+    assert own["share"] == pytest.approx(max(own["trips"], 0) / max(own["trips"] + trips, 1), abs=1e-4)
+    assert "not counted" in stated["guarantee"]["uncounted"]
+    schema = json.loads((published.folder / "certificate.schema.json").read_text("utf-8"))
+    Draft202012Validator(schema).validate(stated)
+    page = (published.folder / "report.html").read_text("utf-8")
+    assert "At most 2 trips of each user are counted in a release, and at most 3 in all periods of a year" in page
+    assert "trips are not counted (90 % interval: " in page
+    assert "At most 9 of each user are considered in each release." in page
+
+    estimated = publish_assisted(tmp_path / "releases", KEYS[1])
+    assert estimated.certificate["uncounted"]["trips"] == second["trips"]
+    Draft202012Validator(schema).validate(estimated.certificate)
+    whole = publish_sum(tmp_path / "releases", KEYS)  # the third one did not measure it
+    assert "uncounted" not in whole.certificate
+    page = (whole.folder / "report.html").read_text("utf-8")
+    assert "and at most 3 in all periods of a year together" in page
+    assert "90 % interval: " not in page.partition("Counted trips")[2].partition("</section>")[0]
 
 
 def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:

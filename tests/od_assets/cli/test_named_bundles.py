@@ -1,0 +1,81 @@
+"""What commands say of published releases whose bundles are damaged or missing, in this process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_core.publication.read_back import REPAIR
+from tests.od_assets.cli.test_sum import NEW, OLD, var
+
+__all__ = ["var"]
+
+READING = {
+    "explain": ["explain", NEW],
+    "compare": ["compare", OLD, NEW],
+    "contract": ["contract", NEW],
+    "disclose": ["disclose", NEW],
+    "draws": ["draws", NEW],
+    "sum": ["sum", OLD, NEW],
+    "assist": ["assist", NEW],
+    "report": ["report", "us_flights", "--period", "2001-06"],
+    "draws of the last": ["draws", "us_flights"],
+    "assist of the last": ["assist", "us_flights"],
+    "sum of periods": ["sum", "us_flights", "--periods", "2001-05..2001-06"],
+    "report of the last": ["report", "us_flights"],
+}
+"""Commands that read the bundle of the last release."""
+
+
+@pytest.mark.parametrize("what", READING)
+def test_a_missing_bundle_is_to_be_restored_or_made_again(what: str, var: Path, refused: Callable[..., str]) -> None:
+    """The zip file beside it tells that it was published. A series has no other last release for that."""
+    shutil.rmtree(var / "releases" / NEW)
+    said = refused(*READING[what])
+    assert said.startswith(f"OD-BUNDLE-ABSENT: the bundle of {NEW} is missing, although published [")
+    assert f"next: {REPAIR}]" in said
+
+
+@pytest.mark.parametrize("what", ["explain", "draws", "sum", "assist", "report"])
+def test_without_its_zip_file_the_database_tells(
+    what: str, published_flights: Path, var: Path, refused: Callable[..., str]
+) -> None:
+    shutil.rmtree(var / "releases" / NEW)
+    (var / "releases" / f"{NEW}.zip").unlink()
+    shutil.copy(published_flights / "release.duckdb", var)
+    assert refused(*READING[what]).startswith(f"OD-BUNDLE-ABSENT: the bundle of {NEW} is missing")
+    (var / "release.duckdb").unlink()
+    assert not refused(*READING[what]).startswith("OD-BUNDLE-ABSENT")
+
+
+@pytest.mark.parametrize("what", [name for name in READING if not name.startswith(("report", "contract", "disclose"))])
+def test_every_command_has_the_same_next_step_for_a_damaged_bundle(
+    what: str, var: Path, refused: Callable[..., str]
+) -> None:
+    (var / "releases" / NEW / "noisy_measurements.parquet").write_bytes(b"PAR1")
+    said = refused(*READING[what])
+    assert NEW in said
+    assert f"next: {REPAIR}]" in said
+
+
+@pytest.mark.parametrize("what", [name for name in READING if not name.startswith("report")])
+def test_a_certificate_that_cannot_be_read_has_that_next_step_too(
+    what: str, var: Path, refused: Callable[..., str]
+) -> None:
+    (var / "releases" / NEW / "certificate.json").write_text("{", encoding="utf-8")
+    said = refused(*READING[what])
+    assert NEW in said
+    assert f"next: {REPAIR}]" in said
+
+
+def test_a_lost_newer_revision_is_not_replaced_by_an_older_one(var: Path, refused: Callable[..., str]) -> None:
+    shutil.copy(var / "releases" / f"{NEW}.zip", var / "releases" / NEW.replace("/r1", "/r2.zip"))
+    assert "the bundle of us_flights/2001-06/r2 is missing" in refused("draws", "us_flights")
+    found = json.loads(CliRunner().invoke(app, ["draws", NEW, "-n", "1", "--json"]).stdout)
+    assert found["release"] == NEW

@@ -1,0 +1,75 @@
+"""Simulated releases: public noise of the exact distributions, the same whenever it is asked for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from od_core.evaluation.forecast import forecast, synthetic_table
+from od_core.evaluation.simulation import RepeatableNoise, on_plan, simulated_releases
+from od_core.evaluation.target_budget import target_budget
+from od_core.geography import flow_tree
+from od_core.noise.sources import BACKENDS, LaplaceSource, NodeNoiseSource, backend_name
+from od_core.parallel import on_one_thread
+from tests.od_core.evaluation.test_target_budget import problem
+
+
+def test_the_noise_is_no_backend_that_a_declaration_can_name():
+    noise = RepeatableNoise(0, 0)
+    assert backend_name(noise) is None
+    assert RepeatableNoise not in BACKENDS.values()
+    assert isinstance(noise, LaplaceSource)
+    assert not isinstance(noise, NodeNoiseSource)
+
+
+def test_it_has_the_distribution_of_the_backend():
+    """Chi-squared of 200,000 draws of one seed: the same at every call, so it fails for another reason than chance."""
+    size, reach = 200_000, 5
+    for drawn, mass in (
+        (RepeatableNoise(1).draw(Fraction(2), 3, 0, size), lambda k: np.exp(-(k**2) / 4.0)),
+        (RepeatableNoise(1).draw_laplace(Fraction(3, 2), size), lambda k: np.exp(-np.abs(k) / 1.5)),
+    ):
+        every = np.arange(-60, 61)
+        weights = mass(every)
+        chances = weights[np.abs(every) <= reach] / weights.sum()
+        seen = np.array([(drawn == k).sum() for k in range(-reach, reach + 1)])
+        expected = size * np.append(chances, 1 - chances.sum())
+        assert stats.chisquare(np.append(seen, size - seen.sum()), expected).pvalue > 1e-6
+
+
+def test_it_differs_by_run_level_and_position():
+    def drawn(*numbers: int, level: int = 1, first: int = 0) -> list[int]:
+        return RepeatableNoise(*numbers).draw(Fraction(1000), level, first, 50).tolist()
+
+    assert drawn(0, 1) == drawn(0, 1)
+    different = [drawn(0, 1), drawn(0, 2), drawn(1, 1), drawn(0, 1, level=2), drawn(0, 1, first=50)]
+    assert len({tuple(one) for one in different}) == len(different)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_the_same_input_gives_the_same_result(monkeypatch: pytest.MonkeyPatch, is_alone: bool):
+    """Releases, budgets for targets and forecasts, in pieces of one node on any number of threads."""
+    monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", 3)
+    plan, table, targets = problem(6, depth=2)
+    _, trips = on_plan(table, plan)
+
+    def leaves(number: int | None) -> list[list[int]]:
+        return [release.leaves.trips.tolist() for release in simulated_releases(plan, trips, 3, number)]
+
+    def all_of_them() -> list[object]:
+        frame = forecast(plan, synthetic_table(plan.tree.origin), runs=2)
+        return [leaves(0), target_budget(plan, targets, table, runs=3), frame.to_dict("list")]
+
+    first = all_of_them()
+    if is_alone:
+        with on_one_thread():
+            again = all_of_them()
+    else:
+        again = all_of_them()
+    np.testing.assert_equal(again, first)
+    assert leaves(1) != leaves(0)
+    assert leaves(None) != leaves(None)
+    assert len({tuple(run) for run in leaves(0)}) == 3
