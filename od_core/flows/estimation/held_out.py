@@ -84,28 +84,45 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nod
         levels: All levels, top level first.
         earlier: Leaves of an earlier release that all rules but least squares learn from; None if there is none.
     """
+    alone = _best(plan, levels, LEAST_SQUARES, None)
+    if earlier is None or not len(earlier):
+        return alone
+    return _best(plan, levels, alone, trips_of_nodes(plan, levels, earlier))
+
+
+def _best(plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[_Reals] | None) -> Rule:
+    """Return the rule with the least held-out error if it is better than a base rule, and otherwise the base rule.
+
+    Args:
+        levels: All levels, top level first.
+        base: The rule with which all others are compared.
+        others: Trips of an earlier table at the nodes of each level below the root, from which every rule learns; None
+            if there is none.
+    """
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
-    others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
     back, sample = return_positions(plan, levels), _sampled_families(levels)
     for half in _halves(levels):
         fitted = fit(half, for_intervals=False)
         families = list(families_of(plan, fitted))
         held_out = _held_out(levels, half, families[-1].children_of(sample))
         noise, y = GridNoise.of(Fraction(held_out[-1].noise)), held_out[-1].noisy
-        base = trips_by_rule(plan, unpredicted(fitted, families).of_some_leaves(sample, mixes=False), LEAST_SQUARES)
         first = predicted(fitted, families, others)
+        if base.learns:
+            by_base = _compared_trips(plan, fitted, first, base, back, sample)
+        else:
+            by_base = trips_by_rule(plan, unpredicted(fitted, families).of_some_leaves(sample, mixes=False), base)
         for number, rule in enumerate(RULES):
             tables = _compared_trips(plan, fitted, first, rule, back, sample)
-            found = _losses(noise, y, (base[-1], tables[-1]))
+            found = _losses(noise, y, (by_base[-1], tables[-1]))
             errors[number] += found[0]
             false[number] += found[1]
-            increase[:, number] += np.transpose(list(map(_increase, held_out, base, tables)))
+            increase[:, number] += np.transpose(list(map(_increase, held_out, by_base, tables)))
     harmful = (increase[0] > _MOST_HARM * np.sqrt(increase[1])).any(axis=1)
     refused = harmful | (false[:, 1] > _MOST_FALSE * false[:, 0])
     saved = np.where(refused, 0.0, errors[:, 0] - errors[:, 1])
     best = int(np.argmax(saved))
-    return RULES[best] if saved[best] > _LEAST_GAIN * errors[best, 0] else LEAST_SQUARES
+    return RULES[best] if saved[best] > _LEAST_GAIN * errors[best, 0] else base
 
 
 def _compared_trips(

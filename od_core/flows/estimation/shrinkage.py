@@ -82,6 +82,10 @@ _FURTHEST = (1.0, 1.5)
 in the leaves."""
 
 
+_CLEAR = 2.0
+"""Smallest score of a level that learns from an earlier table, in standard deviations. Less may be chance."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """How the deviations from the predicted shares are estimated.
@@ -188,7 +192,9 @@ def predicted(
         others: Trips of another table at the nodes of each level below the root; shape (nodes,) each.
     """
     shares = [gravity_shares(each) for each in families]
-    return _prediction(levels, families, shares if others is None else blended(families, shares, others))
+    if others is not None:
+        shares = blended(families, shares, others, _CLEAR)
+    return _prediction(levels, families, shares)
 
 
 def with_returns(levels: Sequence[FittedLevel], first: Prediction, back: _Values, leaves: _Values) -> Prediction:
@@ -204,9 +210,15 @@ def with_returns(levels: Sequence[FittedLevel], first: Prediction, back: _Values
     return _prediction(levels, first.families, shares)
 
 
-def blended(families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals]) -> list[_Reals]:
-    """Return the shares of each level, blended with the trips of another table at its nodes."""
-    return [blended_shares(*each, weight=families[-1].sigma) for each in zip(families, shares, other, strict=True)]
+def blended(
+    families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals], least: float = -math.inf
+) -> list[_Reals]:
+    """Return the shares of each level, blended with the trips of another table at its nodes.
+
+    For ``least``, see :func:`od_core.flows.estimation.families.blended_shares`.
+    """
+    each = zip(families, shares, other, strict=True)
+    return [blended_shares(*own, weight=families[-1].sigma, least=least) for own in each]
 
 
 def _prediction(levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[_Reals]) -> Prediction:
