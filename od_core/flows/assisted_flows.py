@@ -6,9 +6,10 @@ and go on period by period. Each is a table of shrunk estimates (:mod:`od_core.f
 from the table of the period before. Held-out noise chooses the rule of estimation
 (:mod:`od_core.flows.estimation.held_out`); if no rule that learns has less error, the released flows stay as they are.
 
-How much a table learns is itself estimated from the noisy measurements. So earlier flows that no longer hold are hardly
-used. Still, these estimates move towards the past, and their errors are not independent over time. For changes between
-periods, and for intervals, use the releases themselves.
+How much a table learns is itself estimated from the noisy measurements, and a level learns nothing if what earlier
+flows explain may be chance. So earlier flows that no longer hold are hardly used. Still, these estimates move towards
+the past, and their errors are not independent over time. For changes between periods, and for intervals, use the
+releases themselves.
 """
 
 from __future__ import annotations

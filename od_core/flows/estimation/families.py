@@ -9,7 +9,8 @@ exchanged.
 Another table may say more about the shares: the trips in the opposite direction, if origins and destinations have the
 same geography, or an earlier release. Let m be that table, and tau the shares of the children in it. The *blended
 share* of a child is p + b (tau - p), where b is the regression coefficient of what p leaves unexplained, fitted over
-cells of similar size. So a table that says nothing about this one moves no share.
+cells of similar size. So a table that says nothing about this one moves the shares little; those of an earlier release
+move none at a level where all that it explains may be chance.
 """
 
 from __future__ import annotations

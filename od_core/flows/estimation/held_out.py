@@ -25,6 +25,10 @@ variance v, then
 
 has the expectation (r - n)^2 - (b - n)^2, the increase of the squared error, and the variance 4 d^2 v. A rule is not
 chosen if these increases add up to more than two standard deviations at any level.
+
+If there is an earlier table, a rule is first chosen without it. With the table, the same rule is kept unless another
+one is better by the same conditions. Each choice has noise of its own, so two free choices would often differ where
+the table says nothing, and either could be the worse one.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ be the least-squares estimate from all levels. The steps are:
     learn from.
 5.  If origins and destinations have the same geography, repeat steps 1 to 4 with blended shares, which also use the
     trips in the opposite direction that the first round found. If there is an earlier table of the same areas, the
-    shares of both rounds are first blended with it.
+    shares of both rounds are first blended with it, at each level where it clearly explains something.
 
 Step 4 has another form, for tables in which most pairs of zones have no trips. The deviations e then have the
 distribution of :mod:`od_core.flows.estimation.deviation_mixture`, whose posterior mean moves at most 1 standard

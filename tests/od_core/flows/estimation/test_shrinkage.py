@@ -158,11 +158,14 @@ def test_it_lowers_the_error_where_zones_and_return_trips_explain_the_flows(tree
 
 @pytest.mark.parametrize("leaves", LEAVES, ids=["normal", "mixture"])
 def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_little(leaves):
-    """Total errors of 12 releases: each learns from another one of the same trips, and from its shuffled cells."""
+    """Total errors of 12 releases: each learns from another one of the same trips, and from its shuffled cells.
+
+    By chance, a level learns from shuffled cells in one case of 40.
+    """
     plan = plan_of(GRAVITY, epsilon="0.5", **leaves)
     counts, random = counts_of(plan, GRAVITY), np.random.default_rng(1)
     exact = run_plan(plan_of(GRAVITY, epsilon="10000"), counts, no_noise(), MemoryMeasurements())
-    truth, found = dense(plan, exact), np.zeros(3)
+    truth, found, same = dense(plan, exact), np.zeros(3), 0
     for seed in range(12):
         release, before = (run_plan(plan, counts, SeededNoise(k), MemoryMeasurements()) for k in (seed, seed + 12))
         fitted = least_squares(plan, counts.total, release.measured)
@@ -170,10 +173,14 @@ def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_littl
         mixed = dense(plan, before)[zones][:, random.permutation(zones)]
         public = plan.tree.public_nodes(plan.tree.depth)
         shuffled = Nodes(plan.tree.depth, public.origin, public.destination, mixed[public.origin, public.destination])
-        for k, earlier in enumerate((None, before.leaves, shuffled)):
-            table = dense(plan, replace(release, leaves=leaves_of(plan, fitted, earlier)))
-            found[k] += np.abs(table - truth).sum()
+        tables = [
+            dense(plan, replace(release, leaves=leaves_of(plan, fitted, earlier)))
+            for earlier in (None, before.leaves, shuffled)
+        ]
+        found += [np.abs(table - truth).sum() for table in tables]
+        same += np.array_equal(tables[0], tables[2])
     without, learned, misled = found
+    assert same >= 10
     assert learned < 0.98 * without
     assert misled < 1.01 * without
 
