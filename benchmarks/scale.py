@@ -2,6 +2,7 @@
 
     python -m benchmarks.scale --json
     python -m benchmarks.scale --case italy --epsilon 1 --noise table
+    python -m benchmarks.scale --case italy_sections --mechanism inftda_refined --estimate auto --repeats 1
 
 Times include the ledger and durable measurement files. Making the data is not included; sorting it is shown apart. Each
 case runs in its own process, which gives its own peak memory, and checks the invariants.
@@ -23,6 +24,7 @@ from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, 
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release, release_flows
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, italy_sections, random_tree
 from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.mechanisms.inftda import ESTIMATES, Estimate, InfTDARefined
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.trip_counts import TripCounts
@@ -50,15 +52,26 @@ RUNS = [
 
 
 def measured(
-    case: str, epsilon: str, noise: str, *, mechanism: str = "inftda", repeats: int, small: bool
+    case: str,
+    epsilon: str,
+    noise: str,
+    *,
+    mechanism: str = "inftda",
+    estimate: Estimate | None = None,
+    repeats: int,
+    small: bool,
 ) -> dict[str, Any]:
-    """Measure one case in this process: medians of several repeats, after one that does not count."""
+    """Measure one case in this process: medians of several repeats, after one that does not count.
+
+    An estimate is an option of ``inftda_refined``; None is the default of the mechanism.
+    """
     if not small:
         rehearse()  # kernels are loaded or compiled once per process
     flows = CASES[case](small)
     budget = Budget(epsilon=epsilon, delta="1e-8", conversion="tight")
+    chosen = mechanism if estimate is None else InfTDARefined(estimate=estimate)
     plan = plan_release(
-        flows.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
+        flows.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=chosen, acceptance=NO_FAULTS
     )
     _ = plan.digest  # digests of geographies are computed once per process
     reset_peak_memory()  # making the data has raised it
@@ -68,7 +81,8 @@ def measured(
         "case": case,
         "epsilon": epsilon,
         "noise": noise,
-        "mechanism": mechanism,
+        "mechanism": plan.mechanism.name,
+        "estimate": plan.mechanism.estimate,
         "threads": os.environ.get("OD_THREADS", "all"),
         "zones": len(flows.geography.zones),
         "pairs": len(trips.rank),
@@ -123,12 +137,16 @@ def main() -> None:
     parser.add_argument("--epsilon", default="1")
     parser.add_argument("--noise", default="table")
     parser.add_argument("--mechanism", default="inftda", choices=sorted(MECHANISMS))
+    parser.add_argument("--estimate", choices=ESTIMATES, help="of one case; needs mechanism inftda_refined")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    if options.estimate and (options.mechanism != InfTDARefined.name or not options.case):
+        parser.error("--estimate needs --case and --mechanism inftda_refined")
     repeats = 1 if options.small else options.repeats
     if options.case:
         run = options.case, options.epsilon, options.noise
-        case = measured(*run, mechanism=options.mechanism, repeats=repeats, small=options.small)
+        asked = {"mechanism": options.mechanism, "estimate": options.estimate}
+        case = measured(*run, **asked, repeats=repeats, small=options.small)
         printed({"machine": machine(), "cases": [case]}, as_json=options.json)
         return
     cases = []

@@ -6,9 +6,10 @@ and go on period by period. Each is a table of shrunk estimates (:mod:`od_core.f
 from the table of the period before. Held-out noise chooses the rule of estimation
 (:mod:`od_core.flows.estimation.held_out`); if no rule that learns has less error, the released flows stay as they are.
 
-How much a table learns is itself estimated from the noisy measurements. So earlier flows that no longer hold are hardly
-used. Still, these estimates move towards the past, and their errors are not independent over time. For changes between
-periods, and for intervals, use the releases themselves.
+How much a table learns is itself estimated from the noisy measurements, and a level learns nothing if what earlier
+flows explain may be chance. So earlier flows that no longer hold are hardly used. Still, these estimates move towards
+the past, and their errors are not independent over time. For changes between periods, and for intervals, use the
+releases themselves.
 """
 
 from __future__ import annotations
@@ -114,19 +115,28 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
                 next_step="choose releases of a mechanism that does, such as inftda_refined",
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
-    rule, (first, *others) = _rule(releases), releases
-    leaves = learned(first, rule, None)
-    for release in others:
-        leaves = learned(release, rule, leaves)
-    return AssistedFlows(releases, leaves, rule)
+    rule = rule_of(releases[-1], releases[-2].leaves if len(releases) > 1 else None)
+    return AssistedFlows(releases, learned_in_turn(releases, rule), rule)
 
 
-def _rule(releases: Sequence[Release]) -> Rule:
-    """Return the rule by which releases are estimated: the one with the least held-out error for the last of them."""
-    last, earlier = releases[-1], releases[-2].leaves if len(releases) > 1 else None
+def rule_of(last: Release, earlier: Nodes | None) -> Rule:
+    """Return the rule by which releases are estimated: the one with the least held-out error for the last of them.
+
+    Args:
+        last: The last release.
+        earlier: Leaves that were released for the period before; None if there is none.
+    """
     if last.measured[-1].parents is None:  # every level has one node, so there is nothing to learn
         return LEAST_SQUARES
     return chosen_rule(last.plan, last.fitted_levels(), earlier)
+
+
+def learned_in_turn(releases: Sequence[Release], rule: Rule) -> Nodes:
+    """Return the estimated leaves of the last of one or more releases, each of which learns from the one before it."""
+    leaves = learned(releases[0], rule, None)
+    for release in releases[1:]:
+        leaves = learned(release, rule, leaves)
+    return leaves
 
 
 def learned(release: Release, rule: Rule, earlier: Nodes | None) -> Nodes:

@@ -23,6 +23,7 @@ STOPS = tuple(f"{counts}_{floor}" for counts in ("noisy", "whole") for floor in 
 STOPS_ENDS = tuple(f"{figure}{end}" for figure in STOPS for end in ("", "_least", "_most"))
 INTERVALS = ("covered", "significant", "width", "least_trips")
 WIDENED = ("widened", "released_error", "centre_error", "covered_before", "covered_of_all")
+COSTS = ("largest_errors", "total_error", "largest_error_of_a_level", "total_error_of_a_level")
 OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held")
 """Shares of intervals that hold, of which a single release has few."""
 MAY_BE_ZERO = (
@@ -31,7 +32,7 @@ MAY_BE_ZERO = (
     "mean_rank",
     *("gap", "met", "gain"),
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),
-    *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS, *WIDENED, *OF_TABLES),
+    *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS, *WIDENED, *COSTS, *OF_TABLES),
 )
 """Or less: at small sizes slopes and differences are noise, and a level may have no error."""
 

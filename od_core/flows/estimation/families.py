@@ -9,7 +9,8 @@ exchanged.
 Another table may say more about the shares: the trips in the opposite direction, if origins and destinations have the
 same geography, or an earlier release. Let m be that table, and tau the shares of the children in it. The *blended
 share* of a child is p + b (tau - p), where b is the regression coefficient of what p leaves unexplained, fitted over
-cells of similar size. So a table that says nothing about this one moves no share.
+cells of similar size. So a table that says nothing about this one moves the shares little; those of an earlier release
+move none at a level where all that it explains may be chance.
 """
 
 from __future__ import annotations
@@ -204,19 +205,26 @@ def sums_of_leaves(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[Reals
     return found
 
 
-def blended_shares(families: Families, p: Reals, other: Reals, weight: float) -> Reals:
+def blended_shares(families: Families, p: Reals, other: Reals, weight: float, least: float = -math.inf) -> Reals:
     """Return the blended share of each child; shape (children,). The shares of a family sum to 1.
 
     Args:
         p: Share of each child without the other table; shape (children,).
         other: Trips of each child in the other table; shape (children,).
         weight: Number of trips with shares p that is added to the trips of a family in the other table.
+        least: Smallest score of a level that learns from the other table. If that table says nothing, the score has
+            about the standard normal distribution: it is the sum over the fits by size of what the table explains, each
+            in its standard deviations [white1980heteroskedasticity], divided by the square root of their number.
     """
-    explained, whole, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
+    (explained, whole, squares), cells = np.zeros((3, SIZES)), np.zeros(SIZES, dtype=np.int64)
     given = families.offsets, families.h, p, families.parent_h, families.sigma, other, weight
-    _regress(*given, explained, whole, cells)
-    explained, whole = pooled(cells, explained, whole)
-    slope = np.clip(np.divide(explained, whole, out=np.zeros_like(whole), where=whole > 0), 0, 1)
+    _regress(*given, explained, whole, squares, cells)
+    bin_of = bins(cells, _LEAST_CELLS)
+    explained, whole, squares = (np.bincount(bin_of, each).astype(np.float64) for each in (explained, whole, squares))
+    score = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    if math.fsum(score) < least * math.sqrt(len(score)):
+        return p
+    slope = np.clip(np.divide(explained, whole, out=np.zeros_like(whole), where=whole > 0), 0, 1)[bin_of]
     shares = np.empty_like(p)
     _blend(families.offsets, p, families.parent_h, families.sigma, other, weight, slope, shares)
     return shares
@@ -295,8 +303,10 @@ def _divide(offsets, area, h, rows, cells, half_sigma, shares):  # type: ignore[
 
 
 @kernel
-def _regress(offsets, h, p, parent_h, sigma, other, weight, explained, whole, cells):  # type: ignore[no-untyped-def]
-    """Add the products of tau - p with what p leaves unexplained, and its squares, by size."""
+def _regress(  # type: ignore[no-untyped-def]  # compiled
+    offsets, h, p, parent_h, sigma, other, weight, explained, whole, squares, cells
+):
+    """Add the products of tau - p with what p leaves unexplained, its squares, and those of the products, by size."""
     for family in range(len(offsets) - 1):
         first, last, total = offsets[family], offsets[family + 1], parent_h[family]
         if last - first < 2 or not total > 0.0:
@@ -307,8 +317,10 @@ def _regress(offsets, h, p, parent_h, sigma, other, weight, explained, whole, ce
         for i in range(first, last):
             gap = ((other[i] + weight * p[i]) / back - p[i]) * total
             size = size_of(p[i] * total, sigma)
-            explained[size] += (h[i] - p[i] * total) * gap
+            product = (h[i] - p[i] * total) * gap
+            explained[size] += product
             whole[size] += gap * gap
+            squares[size] += product * product
             cells[size] += 1
 
 

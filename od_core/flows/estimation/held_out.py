@@ -25,6 +25,10 @@ variance v, then
 
 has the expectation (r - n)^2 - (b - n)^2, the increase of the squared error, and the variance 4 d^2 v. A rule is not
 chosen if these increases add up to more than two standard deviations at any level.
+
+If there is an earlier table, a rule is first chosen without it. With the table, the same rule is kept unless another
+one is better by the same conditions. Each choice has noise of its own, so two free choices would often differ where
+the table says nothing, and either could be the worse one.
 """
 
 from __future__ import annotations
@@ -84,28 +88,45 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nod
         levels: All levels, top level first.
         earlier: Leaves of an earlier release that all rules but least squares learn from; None if there is none.
     """
+    alone = _best(plan, levels, LEAST_SQUARES, None)
+    if earlier is None or not len(earlier):
+        return alone
+    return _best(plan, levels, alone, trips_of_nodes(plan, levels, earlier))
+
+
+def _best(plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[_Reals] | None) -> Rule:
+    """Return the rule with the least held-out error if it is better than a base rule, and otherwise the base rule.
+
+    Args:
+        levels: All levels, top level first.
+        base: The rule with which all others are compared.
+        others: Trips of an earlier table at the nodes of each level below the root, from which every rule learns; None
+            if there is none.
+    """
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
-    others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
     back, sample = return_positions(plan, levels), _sampled_families(levels)
     for half in _halves(levels):
         fitted = fit(half, for_intervals=False)
         families = list(families_of(plan, fitted))
         held_out = _held_out(levels, half, families[-1].children_of(sample))
         noise, y = GridNoise.of(Fraction(held_out[-1].noise)), held_out[-1].noisy
-        base = trips_by_rule(plan, unpredicted(fitted, families).of_some_leaves(sample, mixes=False), LEAST_SQUARES)
         first = predicted(fitted, families, others)
+        if base.learns:
+            by_base = _compared_trips(plan, fitted, first, base, back, sample)
+        else:
+            by_base = trips_by_rule(plan, unpredicted(fitted, families).of_some_leaves(sample, mixes=False), base)
         for number, rule in enumerate(RULES):
             tables = _compared_trips(plan, fitted, first, rule, back, sample)
-            found = _losses(noise, y, (base[-1], tables[-1]))
+            found = _losses(noise, y, (by_base[-1], tables[-1]))
             errors[number] += found[0]
             false[number] += found[1]
-            increase[:, number] += np.transpose(list(map(_increase, held_out, base, tables)))
+            increase[:, number] += np.transpose(list(map(_increase, held_out, by_base, tables)))
     harmful = (increase[0] > _MOST_HARM * np.sqrt(increase[1])).any(axis=1)
     refused = harmful | (false[:, 1] > _MOST_FALSE * false[:, 0])
     saved = np.where(refused, 0.0, errors[:, 0] - errors[:, 1])
     best = int(np.argmax(saved))
-    return RULES[best] if saved[best] > _LEAST_GAIN * errors[best, 0] else LEAST_SQUARES
+    return RULES[best] if saved[best] > _LEAST_GAIN * errors[best, 0] else base
 
 
 def _compared_trips(

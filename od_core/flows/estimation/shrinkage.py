@@ -29,7 +29,7 @@ be the least-squares estimate from all levels. The steps are:
     learn from.
 5.  If origins and destinations have the same geography, repeat steps 1 to 4 with blended shares, which also use the
     trips in the opposite direction that the first round found. If there is an earlier table of the same areas, the
-    shares of both rounds are first blended with it.
+    shares of both rounds are first blended with it, at each level where it clearly explains something.
 
 Step 4 has another form, for tables in which most pairs of zones have no trips. The deviations e then have the
 distribution of :mod:`od_core.flows.estimation.deviation_mixture`, whose posterior mean moves at most 1 standard
@@ -80,6 +80,10 @@ _LEAST_DISPERSION = 1e-3
 _FURTHEST = (1.0, 1.5)
 """Largest distance of an estimate by the mixture from the linear estimate, in standard deviations: at inner levels, and
 in the leaves."""
+
+
+_CLEAR = 2.0
+"""Smallest score of a level that learns from an earlier table, in standard deviations. Less may be chance."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,9 @@ def predicted(
         others: Trips of another table at the nodes of each level below the root; shape (nodes,) each.
     """
     shares = [gravity_shares(each) for each in families]
-    return _prediction(levels, families, shares if others is None else blended(families, shares, others))
+    if others is not None:
+        shares = blended(families, shares, others, _CLEAR)
+    return _prediction(levels, families, shares)
 
 
 def with_returns(levels: Sequence[FittedLevel], first: Prediction, back: _Values, leaves: _Values) -> Prediction:
@@ -204,9 +210,15 @@ def with_returns(levels: Sequence[FittedLevel], first: Prediction, back: _Values
     return _prediction(levels, first.families, shares)
 
 
-def blended(families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals]) -> list[_Reals]:
-    """Return the shares of each level, blended with the trips of another table at its nodes."""
-    return [blended_shares(*each, weight=families[-1].sigma) for each in zip(families, shares, other, strict=True)]
+def blended(
+    families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals], least: float = -math.inf
+) -> list[_Reals]:
+    """Return the shares of each level, blended with the trips of another table at its nodes.
+
+    For ``least``, see :func:`od_core.flows.estimation.families.blended_shares`.
+    """
+    each = zip(families, shares, other, strict=True)
+    return [blended_shares(*own, weight=families[-1].sigma, least=least) for own in each]
 
 
 def _prediction(levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[_Reals]) -> Prediction:

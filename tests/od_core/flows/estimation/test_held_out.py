@@ -32,6 +32,7 @@ from od_core.flows.estimation.held_out import (
 from od_core.flows.estimation.least_squares import fit, least_squares
 from od_core.flows.estimation.shrinkage import Rule, predicted, shrink, trips_by_rule, unpredicted
 from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
@@ -263,22 +264,22 @@ def test_the_choice_gains_where_rules_gain_and_costs_nothing_where_they_lose(wor
     assert world is SPARSE or max(errors[rule] for rule in RULES) > 1.05 * errors[LEAST_SQUARES]
 
 
-def reference_choice(plan, levels):
+def reference_choice(plan, levels, base=LEAST_SQUARES, earlier=None):
     """The choice by whole tables of :func:`shrink`, with nothing shared between rules."""
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
     halves = list(_halves(levels))
     for half, other in (halves, halves[::-1]):
-        base = shrink(plan, fit(half), LEAST_SQUARES)
+        by_base = shrink(plan, fit(half), base, earlier)
         for k, rule in enumerate(RULES):
-            tables = shrink(plan, fit(half), rule)
-            of_leaves = _losses(GridNoise.of(Fraction(other[-1].noise)), other[-1].noisy, (base[-1], tables[-1]))
+            tables = shrink(plan, fit(half), rule, earlier)
+            of_leaves = _losses(GridNoise.of(Fraction(other[-1].noise)), other[-1].noisy, (by_base[-1], tables[-1]))
             errors[k] += of_leaves[0]
             false[k] += of_leaves[1]
-            increase[:, k] += np.transpose(list(map(_increase, other, base, tables)))
+            increase[:, k] += np.transpose(list(map(_increase, other, by_base, tables)))
     fine = (increase[0] <= 2 * np.sqrt(increase[1])).all(axis=1) & (false[:, 1] <= 1.1 * false[:, 0])
     saved = np.where(fine, 1 - errors[:, 1] / errors[:, 0], 0)
-    return RULES[saved.argmax()] if saved.max() > 0.03 else LEAST_SQUARES
+    return RULES[saved.argmax()] if saved.max() > 0.03 else base
 
 
 @pytest.mark.parametrize(("world", "epsilon"), [(SPARSE, "1"), (SPARSE, "0.2"), (EVEN, "1"), (ROUGH, "1")])
@@ -286,6 +287,40 @@ def test_what_rules_share_does_not_change_the_choice(world, epsilon):
     for seed in (2, 3):
         plan, levels = fitted_of(world, epsilon, seed)
         assert chosen_rule(plan, levels) == reference_choice(plan, levels)
+
+
+def leaves_before(world, epsilon, seed):
+    """Released leaves of the same trips, by other noise."""
+    plan = plan_of(world, estimate="least_squares", epsilon=epsilon)
+    return run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()).leaves
+
+
+@pytest.mark.parametrize(("world", "seeds"), [(SPARSE, (2, 3)), (ROUGH, (0, 1))])
+def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_without(world, seeds):
+    """With the same rule, learning from that table; with least squares if no rule is better without it."""
+    chosen = set()
+    for seed in seeds:
+        plan, levels = fitted_of(world, "0.5", seed)
+        earlier, alone = leaves_before(world, "0.5", seed + 9), chosen_rule(plan, levels)
+        chosen.add((alone.learns, chosen_rule(plan, levels, earlier)))
+        assert chosen_rule(plan, levels, earlier) == reference_choice(plan, levels, alone, earlier)
+    assert {learns for learns, _ in chosen} == {world is SPARSE}
+    assert all(rule.learns for _, rule in chosen)
+
+
+@pytest.mark.parametrize("world", [SPARSE, EVEN, ROUGH], ids=["sparse", "even", "rough"])
+def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
+    """Its cells are shuffled. With fixed noise; one rule may be close to another by chance."""
+    random, same = np.random.default_rng(5), 0
+    for seed in range(6):
+        plan, levels = fitted_of(world, "0.5", seed)
+        nodes = plan.tree.public_nodes(plan.tree.depth)
+        trips = np.zeros(len(nodes), dtype=np.int64)
+        before = leaves_before(world, "0.5", seed + 9)
+        trips[: len(before.trips)] = before.trips
+        shuffled = Nodes(plan.tree.depth, nodes.origin, nodes.destination, random.permutation(trips))
+        same += chosen_rule(plan, levels, shuffled) == chosen_rule(plan, levels)
+    assert same >= 5
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])

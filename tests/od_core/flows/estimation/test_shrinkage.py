@@ -158,11 +158,14 @@ def test_it_lowers_the_error_where_zones_and_return_trips_explain_the_flows(tree
 
 @pytest.mark.parametrize("leaves", LEAVES, ids=["normal", "mixture"])
 def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_little(leaves):
-    """Total errors of 12 releases: each learns from another one of the same trips, and from its shuffled cells."""
+    """Total errors of 12 releases: each learns from another one of the same trips, and from its shuffled cells.
+
+    By chance, a level learns from shuffled cells in one case of 40.
+    """
     plan = plan_of(GRAVITY, epsilon="0.5", **leaves)
     counts, random = counts_of(plan, GRAVITY), np.random.default_rng(1)
     exact = run_plan(plan_of(GRAVITY, epsilon="10000"), counts, no_noise(), MemoryMeasurements())
-    truth, found = dense(plan, exact), np.zeros(3)
+    truth, found, same = dense(plan, exact), np.zeros(3), 0
     for seed in range(12):
         release, before = (run_plan(plan, counts, SeededNoise(k), MemoryMeasurements()) for k in (seed, seed + 12))
         fitted = least_squares(plan, counts.total, release.measured)
@@ -170,10 +173,14 @@ def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_littl
         mixed = dense(plan, before)[zones][:, random.permutation(zones)]
         public = plan.tree.public_nodes(plan.tree.depth)
         shuffled = Nodes(plan.tree.depth, public.origin, public.destination, mixed[public.origin, public.destination])
-        for k, earlier in enumerate((None, before.leaves, shuffled)):
-            table = dense(plan, replace(release, leaves=leaves_of(plan, fitted, earlier)))
-            found[k] += np.abs(table - truth).sum()
+        tables = [
+            dense(plan, replace(release, leaves=leaves_of(plan, fitted, earlier)))
+            for earlier in (None, before.leaves, shuffled)
+        ]
+        found += [np.abs(table - truth).sum() for table in tables]
+        same += np.array_equal(tables[0], tables[2])
     without, learned, misled = found
+    assert same >= 10
     assert learned < 0.98 * without
     assert misled < 1.01 * without
 
@@ -374,13 +381,19 @@ def by_mixture(sheet, p, above, known, furthest, least):
     return own
 
 
-def blended(sheet, p, other, sigma):
+def blended(sheet, p, other, sigma, least=-math.inf):
     tau = np.zeros(sheet.shape)
     for f, c in sheet.families():
         tau[f, c] = (other[f, c] + sigma * p[f, c]) / (other[f, c].sum() + sigma)
     gap = (tau - p) * sheet.parent_h
     left = (sheet.h - p * sheet.parent_h) * gap
-    slope = np.clip(sheet.fitted(sheet.several() & (sheet.parent_h > 0), sheet.sizes(p), left, gap**2), 0, 1)
+    cells, sizes = sheet.several() & (sheet.parent_h > 0), sheet.sizes(p)
+    slope = np.clip(sheet.fitted(cells, sizes, left, gap**2), 0, 1)
+    bin_of = bins_of(cells, sizes, 200)
+    each = [left[cells & (bin_of[sizes] == one)] for one in range(bin_of.max() + 1)]
+    scores = [own.sum() / np.linalg.norm(own) if own.any() else 0 for own in each]
+    if sum(scores) / math.sqrt(len(scores)) < least:
+        return p
     shares = np.maximum(p + slope * (tau - p), 0)
     for f, c in sheet.families():
         shares[f, c] /= shares[f, c].sum()
@@ -416,9 +429,9 @@ def test_the_table_is_that_of_the_rule(tree, epsilon, leaves, has_earlier):
     fitted = least_squares(plan, counts.total, release.measured)
     sheets = [Sheet(plan, level, above) for above, level in pairwise(fitted)]
 
-    def moved(shares, table):
+    def moved(shares, table, least=-math.inf):
         others = [at_level(plan, s, level.nodes.level, table) for s, level in zip(sheets, fitted[1:], strict=True)]
-        return [blended(*each, sheets[-1].sigma) for each in zip(sheets, shares, others, strict=True)]
+        return [blended(*each, sheets[-1].sigma, least) for each in zip(sheets, shares, others, strict=True)]
 
     def table_of(shares):
         own = estimated(plan, fitted, sheets, shares, u)[-1]
@@ -428,7 +441,7 @@ def test_the_table_is_that_of_the_rule(tree, epsilon, leaves, has_earlier):
     for each, sheet, p in zip(families_of(plan, fitted), sheets, shares, strict=True):
         assert np.allclose(sheet.matrix(gravity_shares(each)), p, rtol=1e-9)
     if has_earlier:
-        shares = moved(shares, dense(plan, before))
+        shares = moved(shares, dense(plan, before), least=2)
     first = table_of(shares)
     expected = table_of(moved(shares, first.T))
     earlier = before.leaves if has_earlier else None

@@ -1,0 +1,105 @@
+"""Model-assisted flows after altered tables: what each way keeps, and what the costs are relative to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from benchmarks.assisted import WAYS, altered, collapsed, compared, estimates, permuted_cells, permuted_zones
+from od_core import FlowTree, assist_release
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.synthetic import binary
+from od_core.flows.assisted_flows import rule_of
+from od_core.geography.flow_tree import Nodes
+from tests.od_core.flows.estimation.test_shrinkage import GRAVITY
+from tests.od_core.flows.test_assisted_flows import releases_of
+
+SEEDS = st.integers(0, 2**32 - 1)
+TABLES = st.integers(2, 9).flatmap(lambda n: arrays(np.int64, (n, n), elements=st.integers(0, 99)))
+
+
+@given(table=TABLES, seed=SEEDS)
+def test_permuted_zones_keep_what_each_zone_sends_receives_and_keeps(table, seed):
+    """Of the origin and of the destination alike, so that trips within a zone stay within one."""
+    found = permuted_zones(table, np.random.default_rng(seed))
+    ends = [sorted(zip(one.sum(axis=0), one.sum(axis=1), one.diagonal(), strict=True)) for one in (table, found)]
+    assert ends[0] == ends[1]
+    assert sorted(found.ravel()) == sorted(table.ravel())
+
+
+@given(table=TABLES, seed=SEEDS)
+def test_permuted_cells_keep_the_cells(table, seed):
+    found = permuted_cells(table, np.random.default_rng(seed))
+    assert found.shape == table.shape
+    assert sorted(found.ravel()) == sorted(table.ravel())
+
+
+def test_permuted_cells_leave_no_zone_as_it_was():
+    """Of one zone that sends all trips, to 40 places each; two in one row have a probability of 1 to 40."""
+    table = np.zeros((40, 40), dtype=np.int64)
+    table[7] = 5
+    assert (permuted_cells(table, np.random.default_rng(1)) > 0).any(axis=1).sum() > 10
+
+
+@given(table=TABLES, seed=SEEDS)
+def test_collapsed_moves_half_of_the_destinations_to_one_and_keeps_what_is_sent(table, seed):
+    found = collapsed(table, np.random.default_rng(seed))
+    assert np.array_equal(found.sum(axis=1), table.sum(axis=1))
+    gained = np.flatnonzero((found > table).any(axis=0))
+    lost = np.flatnonzero((found < table).any(axis=0))
+    assert len(gained) <= 1
+    assert (found[:, lost] == 0).all()
+    assert (found == 0).all(axis=0).sum() >= len(table) // 2
+    assert len(lost) <= len(table) // 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_seed_alters_tables_alike_in_tree_order(way):
+    data = KnownFlows.synthetic(binary(1, levels=3, trips=500))
+    tree = FlowTree(data.geography, data.geography)
+    table = np.random.default_rng(2).integers(0, 3, (8, 8))
+    origin, destination = np.nonzero(table)
+    leaves = tree.summed_leaves(origin, destination, table[origin, destination])
+    double = Nodes(leaves.level, leaves.origin, leaves.destination, 2 * leaves.trips)
+    found, twice, other = altered(tree, leaves, way, 3), altered(tree, double, way, 3), altered(tree, leaves, way, 4)
+    assert np.array_equal(twice.trips, 2 * found.trips)
+    assert found.trips.sum() == leaves.trips.sum()
+    assert not np.array_equal(found.trips, other.trips)
+    assert (np.diff(tree.first_rank(found)) > 0).all()
+
+
+def test_estimates_are_those_of_model_assisted_flows():
+    """Alone and with the releases before. Those with altered ones differ from them."""
+    *before, own = releases_of(GRAVITY, range(3))
+    found = estimates(own, before, 5)
+    for name, expected in (("alone", assist_release([own])), ("assisted", assist_release([*before, own]))):
+        assert np.array_equal(found[name].trips, expected.leaves.trips)
+    assert rule_of(own, before[-1].leaves).learns
+    assert {tuple(found[way].trips) for way in WAYS}.isdisjoint({tuple(found["assisted"].trips)})
+
+
+@settings(max_examples=20)
+@given(seed=SEEDS)
+def test_costs_are_changes_from_the_estimates_alone(seed):
+    """Of three runs. A level of 36 cells has errors, but no cost of its own."""
+    tree = FlowTree(*2 * [binary(1, levels=6, trips=5_000).geography])
+    random, levels = np.random.default_rng(seed), tree.depth
+    alone, other = random.uniform(1, 9, (2, 3, levels, 4))
+    found = [{"paper": np.ones((levels, 4)), "alone": a, "misled": o} for a, o in zip(alone, other, strict=True)]
+    base, row = compared("c", "1", tree, found)
+    assert base["cost"] == {"largest_errors": [0, 0], "total_error": [0, 0]} | dict.fromkeys(
+        ("largest_error_of_a_level", "total_error_of_a_level"), 0
+    )
+    large = [k for k in range(levels) if tree.cells(k + 1) >= 1000]
+    assert 0 < len(large) < levels
+    by_level = other.mean(axis=0) / alone.mean(axis=0) - 1
+    assert row["cost"]["largest_error_of_a_level"] == pytest.approx(by_level[large, 0].max())
+    assert row["cost"]["total_error_of_a_level"] == pytest.approx(by_level[large, 1].max())
+    assert row["cost"]["largest_errors"][0] == pytest.approx(by_level[:, 0].mean())
+    mean, spread = row["cost"]["total_error"]
+    changes = (other - alone)[:, -1, 1] / alone[:, -1, 1].mean()
+    assert mean == pytest.approx(by_level[-1, 1])
+    assert spread == pytest.approx(2 * np.std(changes, ddof=1) / 3**0.5)

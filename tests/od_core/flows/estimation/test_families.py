@@ -1,0 +1,73 @@
+"""Shares that are blended with another table: whether a level learns from it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from od_core.flows.estimation.families import Families, blended_shares
+
+FAMILIES, CHILDREN = 60, 40
+
+
+def level(true: np.ndarray, noise: np.ndarray) -> Families:
+    """A level of families of 40 children whose trips are measured with noise; shape of both: (families, children)."""
+    number = len(true)
+    none = np.zeros(number)
+    return Families(
+        offsets=np.arange(0, true.size + 1, CHILDREN),
+        parents=np.arange(number),
+        kept=np.arange(true.size),
+        area=np.tile(np.arange(CHILDREN, dtype=np.int32), number),
+        areas=CHILDREN,
+        siblings=none,
+        v=np.ones(true.size),
+        h=(true + noise).ravel(),
+        parent_h=true.sum(axis=1).astype(float),
+        parent_variance=none,
+        sigma=float(noise.std()),
+    )
+
+
+def drawn(random: np.random.Generator) -> tuple[Families, np.ndarray, np.ndarray]:
+    """A level, its shares without another table, and its true trips, around the shares in a gamma law.
+
+    Noise is larger in some cells, and sums to 0 in each family.
+    """
+    shares = random.dirichlet(np.ones(CHILDREN), FAMILIES)
+    true = random.uniform(100, 5_000, (FAMILIES, 1)) * shares
+    true = true * random.gamma(2, 1 / 2, true.shape)
+    noise = random.normal(0, random.uniform(5, 50, true.shape))
+    own = level(true, noise - noise.mean(axis=1, keepdims=True))
+    return own, shares.ravel(), true.ravel()
+
+
+def test_a_level_learns_from_a_table_of_the_same_trips() -> None:
+    random = np.random.default_rng(1)
+    for _ in range(20):
+        own, p, true = drawn(random)
+        shares = blended_shares(own, p, true, 1.0, least=2.0)
+        of_truth = true / np.repeat(own.parent_h, CHILDREN)
+        assert np.abs(shares - of_truth).sum() < 0.5 * np.abs(p - of_truth).sum()
+
+
+def test_a_level_learns_from_a_table_that_says_nothing_only_by_chance() -> None:
+    """400 levels, each with a table of its own around the same shares, which explains nothing of what they leave.
+
+    A score above 2 has a probability of 2.3 %; more than 26 of 400 then have one below 1e-6. Scores that take all cells
+    for equally noisy, or that add up products instead of fits by size, would be too large or too small.
+    """
+    random, learnt = np.random.default_rng(2), np.zeros(3, dtype=np.int64)
+    for _ in range(400):
+        own, p, _ = drawn(random)
+        other = 1_000 * p * random.gamma(2, 1 / 2, p.shape)
+        for place, least in enumerate((2.0, 1.0, -np.inf)):
+            learnt[place] += not np.array_equal(blended_shares(own, p, other, 1.0, least), p)
+    assert learnt[0] <= 26
+    assert 20 < learnt[1] < 110
+    assert learnt[2] == 400
+
+
+def test_a_level_without_trips_stays_as_it_is() -> None:
+    nothing = level(np.zeros((3, CHILDREN)), np.ones((3, CHILDREN)))
+    p = np.full(3 * CHILDREN, 1 / CHILDREN)
+    assert np.array_equal(blended_shares(nothing, p, np.ones(3 * CHILDREN), 1.0, least=2.0), p)
