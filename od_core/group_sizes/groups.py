@@ -69,7 +69,7 @@ class Frame:
         return summed
 
     def every_level(self, of_leaves: Counts) -> list[Counts]:
-        """Return the :meth:`sums` of all levels, top first, and last the leaf areas' own values; shape (areas, ...) each."""
+        """Return the :meth:`sums` of the levels above the leaves, top first, then the leaves' own values."""
         return [*(self.sums(of_leaves, level) for level in self.levels[:-1]), of_leaves]
 
 

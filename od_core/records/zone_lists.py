@@ -162,7 +162,7 @@ def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]
     missing = [name for name in needed if name not in areas.columns]
     if missing:
         columns = list(map(str, areas.columns))
-        raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", missing[0], columns, needed)
+        raise no_column("the area list", missing[0], columns, needed)
     named = {name_column(level): areas[column] for level, column in names.items()}
     parents = areas[parent].where(areas[parent] != "", None)
     return pd.DataFrame({"area": areas[area], "parent": parents, **named})
