@@ -220,13 +220,13 @@ def _refuse_other_text(path: Path) -> None:
         first = file.readline()
     if first.startswith(_UTF16):
         raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
-    heads = first.decode().rstrip()
+    header = first.decode().rstrip()
     for sign, name in _OTHER_DELIMITERS.items():
-        if sign in heads and "," not in heads:
+        if sign in header and "," not in header:
             raise _fault(
                 "OD-FILE-DELIMITER",
                 f"{path.name} is separated by {name}, not by commas",
-                f"its first line: {heads[:80]!r}",
+                f"its first line: {header[:80]!r}",
                 next_step="save it with commas, or as Parquet with columns of text",
             )
 
