@@ -52,17 +52,13 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
     sync(folder.parent)
 
 
-def write_durably(
-    path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE, sync_name: bool = True
-) -> T:
+def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE) -> T:
     """Write a file durably. An existing file is replaced in one step.
 
     Args:
         path: path of the file.
         write: function that writes the content to the path of a temporary file, which is then renamed.
         mode: mode of the file. The umask does not change it.
-        sync_name: False to skip syncing the folder. If the machine then crashes, the old file may be there again,
-            whole.
 
     Returns:
         The return value of ``write``.
@@ -74,8 +70,7 @@ def write_durably(
         temporary.chmod(mode)  # some writers replace the file by a new one
         sync(temporary)
         temporary.replace(path)
-        if sync_name:
-            sync(path.parent)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
     return written

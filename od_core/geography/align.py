@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
+
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography, Numbers
+from od_core.geography.geography import Geography
 
 
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
@@ -50,8 +52,7 @@ def _repeated(geography: Geography, times: int) -> Geography:
     if times == 0:
         return geography
     first, codes, names = geography.levels[0], geography.codes[1], geography.names
-    itself: Numbers = geography.parents[1].copy()
-    itself[:] = range(len(codes))
+    itself = np.arange(len(codes), dtype=np.int32)
     return replace(
         geography,
         levels=(first, *(f"{first}_{copy}" for copy in range(2, times + 2)), *geography.levels[1:]),

@@ -97,7 +97,7 @@ def _layer(path: Path, column: str) -> _Read:
     try:
         found = list(map(str, pyogrio.read_info(path)["fields"]))
         if column not in found:
-            raise no_column("OD-GEOGRAPHY-COLUMN", "the file of boundaries", column, found, (column,))
+            raise no_column("the file of boundaries", column, found, (column,))
         facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column])
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
         raise _fault(f"{path.name} cannot be read as a layer of boundaries", str(error)) from None
@@ -118,7 +118,7 @@ def _geoparquet(path: Path, column: str) -> _Read:
         raise _fault(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
     found = [name for name in table.column_names if name != place]
     if column not in found:
-        raise no_column("OD-GEOGRAPHY-COLUMN", "the file of boundaries", column, found, (column,))
+        raise no_column("the file of boundaries", column, found, (column,))
     identity = (system or {}).get("id", {})
     name = ":".join(str(identity.get(part)) for part in ("authority", "code")) if identity else None
     return name, table[column].to_pylist(), shapes.to_pylist()

@@ -92,7 +92,7 @@ def check_case(codes: Sequence[str], name: str) -> None:
             raise _fault("OD-GEOGRAPHY-CASE", message, f"codes {other!r} and {code!r}")
 
 
-def no_column(code: str, table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
+def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
     """Return the OdError for a column that a public list lacks.
 
     The message names columns of the list only if the list has at least one of the expected columns. Otherwise, the
@@ -100,20 +100,22 @@ def no_column(code: str, table: str, name: str, columns: Sequence[str], expected
     wrong, a record.
 
     Args:
-        code: code of the error.
         table: name of the list, in words.
         name: name of the missing column.
         columns: names of the columns that the list has.
         expected: names of all columns that are needed.
     """
     if any(one in columns for one in expected):
-        return _fault(code, f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
+        return _fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
     message = f"{table} has no column {name!r} and none of the other expected columns"
-    return _fault(code, message, f"its columns: {list(columns)!r}")
+    return _fault("OD-GEOGRAPHY-COLUMN", message, f"its columns: {list(columns)!r}")
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Return an OdError. Its detail quotes the public list; it is confidential, as a wrong path may lead to records."""
+    """Return the OdError for a faulty public list.
+
+    The detail quotes the list. It is confidential, because a wrong path may lead to records.
+    """
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 
@@ -137,7 +139,8 @@ def degrees(column: pd.Series, name: str) -> Degrees:
     try:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
     except (TypeError, ValueError):
-        raise _coordinates_fault(f"column {name!r} has a value that is not a number of degrees") from None
+        message = f"column {name!r} has a value that is not a number of degrees"
+        raise _fault("OD-GEOGRAPHY-COORDINATES", message) from None
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
@@ -151,23 +154,18 @@ def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
         OdError: the shape is wrong, exactly one of a zone's two coordinates is NaN, or a value is out of range.
     """
     if coordinates.shape != (len(zones), 2):
-        raise OdError(
-            "OD-GEOGRAPHY-SHAPE",
-            "the coordinates do not have exactly one latitude and one longitude for each zone",
-            next_step="correct the public geography",
+        raise _fault(
+            "OD-GEOGRAPHY-SHAPE", "the coordinates do not have exactly one latitude and one longitude for each zone"
         )
     absent = np.isnan(coordinates).all(axis=1)
     wrong = ~(absent | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1))
     if wrong.any():
         zone = zones[int(np.flatnonzero(wrong)[0])]
-        raise _coordinates_fault(
-            "a zone has invalid coordinates: one of the two is missing, or a value is out of range", f"zone {zone!r}"
+        raise _fault(
+            "OD-GEOGRAPHY-COORDINATES",
+            "a zone has invalid coordinates: one of the two is missing, or a value is out of range",
+            f"zone {zone!r}",
         )
-
-
-def _coordinates_fault(message: str, detail: str | None = None) -> OdError:
-    next_step = "correct the public geography"
-    return OdError("OD-GEOGRAPHY-COORDINATES", message, next_step=next_step, confidential_detail=detail)
 
 
 # Names of levels, and areas with their parents.
@@ -248,7 +246,7 @@ def positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
         return index.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
 
 
-def add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
+def _add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
     """Add the path of an area, and the paths of all areas that contain it, to ``paths``.
 
     Args:
@@ -310,7 +308,7 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
 
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
     for area in parent_of:
-        add_path(area, parent_of, paths)
+        _add_path(area, parent_of, paths)
     inner = set(parent_of.values())
     zone_paths = [paths[area] for area in parent_of if area not in inner]
     depth = len(zone_paths[0])

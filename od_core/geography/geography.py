@@ -174,7 +174,7 @@ class Geography:
         missing = [name for name in expected if name not in zones.columns]
         if missing:
             found = list(map(str, zones.columns))
-            raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", missing[0], found, expected)
+            raise no_column("the zone list", missing[0], found, expected)
         if len(zones) == 0:
             raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
         columns = [text_codes(zones[name], name) for name in levels]
@@ -189,7 +189,7 @@ class Geography:
 
         for two_names, two_columns in zip(pairwise(levels), pairwise(columns), strict=True):
             check_one_parent(two_names, two_columns)
-        geography = cls._from_columns(columns, levels, unknown, version)
+        geography = cls(levels, *in_tree_order(columns), unknown, version=version)
         if names:
             check_named_levels(levels, names)
             listed = {each: (column, zip(zones[each], zones[column], strict=True)) for each, column in names.items()}
@@ -231,7 +231,7 @@ class Geography:
         for column in expected:
             if column not in areas.columns:
                 found = list(map(str, areas.columns))
-                raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", column, found, expected)
+                raise no_column("the area list", column, found, expected)
         check_named_once(areas)
         zone_paths = paths_of_zones(areas)
         depth = len(zone_paths[0])
@@ -240,19 +240,11 @@ class Geography:
         if len(levels) != depth:
             message = f"{len(levels)} level names do not match the depth of the area list"
             raise _fault("OD-GEOGRAPHY-SHAPE", message, f"its depth is {depth}")
-        geography = cls._from_columns(list(zip(*zone_paths, strict=True)), levels, unknown, version)
+        geography = cls(levels, *in_tree_order(list(zip(*zone_paths, strict=True))), unknown, version=version)
         if not names:
             return geography
         listed = {each: (column, zip(areas["area"], areas[column], strict=True)) for each, column in names.items()}
         return replace(geography, names=named_areas(geography.codes, levels, listed))
-
-    @classmethod
-    def _from_columns(
-        cls, columns: Sequence[Sequence[str]], names: tuple[str, ...], unknown: str | None, version: str | None
-    ) -> Geography:
-        """Return a geography from one column per level, coarse to fine: the valid code of the area of each zone."""
-        codes, parents = in_tree_order(columns)
-        return cls(levels=names, codes=codes, parents=parents, unknown=unknown, version=version)
 
     def __repr__(self) -> str:
         areas = ", ".join(f"{self.size(level):,} {name}" for level, name in enumerate(self.levels, start=1))

@@ -141,7 +141,7 @@ def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[st
     """
     names = [str(name) for name in zones.columns]
     if column not in names:
-        raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", column, names, expected)
+        raise no_column("the zone list", column, names, expected)
     if names.count(column) > 1:
         raise OdError(
             "OD-GEOGRAPHY-COLUMN",

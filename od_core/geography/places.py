@@ -88,7 +88,7 @@ def _arc(square):  # type: ignore[no-untyped-def]  # compiled
     return 2 * np.arcsin(min(1.0, np.sqrt(square) / 2)) if square == square else np.nan
 
 
-def least_square(distance: float) -> float:
+def least_squared_chord(distance: float) -> float:
     """Return the smallest square of a chord between places that are at least ``distance`` kilometres apart.
 
     It is exact: :func:`kilometres` returns a smaller distance for every smaller square. So other programs can compare

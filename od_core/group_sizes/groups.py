@@ -22,7 +22,8 @@ Query = Literal["histogram", "cumulative", "sizes"]
 
 - ``histogram``: H, the number of groups of each size 0 to K; shape (K + 1,).
 - ``cumulative``: H_c, the cumulative sums of H without the last one, which is G_r and public; shape (K,).
-- ``sizes``: H_g, the sizes of the groups in ascending order; shape (G_r,)."""
+- ``sizes``: H_g, the sizes of the groups in ascending order; shape (G_r,).
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,10 @@ class Frame:
         first = self.geography.first_zone[level][:-1]
         summed: Counts = np.add.reduceat(of_leaves, first, axis=0)
         return summed
+
+    def every_level(self, of_leaves: Counts) -> list[Counts]:
+        """Return the :meth:`sums` of the levels above the leaves, top first, then the leaves' own values."""
+        return [*(self.sums(of_leaves, level) for level in self.levels[:-1]), of_leaves]
 
 
 def _frame_fault(message: str) -> OdError:

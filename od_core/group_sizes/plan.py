@@ -232,7 +232,7 @@ def _sensitivity(level: int, mechanism: GroupSizeMechanism, unit: PrivacyUnit) -
     """Return the L1 sensitivity of the query of a level; at ``TOP_CODE_LEVEL``, that of the largest size."""
     if level == TOP_CODE_LEVEL:
         return SENSITIVITY_OF_LARGEST
-    return SENSITIVITY[mechanism.query] * (2 if unit.neighbours == "bounded" else 1)
+    return SENSITIVITY[mechanism.query] * unit.differing_units
 
 
 def _refuse_unusable(frame: Frame) -> None:

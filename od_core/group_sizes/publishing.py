@@ -33,9 +33,6 @@ from od_core.publication.markup import Markup
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
 
-GROUPS_INVARIANT = "the list of groups, and with it the number of groups of every area"
-
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS group_size_releases (
     release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
@@ -80,7 +77,10 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
                 }
                 for step, noisy in release.measured
             ],
-            "invariants": [GROUPS_INVARIANT, *(["the top code"] if plan.top_code_estimate is None else [])],
+            "invariants": [
+                "the list of groups, and with it the number of groups of every area",
+                *(["the top code"] if plan.top_code_estimate is None else []),
+            ],
             "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.mechanism.keeps_totals},
             "geographies": {"areas": frame.geography.digest},
             "geography_versions": {"areas": frame.geography.version},
@@ -238,10 +238,9 @@ def _top_coded(plan: GroupSizePlan) -> str:
         return f" Groups of more members than {plan.frame.top_code:,} count as groups of as many."
     step, most = plan.steps[0], plan.top_code_estimate.most
     return (
-        " Groups of more members than the top code, which stands among the contents, count as groups of that"
-        " many. It is"
-        " estimated: it is a noisy measurement of the largest group, one of those that are published and"
-        f" charged (epsilon {text_above(step.epsilon)} of the whole), with {margin(step.scale):,} added, and kept"
+        " Groups of more members than the top code, which stands among the contents, count as groups of that many. It"
+        " is estimated: it is a noisy measurement of the largest group, one of those that are published and charged"
+        f" (epsilon {text_above(step.epsilon)} of the whole), with {margin(step.scale):,} added, and kept"
         f" between 1 and {most:,}. A largest group of up to {most:,} members is above it with a probability of at most"
         f" {MISSED}."
     )

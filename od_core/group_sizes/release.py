@@ -66,7 +66,7 @@ class GroupSizeRelease(PlannedRelease):
         tables = []
         for level, table in zip(self.frame.levels, self.histograms, strict=True):
             area, size = np.nonzero(table)
-            tables.append(self._frame(level, area, {"size": size, "groups": table[area, size]}))
+            tables.append(self._table(level, area, {"size": size, "groups": table[area, size]}))
         return pd.concat(tables, ignore_index=True)
 
     @property
@@ -79,7 +79,7 @@ class GroupSizeRelease(PlannedRelease):
         for level, table in zip(self.frame.levels, self.histograms, strict=True):
             areas = np.repeat(np.arange(len(table)), len(sizes))
             at_most = np.cumsum(table, axis=1).ravel()
-            tables.append(self._frame(level, areas, {"size": np.tile(sizes, len(table)), "groups": at_most}))
+            tables.append(self._table(level, areas, {"size": np.tile(sizes, len(table)), "groups": at_most}))
         return pd.concat(tables, ignore_index=True)
 
     def at_most(self, sizes: ArrayLike | None = None) -> pd.DataFrame:
@@ -103,7 +103,7 @@ class GroupSizeRelease(PlannedRelease):
             groups, lower, upper = self.bounds_at_most(level, listed)
             values = {"size": np.tile(listed, len(groups)), "groups": groups, "lower": lower, "upper": upper}
             areas = np.repeat(np.arange(len(groups)), len(listed))
-            tables.append(self._frame(level, areas, {name: column.ravel() for name, column in values.items()}))
+            tables.append(self._table(level, areas, {name: column.ravel() for name, column in values.items()}))
         return pd.concat(tables, ignore_index=True)
 
     def bounds_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
@@ -127,7 +127,7 @@ class GroupSizeRelease(PlannedRelease):
         for level in self._levels_with_whole:
             members, lower, upper = self.bounds_of_members(level)
             values: dict[str, object] = {"members": members, "lower": lower, "upper": upper}
-            tables.append(self._frame(level, np.arange(len(members)), values))
+            tables.append(self._table(level, np.arange(len(members)), values))
         return pd.concat(tables, ignore_index=True)
 
     def bounds_of_members(self, level: int) -> tuple[Counts, Counts, Counts]:
@@ -165,7 +165,7 @@ class GroupSizeRelease(PlannedRelease):
             area = np.repeat(np.arange(len(table)), totals)
             size = np.repeat(np.tile(np.arange(table.shape[1]), len(table)), table.ravel())
             rank = np.arange(len(area)) - np.repeat(np.cumsum(totals) - totals, totals) + 1
-            tables.append(self._frame(level, area, {"rank": rank, "size": size}))
+            tables.append(self._table(level, area, {"rank": rank, "size": size}))
         return pd.concat(tables, ignore_index=True)
 
     @property
@@ -184,7 +184,7 @@ class GroupSizeRelease(PlannedRelease):
             first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
             position = np.arange(len(area)) - np.repeat(np.cumsum(width) - width, width) + first
             values = {"position": position, "noisy": noisy.values(), "scale": float(step.scale)}
-            tables.append(self._frame(step.level, area, values))
+            tables.append(self._table(step.level, area, values))
         return pd.concat(tables, ignore_index=True)
 
     def below(self, level: int) -> Counts | None:
@@ -196,7 +196,7 @@ class GroupSizeRelease(PlannedRelease):
         summed: Counts = np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
         return summed
 
-    def _frame(self, level: int, area: Counts, values: dict[str, object]) -> pd.DataFrame:
+    def _table(self, level: int, area: Counts, values: dict[str, object]) -> pd.DataFrame:
         geography = self.frame.geography
         codes = geography.codes_of(level, area.astype(np.int32))
         return pd.DataFrame({"area": codes, "level": geography.level_names[level], **values})

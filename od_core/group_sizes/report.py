@@ -208,9 +208,6 @@ def _members_by_area(release: GroupSizeRelease, interval: str) -> Markup:
         " bar shows it. The numbers of groups are public, so the mean is as certain as the number of members."
     )
     left_out = f"Only the {number(MOST_AREAS)} areas with the most members are shown."
-    left_out = (
-        f"Only the {number(MOST_AREAS)} areas with the most members are shown." if len(groups) > MOST_AREAS else ""
-    )
     return joined(
         paragraph(text),
         table(

@@ -28,10 +28,10 @@ from od_core.noise import opendp_worker
 from od_core.noise.opendp_worker import ANSWER, REQUEST
 from od_core.parallel import threads
 
-WORTH = 8_192
+MIN_DRAWS = 8_192
 """Smallest number of draws per process if there are several. They take 0.1 s, four times the start of a process."""
 
-_LINES: set[socket.socket] = set()
+_SOCKETS: set[socket.socket] = set()
 """The open sockets of all running processes. A forked child must close its copies (:func:`_forget`)."""
 
 
@@ -57,10 +57,10 @@ def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> 
         waiting = selectors.DefaultSelector()
         running.callback(waiting.close)
         workers, first = [], 0
-        for count in shares(size, threads()):
+        for count in draws_by_process(size, threads()):
             worker = running.enter_context(_Worker(noise[first : first + count]))
             worker.ask(distribution, scale, largest_loss)
-            waiting.register(worker.line, selectors.EVENT_READ, worker)
+            waiting.register(worker.socket, selectors.EVENT_READ, worker)
             workers.append(worker)
             first += count
         while waiting.get_map():
@@ -72,16 +72,16 @@ def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> 
     return (used.pop() if len(used) == 1 else math.nan), noise
 
 
-def shares(size: int, processors: int) -> list[int]:
+def draws_by_process(size: int, processors: int) -> list[int]:
     """Return the number of draws of each process.
 
-    The numbers differ by at most 1. If there are several processes, each makes at least ``WORTH`` draws.
+    The numbers differ by at most 1. If there are several processes, each makes at least ``MIN_DRAWS`` draws.
 
     Args:
         size: number of draws in all.
         processors: largest number of processes.
     """
-    count = max(1, min(processors, size // WORTH))
+    count = max(1, min(processors, size // MIN_DRAWS))
     return [(size + rest) // count for rest in range(count)]
 
 
@@ -95,35 +95,35 @@ class _Worker:
     def __enter__(self) -> _Worker:
         command = [sys.executable, "-I", "-S", str(Path(opendp_worker.__file__).resolve()), library()]
         nothing = subprocess.DEVNULL
-        self.line, theirs = socket.socketpair()
-        _LINES.update((self.line, theirs))
+        self.socket, theirs = socket.socketpair()
+        _SOCKETS.update((self.socket, theirs))
         with theirs:
-            line = theirs.fileno()
+            descriptor = theirs.fileno()
             try:  # in its own process group, because this process handles interrupts from the keyboard
                 self._process = subprocess.Popen(  # noqa: S603  # our own module
-                    [*command, str(line)], stdin=nothing, stdout=nothing, pass_fds=(line,), process_group=0
+                    [*command, str(descriptor)], stdin=nothing, stdout=nothing, pass_fds=(descriptor,), process_group=0
                 )
             except OSError as error:
-                _LINES.discard(self.line)
-                self.line.close()
+                _SOCKETS.discard(self.socket)
+                self.socket.close()
                 raise _lost(f"a process that draws noise could not start ({error.strerror})") from None
             finally:
-                _LINES.discard(theirs)
+                _SOCKETS.discard(theirs)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the socket, and kill the process if it still runs."""
-        _LINES.discard(self.line)
-        self.line.close()
+        _SOCKETS.discard(self.socket)
+        self.socket.close()
         self._process.kill()
         self._process.wait()
 
     def ask(self, distribution: bytes, scale: float, largest_loss: float) -> None:
         """Send the request for noise to the process. Raises OdError if the process has ended."""
         try:
-            self.line.sendall(REQUEST.pack(distribution, scale, largest_loss, self._count))
+            self.socket.sendall(REQUEST.pack(distribution, scale, largest_loss, self._count))
         except OSError:
             raise self._ended() from None
 
@@ -134,7 +134,7 @@ class _Worker:
             OdError: the process has ended before its answer was complete.
         """
         try:
-            received = self.line.recv_into(self._missing[0])
+            received = self.socket.recv_into(self._missing[0])
         except OSError:
             received = 0
         if not received:
@@ -177,9 +177,9 @@ def _forget() -> None:
 
     The parent's noise processes end when the parent ends, but only if no other process has these sockets open.
     """
-    for line in _LINES:
-        line.close()
-    _LINES.clear()
+    for opened in _SOCKETS:
+        opened.close()
+    _SOCKETS.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -166,7 +166,7 @@ class Neighbours:
             return False
         if self.unit.kind != "trip":
             return True
-        return len(removed) + len(added) == (2 if self.unit.neighbours == "bounded" else 1) and len(removed) < 2
+        return len(removed) + len(added) == self.unit.differing_units and len(removed) < 2
 
     @property
     def publishes_total(self) -> bool:

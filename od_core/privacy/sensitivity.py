@@ -12,10 +12,9 @@ def sensitivity_squared(unit: PrivacyUnit) -> int:
     changes that cell by m, and replacing the unit changes two cells by m each. So the result is m^2 or 2 m^2. The same
     holds for a record that counts up to m trips.
     """
-    m = unit.contribution_bound
-    return 2 * m * m if unit.neighbours == "bounded" else m * m
+    return unit.differing_units * unit.contribution_bound**2
 
 
 def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
     """Return the L1 sensitivity of all leaf counts: the contribution bound, or twice that for bounded neighbours."""
-    return (2 if unit.neighbours == "bounded" else 1) * unit.contribution_bound
+    return unit.differing_units * unit.contribution_bound

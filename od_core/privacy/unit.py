@@ -97,6 +97,11 @@ class PrivacyUnit:
         return self.max_weight or self.max_trips or 1
 
     @property
+    def differing_units(self) -> int:
+        """Number of units in which neighbours differ: 2 if one replaces another, 1 if one is added or removed."""
+        return 2 if self.neighbours == "bounded" else 1
+
+    @property
     def spans_periods(self) -> bool:
         """True if the records of one unit may be in several elementary periods, so that their losses add up."""
         return self.kind in ("user", "user_year")

@@ -39,24 +39,28 @@ _BLOCK = 64
 """Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
 
 
-def _hmac(last: str) -> str:
+def _hmac(message: str) -> str:
+    """Return SQL for the HMAC of a text (RFC 2104). ``message`` is SQL for the text."""
+    inner = f"sha2(secret.inner_key || CAST({message} AS BINARY), 256)"
+    return f"sha2(secret.outer_key || unhex({inner}), 256)"
+
+
+def _record_hmac(last: str) -> str:
     """Return SQL for the HMAC of a record, which covers its fields and a further text.
 
     The message states the bytes of each field in hexadecimal, or ``-`` for a missing field, so it is unambiguous.
     """
     fields = ("person", "secret.period", "origin", "destination", last)
-    message = " || ',' || ".join(f"coalesce(hex({field}), '-')" for field in fields)
-    inner = f"sha2(secret.inner_key || CAST({message} AS BINARY), 256)"
-    return f"sha2(secret.outer_key || unhex({inner}), 256)"
+    return _hmac(" || ',' || ".join(f"coalesce(hex({field}), '-')" for field in fields))
 
 
-_HMAC = _hmac("CAST(occurrence AS STRING)")
+_HMAC = _record_hmac("CAST(occurrence AS STRING)")
 
-_SEGMENT_HMAC = _hmac("'segment ' || CAST(segment AS STRING)")
+_SEGMENT_HMAC = _record_hmac("'segment ' || CAST(segment AS STRING)")
 """SQL that orders equal trips by segment. The word keeps it independent of ``_HMAC``: with equal hashes of occurrence 1
 and segment 1, of two trips the one in segment 1 would always be counted."""
 
-_AS_SPARK_SAYS = """
+_SPARK_FUNCTIONS = """
     CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
     CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
 """
@@ -108,7 +112,6 @@ def users_of(placed: str, allowances: Allowances) -> str:
         placed: SQL of the records, as for :func:`bounded`.
         allowances: how many trips of each user may be counted.
     """
-    inner = "sha2(secret.inner_key || CAST('user ' || hex(person) AS BINARY), 256)"
     places = zip(USER, (1, 16), strict=True)
     digits = [f"CAST(conv(substr(hash, {first}, 15), 16, 10) AS BIGINT) AS {name}" for name, first in places]
     same = " AND ".join(f"hashed.{name} = allowances.{name}" for name in USER)
@@ -120,7 +123,7 @@ def users_of(placed: str, allowances: Allowances) -> str:
         FROM (
             SELECT person, trips, {", ".join(digits)}
             FROM (
-                SELECT person, trips, sha2(secret.outer_key || unhex({inner}), 256) AS hash
+                SELECT person, trips, {_hmac("'user ' || hex(person)")} AS hash
                 FROM (SELECT person, count(*) AS trips FROM ({placed}) AS placed WHERE rank >= 0 GROUP BY person)
                     AS counts CROSS JOIN secret
             ) AS keyed
@@ -155,7 +158,7 @@ def secret_table(key: bytes, period: str) -> pa.Table:
 
 def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> None:
     """Register the relation ``secret`` and the hash function that the SQL of :func:`bounded` needs."""
-    connection.execute(_AS_SPARK_SAYS)
+    connection.execute(_SPARK_FUNCTIONS)
     connection.register("secret", secret_table(key, period))
 
 

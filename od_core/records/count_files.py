@@ -119,7 +119,8 @@ class CountFiles:
 
     def pieces(self) -> Iterator[Ranked]:
         """Yield the ranks and their trips in consecutive arrays. Only one row group is in memory at a time."""
-        return self._pieces_between(0, self._end)
+        for rank, trips, *code in self._whole_ranks_between(0, self._end):
+            yield _by_rank(rank, trips) if code else (rank, trips)
 
     def column_pieces(self) -> Iterator[Ranked]:
         """Yield the arrays of :meth:`TripCounts.column_pieces` for all counts, in consecutive blocks."""
@@ -163,11 +164,6 @@ class CountFiles:
                 rows.append((at, nodes.trips))
         rank, trips, *code = _concatenated(rows)  # the leaf pairs of a node may be in two row groups
         return TripCounts.from_ranks(tree, rank, trips, code[0] if code else None, self.breakdowns)
-
-    def _pieces_between(self, first: int, end: int) -> Iterator[Ranked]:
-        """Yield the ranks of a range and the trips of each, in consecutive arrays."""
-        for rank, trips, *code in self._whole_ranks_between(first, end):
-            yield _by_rank(rank, trips) if code else (rank, trips)
 
     def _whole_ranks_between(self, first: int, end: int) -> Iterator[Ranked]:
         """Yield the rows of a range of ranks in consecutive arrays, cut so that no rank is in two arrays."""

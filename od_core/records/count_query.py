@@ -219,14 +219,14 @@ def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
     zone. Without an ``unknown`` zone, its record has no rank.
     """
     unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
-    brought = []
+    factors = []
     for step, column in enumerate(terms.T, start=1):
         name = f"{table}.term_{step}"
         if np.all(column == column[0]):
-            brought.append(str(column[0]))
+            factors.append(str(column[0]))
         else:
-            brought.append(name if unknown is None else f"coalesce({name}, {column[unknown]})")
-    return brought
+            factors.append(name if unknown is None else f"coalesce({name}, {column[unknown]})")
+    return factors
 
 
 def _sides(tree: FlowTree) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:

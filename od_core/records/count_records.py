@@ -85,8 +85,8 @@ def count_records(
     Args:
         records: Parquet file that ``load_records`` wrote. It has the columns origin and destination (text) and
             in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, and the columns weight (DOUBLE) and user
-            (text) if the unit needs them. DuckDB writes data that do not fit in memory to a
-            temporary folder beside this file.
+            (text) if the unit needs them. DuckDB writes data that do not fit in memory to a temporary folder beside
+            this file.
         tree: the public flow tree.
         store, folder: store and folder for the files of counts. After every exception, this function removes the
             folder.
@@ -124,9 +124,8 @@ def count_records(
             if counters is not None:
                 set_users(connection, placed_records(tree, unit, breakdowns=breakdowns), counters.allowances())
             with_users = counters is not None
-            asked = ranked_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns, with_users=with_users)
-            ranked = f"({asked})"
-            by_rank = trips_by_rank(ranked, unit, is_flows=is_flows, by_segment=bool(breakdowns))
+            ranked = ranked_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns, with_users=with_users)
+            by_rank = trips_by_rank(f"({ranked})", unit, is_flows=is_flows, by_segment=bool(breakdowns))
             pairs = connection.sql(f"{by_rank} ORDER BY {'rank, segment' if breakdowns else 'rank'}")
             has_lost_zeros = partial(_has_lost_zeros, connection, tree)
             counted = _counted(pairs, fault_threshold, has_lost_zeros)

@@ -3,8 +3,8 @@
 The file may be larger than the memory. The result is a Parquet file with the columns ``date``, ``origin``,
 ``destination`` (text codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``,
 ``weight`` (unchanged, NULL if it is not a number), ``user`` (text) and, for each breakdown, ``segment_`` and its name
-(the category as text, NULL if it is missing). Every record is read by fixed rules from its own
-fields alone: nothing is guessed from a sample of the file. No message quotes a record.
+(the category as text, NULL if it is missing). Every record is read by fixed rules from its own fields alone: nothing is
+guessed from a sample of the file. No message quotes a record.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class RecordQuery:
         for name in expected:
             if column_in(name, list(self._types)) is None:
                 raise file.missing(name, expected)
-        refuse_unclear_rows(file, columns)
+        table = f"{file.source.name} (reader {file.form.name!r})"
+        refuse_unclear_rows(self._types, columns, file.form, table)
 
     def text(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
         """Return the SQL, whose result has the columns that :mod:`od_core.records.load` lists.

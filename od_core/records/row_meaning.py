@@ -17,7 +17,7 @@ from od_core.errors import OdError
 from od_core.files.duckdb_session import quoted_name, quoted_text, scratch_database
 from od_core.records.file_faults import reading_errors, unreadable
 from od_core.records.format import RecordColumns, RecordFormat, column_in
-from od_core.records.open_file import OpenFile, files_read, open_records
+from od_core.records.open_file import files_read, open_records
 
 _COUNT_WORDS = frozenset(
     [
@@ -130,37 +130,23 @@ _NUMBER = r"\s*-?(0|[1-9]\d*|[1-9]\d{0,2}([ ,.'\x{00A0}]\d{3})+)([.,]\d+)?\s*"
 """RE2 pattern of a number, possibly in groups of three digits, but not of a code with a leading zero."""
 
 
-def unnamed_columns(types: Mapping[str, str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Return the columns that no declaration names and that may contain the number of trips of a row.
+def refuse_unclear_rows(types: Mapping[str, str], columns: RecordColumns, form: RecordFormat, table: str) -> None:
+    """Raise OdError if an unnamed column may contain the number of trips of a row, judging by its name and type.
 
-    They are found by name and type. The list is empty if a column of trips or weights is named, or if the format states
-    that a row is one trip.
+    Nothing is refused if a column of trips or weights is named, or if the format states that a row is one trip.
 
     Args:
         types: type of every column, without its parameters.
         columns: the named columns.
-        form: format of the records in the file.
-    """
-    if form.one_row_a_trip or not columns.counts_rows:
-        return []
-    return unclear_columns({name: is_number_type(kind) for name, kind in types.items()}, _named(types, columns, form))
-
-
-def refuse_unclear(columns: list[str], table: str) -> None:
-    """Raise OdError if a column may contain the number of trips of a row.
-
-    Args:
-        columns: the result of :func:`unnamed_columns`.
+        form: format of the records.
         table: description of the table, with which the message begins.
     """
-    name = columns[0] if columns else ""
-    step = f"write columns: {{trips: {name}}} if it holds the number of trips of a row, or one_row_a_trip: true,"
-    refuse_unclear_columns(columns, table, f"{step} next to the path of the files")
-
-
-def refuse_unclear_rows(file: OpenFile, columns: RecordColumns) -> None:
-    """Raise OdError if a column that no declaration names may contain the number of trips of a row of a file."""
-    refuse_unclear(unnamed_columns(file.types, columns, file.form), f"{file.source.name} (reader {file.form.name!r})")
+    if form.one_row_a_trip or not columns.counts_rows:
+        return
+    is_number = {name: is_number_type(kind) for name, kind in types.items()}
+    unclear = unclear_columns(is_number, _named(types, columns, form))
+    step = f"write columns: {{trips: {''.join(unclear[:1])}}} if it holds the number of trips of a row, or"
+    refuse_unclear_columns(unclear, table, f"{step} one_row_a_trip: true, next to the path of the files")
 
 
 def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) -> tuple[list[str], bool]:

@@ -162,7 +162,7 @@ def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]
     missing = [name for name in needed if name not in areas.columns]
     if missing:
         columns = list(map(str, areas.columns))
-        raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", missing[0], columns, needed)
+        raise no_column("the area list", missing[0], columns, needed)
     named = {name_column(level): areas[column] for level, column in names.items()}
     parents = areas[parent].where(areas[parent] != "", None)
     return pd.DataFrame({"area": areas[area], "parent": parents, **named})
@@ -220,13 +220,13 @@ def _refuse_other_text(path: Path) -> None:
         first = file.readline()
     if first.startswith(_UTF16):
         raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
-    heads = first.decode().rstrip()
+    header = first.decode().rstrip()
     for sign, name in _OTHER_DELIMITERS.items():
-        if sign in heads and "," not in heads:
+        if sign in header and "," not in header:
             raise _fault(
                 "OD-FILE-DELIMITER",
                 f"{path.name} is separated by {name}, not by commas",
-                f"its first line: {heads[:80]!r}",
+                f"its first line: {header[:80]!r}",
                 next_step="save it with commas, or as Parquet with columns of text",
             )
 

@@ -17,7 +17,7 @@ from od_core.geography.geography import Geography
 from od_core.periods import Period
 from od_core.records.contribution_bound import IS_USER_ID, no_user_ids
 from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in, shown
-from od_core.records.row_meaning import refuse_unclear, unnamed_columns
+from od_core.records.row_meaning import refuse_unclear_rows
 from od_core.records.segment_source import DAY_TYPES, DAYS, SegmentSource
 from od_core.records.weights import no_weights
 
@@ -36,7 +36,7 @@ _TIME = r"\A\d{4}-\d{2}-\d{2}[ T]([01]\d|2[0-3]):"
 """Patterns of a time alone, and of a date with a time of day."""
 
 _EPOCH = datetime.date(1970, 1, 1)
-_MICROSECONDS = 86_400_000_000
+_DAY_MICROSECONDS = 86_400_000_000
 _CORRECT = "correct the table of records, or the columns named in the configuration"
 
 
@@ -72,7 +72,7 @@ class SparkQuery:
                 near = nearest_only(name, tuple(self._types)) if isinstance(name, str) else ""
                 raise _fault("OD-TRIPS-COLUMN", f"the table of records has no column {shown(name)}{near}")
         kinds = {name: base_name(kind) for name, kind in self._types.items()}
-        refuse_unclear(unnamed_columns(kinds, columns, form), "the table of records")
+        refuse_unclear_rows(kinds, columns, form, "the table of records")
 
     def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
         """Return a data frame of the records, with the columns origin, destination and in_period (a Boolean).
@@ -144,7 +144,7 @@ class SparkQuery:
         column, found, kind = self._column(name)
         if kind == "timestamp" and self._time_zone is not None:
             local = self._local(column)
-            first, end = ((day - _EPOCH).days * _MICROSECONDS for day in (period.first, period.end))
+            first, end = ((day - _EPOCH).days * _DAY_MICROSECONDS for day in (period.first, period.end))
             return (local >= F.lit(first)) & (local < F.lit(end))
         day = self._day(column, found, kind)
         return (day >= F.lit(period.first)) & (day < F.lit(period.end))
@@ -225,7 +225,7 @@ class SparkQuery:
         if kind == "date":
             raise _fault("OD-TRIPS-DATE", f"column {found!r} holds date, which has no hour")
         if kind == "timestamp" and self._time_zone is not None:
-            return _whole_part(F.pmod(self._local(column), F.lit(_MICROSECONDS)), _MICROSECONDS // 24)
+            return _whole_part(F.pmod(self._local(column), F.lit(_DAY_MICROSECONDS)), _DAY_MICROSECONDS // 24)
         if kind == "timestamp_ntz":
             return F.hour(column)
         day = self._day(column, found, kind)
@@ -238,7 +238,7 @@ class SparkQuery:
 
         column, found, kind = self._column(name)
         if kind == "timestamp" and self._time_zone is not None:
-            return F.pmod(_whole_part(self._local(column), _MICROSECONDS) + F.lit(_EPOCH.weekday()), F.lit(7))
+            return F.pmod(_whole_part(self._local(column), _DAY_MICROSECONDS) + F.lit(_EPOCH.weekday()), F.lit(7))
         return F.weekday(self._day(column, found, kind))
 
     def _band(self, source: SegmentSource) -> Column:

@@ -71,7 +71,8 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
         OdError: PySpark is not installed; the session cannot be opened; this process already has another session; or
             the session repeats tasks.
     """
-    _require_spark()
+    require("spark")
+    quiet_spark()
     chosen = (_REMOTE if address.startswith("sc://") else _SAFE | _of_master(address)) | dict(settings or {})
     _refuse_repetition(chosen.get)
     with _scratch(folder) as scratch:
@@ -126,11 +127,6 @@ def quiet_spark() -> None:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 
-def _require_spark() -> None:
-    require("spark")
-    quiet_spark()
-
-
 def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
     """Start a session, and return it. A classic session writes its temporary files to the folder ``scratch``."""
     from pyspark.sql import SparkSession
@@ -147,7 +143,8 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
             return SparkSession.builder.remote(address).config(map={**settings}).create()
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)  # it takes precedence over spark.local.dir
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        places = {"spark.local.dir": str(scratch), "spark.driver.defaultJavaOptions": _driver_options(scratch)}
+        options = f"{_NO_DUMPS} -Djava.io.tmpdir={scratch}"
+        places = {"spark.local.dir": str(scratch), "spark.driver.defaultJavaOptions": options}
         return SparkSession.builder.config(map={**places, **settings}).getOrCreate()
     except Exception as error:  # noqa: BLE001  # of PySpark, py4j, gRPC or the operating system
         raise OdError(
@@ -162,10 +159,6 @@ def _of_master(address: str) -> dict[str, str]:
     """Return the Spark settings for a master. A ``local`` master accepts connections from this machine only."""
     here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return {"spark.master": address} | (here if address.startswith("local") else {})
-
-
-def _driver_options(scratch: Path) -> str:
-    return f"{_NO_DUMPS} -Djava.io.tmpdir={scratch}"
 
 
 def _settings_of(session: SparkSession) -> Callable[[str], str | None]:

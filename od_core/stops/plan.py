@@ -148,13 +148,5 @@ def plan_stops(
 
 def _step(unit: PrivacyUnit, epsilon: Fraction, mechanism: StopsMechanism) -> StopsStep:
     """Return the single step of a plan. Raises OdError if the mechanism's noise would cost more than epsilon."""
-    sensitivity = _sensitivity(unit)
+    sensitivity = unit.differing_units  # a replaced trip leaves one box and enters another
     return StopsStep(1, sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))
-
-
-def _sensitivity(unit: PrivacyUnit) -> int:
-    """Return the largest total change of the counts of disjoint boxes between two neighbouring inputs.
-
-    An added or removed trip changes the count of one box. A replaced trip leaves one box and enters another.
-    """
-    return 2 if unit.neighbours == "bounded" else 1

@@ -21,12 +21,12 @@ from od_core import OdError
 from od_core.noise import opendp as opendp_noise
 from od_core.noise import opendp_processes, opendp_worker
 from od_core.noise.opendp import MAX_VARIANCE, SCALE_SLACK, OpenDPNoise
-from od_core.noise.opendp_processes import WORTH, drawn, library, shares
+from od_core.noise.opendp_processes import MIN_DRAWS, drawn, draws_by_process, library
 from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, PIECE, REQUEST, OpenDP, held_to_loss
 from tests.statistical.laws import block_length, repeats_a_block
 
 SIGMA = 1000.0
-CUT = 2 * WORTH  # draws that two processes share
+CUT = 2 * MIN_DRAWS  # draws that two processes share
 
 # No guard of __main__: a child that ran this again would start children of its own.
 HOLDER = """
@@ -109,14 +109,14 @@ def wait_until(so: Callable[[], bool], seconds: float = 60.0) -> bool:
 
 
 @pytest.mark.parametrize("processors", [1, 2, 3, 64])
-@pytest.mark.parametrize("size", [0, 1, WORTH - 1, 2 * WORTH - 1, 2 * WORTH, 3 * WORTH + 1, 10**6 + 7])
+@pytest.mark.parametrize("size", [0, 1, MIN_DRAWS - 1, 2 * MIN_DRAWS - 1, 2 * MIN_DRAWS, 3 * MIN_DRAWS + 1, 10**6 + 7])
 def test_shares_are_even_and_each_is_worth_its_process(size, processors):
-    counts = shares(size, processors)
+    counts = draws_by_process(size, processors)
     assert sum(counts) == size
     assert max(counts) - min(counts) <= 1
     assert len(counts) <= processors
-    assert len(counts) == 1 or min(counts) >= WORTH
-    assert len(counts) == processors or size < processors * WORTH
+    assert len(counts) == 1 or min(counts) >= MIN_DRAWS
+    assert len(counts) == processors or size < processors * MIN_DRAWS
 
 
 @pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE])

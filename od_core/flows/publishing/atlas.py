@@ -29,7 +29,7 @@ from od_core.flows.release import Release
 from od_core.geography.boundaries import dissolved, rings, simplified, square_degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.geography.places import in_degrees, least_square, mean_places
+from od_core.geography.places import in_degrees, least_squared_chord, mean_places
 from od_core.publication.bundle import ATLAS
 from od_core.publication.markup import escaped
 from od_core.records.segments import Breakdown
@@ -238,7 +238,7 @@ def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
     same = tables.tree.origin.digest == tables.tree.destination.digest
     return {
         "edges": zones.edges,
-        "squares": [least_square(edge) for edge in zones.edges],
+        "squares": [least_squared_chord(edge) for edge in zones.edges],
         "allKnown": zones.all_known,
         "origins": columns.add(zones.origins.ravel()),
         "destinations": None if same else columns.add(zones.destinations.ravel()),

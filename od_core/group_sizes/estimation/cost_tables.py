@@ -77,7 +77,7 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
         tree = tree_below(frame, top)
         columns, which = distinct_columns([values[rows] for values, rows in zip(noisy, tree.rows, strict=True)])
         leaves[tree.rows[-1]] = _solve(tree.first_child, columns, which, int(totals[top]), cut)
-    return [frame.sums(leaves, level) for level in frame.levels]
+    return frame.every_level(leaves)
 
 
 def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:

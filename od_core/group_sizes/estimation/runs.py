@@ -96,7 +96,7 @@ def tables(frame: Frame, leaves: Runs) -> list[Counts]:
     histograms = np.zeros((len(frame.groups), frame.top_code + 1), dtype=np.int64)
     sizes = (2 * leaves.totals + leaves.weights) // (2 * leaves.weights)
     np.add.at(histograms, (leaves.areas, sizes), leaves.groups)
-    return [*(frame.sums(histograms, level) for level in frame.levels[:-1]), histograms]
+    return frame.every_level(histograms)
 
 
 def _first(area: NDArray[np.int64], areas: int) -> Counts:

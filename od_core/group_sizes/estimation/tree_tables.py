@@ -83,30 +83,9 @@ def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # t
     reach = np.int64(1)
     while _taken(below - reach, node, first_child, noisy, total, low, size, slopes) > begin:
         reach *= 2
-    lowest = _least(
-        begin + 1,
-        below - reach,
-        _above(end, above, node, first_child, noisy, total, low, size, slopes),
-        node,
-        first_child,
-        noisy,
-        total,
-        low,
-        size,
-        slopes,
-    )
-    highest = _least(
-        end,
-        lowest - 1,
-        _above(end, above, node, first_child, noisy, total, low, size, slopes),
-        node,
-        first_child,
-        noisy,
-        total,
-        low,
-        size,
-        slopes,
-    )
+    most = _above(end, above, node, first_child, noisy, total, low, size, slopes)
+    lowest = _least(begin + 1, below - reach, most, node, first_child, noisy, total, low, size, slopes)
+    highest = _least(end, lowest - 1, most, node, first_child, noisy, total, low, size, slopes)
     found = 0
     for child in range(first, last):
         if first >= inner:
@@ -187,17 +166,12 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
         noisy = columns[column]
         _fill_all(first_child, noisy, cut, total, low, size, slopes, merged)
         values[0] = roots[column]
+        for node in range(inner):
+            _share(values, node, first_child, noisy, total, low, size, slopes)
         for node in range(tables):
             begin, end = low[node], low[node] + size[node]
             if (values[node] == begin and begin > 0) or (values[node] == end and end < total):
                 at_cut[column] = True
-        for node in range(inner):
-            _share(values, node, first_child, noisy, total, low, size, slopes)
-            if first_child[node] < inner:
-                for child in range(first_child[node], first_child[node + 1]):
-                    begin, end = low[child], low[child] + size[child]
-                    if (values[child] == begin and begin > 0) or (values[child] == end and end < total):
-                        at_cut[column] = True
         leaves[column] = values[inner:]
     return leaves, at_cut
 
@@ -213,18 +187,8 @@ def _share(values, node, first_child, noisy, total, low, size, slopes):  # type:
     some = -np.int64(1)
     while _taken(some, node, first_child, noisy, total, low, size, slopes) > values[node]:
         some *= 2
-    price = _least(
-        values[node],
-        some - 1,
-        _above(values[node], 0, node, first_child, noisy, total, low, size, slopes),
-        node,
-        first_child,
-        noisy,
-        total,
-        low,
-        size,
-        slopes,
-    )
+    most = _above(values[node], 0, node, first_child, noisy, total, low, size, slopes)
+    price = _least(values[node], some - 1, most, node, first_child, noisy, total, low, size, slopes)
     left = values[node] - _taken(price - 1, node, first_child, noisy, total, low, size, slopes)
     for child in range(first, last):
         if first >= inner:

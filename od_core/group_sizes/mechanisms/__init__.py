@@ -80,8 +80,7 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
     """
     if budget.epsilon is None:
         raise OdError("OD-BUDGET-KIND", "the rule needs a pure epsilon", next_step="give the budget as epsilon alone")
-    sensitivity = 2 if unit.neighbours == "bounded" else 1  # of cumulative counts and of sorted sizes
-    scale = sensitivity / float(budget.epsilon)
+    scale = unit.differing_units / float(budget.epsilon)  # of cumulative counts and of sorted sizes
     tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth
     sizes = math.sqrt(frame.top_code)
     groups = int(frame.groups.sum())

@@ -12,11 +12,11 @@ import numpy as np
 from od_core.flows.projection.euclidean import project_children_euclidean
 from od_core.group_sizes.estimation.area_totals import WithAreaTotals
 from od_core.group_sizes.estimation.cost_tables import refuse_too_large
-from od_core.group_sizes.estimation.isotonic import least_squares
 from od_core.group_sizes.estimation.merging import MergedLevels, check_noisy, merge
 from od_core.group_sizes.estimation.relaxation import reals, relaxed_prices
 from od_core.group_sizes.estimation.runs import Runs, tables
 from od_core.group_sizes.groups import Counts, Frame, Query
+from od_core.group_sizes.mechanisms.cumulative import fitted_histograms
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,10 @@ class HistogramRelaxed:
 
     name: ClassVar[str] = "histogram_relaxed"
     query: ClassVar[Query] = "histogram"
+    options: ClassVar[dict[str, str]] = {}
     leaves_alone: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
     keeps_totals: ClassVar[bool] = False
-
-    @property
-    def options(self) -> dict[str, str]:
-        """An empty dictionary, because the mechanism has no options."""
-        return {}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the estimated histograms of all levels, rounded half up; see :class:`GroupSizeMechanism`.
@@ -152,14 +148,5 @@ def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
     together = max(1, _PIECE // sizes)
     for start in range(0, areas, together):
         part = slice(start, start + together)
-        histograms[part] = _regressed(cumulative[part], totals[part])
+        histograms[part] = fitted_histograms(totals[part], cumulative[part], "least_squares")
     return histograms
-
-
-def _regressed(cumulative: Counts, totals: Counts) -> Counts:
-    """Fit non-decreasing counts from 0 to the number of groups by least squares, and return rounded histograms."""
-    areas, sizes = cumulative.shape
-    steps = least_squares(cumulative.ravel(), np.arange(areas + 1) * sizes, np.zeros_like(totals), totals)
-    means = (2 * steps.totals + steps.lengths) // (2 * steps.lengths)
-    ascending = np.repeat(means, steps.lengths).reshape(areas, sizes)
-    return np.diff(ascending, axis=1, prepend=0, append=totals[:, None])

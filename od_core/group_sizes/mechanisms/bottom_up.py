@@ -95,5 +95,4 @@ class BottomUpPosterior(BottomUp):
         widths = frame.groups if of_sizes else np.full(len(frame.groups), frame.top_code)
         offsets = np.concatenate([[0], np.cumsum(widths)])
         areas = NoisyAreas(noisy[0].reshape(-1), offsets, frame.groups, frame.top_code, of_sizes, scale)
-        leaves = areas.histograms()
-        return [*(frame.sums(leaves, level) for level in frame.levels[:-1]), leaves]
+        return frame.every_level(areas.histograms())

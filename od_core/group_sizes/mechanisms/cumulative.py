@@ -83,13 +83,16 @@ def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) ->
 
     def of_some(begin: int) -> Runs:
         some = slice(begin, begin + rows)
-        return Runs.of_histograms(_histograms(totals[some], noisy[some], regression))
+        return Runs.of_histograms(fitted_histograms(totals[some], noisy[some], regression))
 
     return Runs.joined(list(in_order(of_some, range(0, len(noisy), rows))))
 
 
-def _histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
-    """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1)."""
+def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
+    """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1).
+
+    The arguments are those of :func:`runs_of_cumulative`.
+    """
     offsets, lower = np.arange(len(noisy) + 1) * noisy.shape[1], np.zeros_like(totals)
     values = noisy.reshape(-1)
     if regression == "least_absolute":

@@ -21,38 +21,41 @@ from od_core.stops.mechanisms.path import Path
 TOTAL_SHARE = Fraction(1, 100)
 """Share of the budget for the noisy total number of trips, eps_0 in [shaham2022stops]."""
 
-NOTHING_SPENT = "nothing was spent"
 TOTAL_SPENT = "budget reserved earlier stays charged, because the noisy total was drawn"
 
 Parts = tuple[int, ...]
 """Number of parts of each dimension."""
 
 
-class EqualGrid(ABC):
+class _WithoutOptions(ABC):
+    """The common base of the mechanisms of this module: they have no options, and all boxes have the same noise."""
+
+    name: ClassVar[str]
+    options: ClassVar[dict[str, str]] = {}
+
+    @abstractmethod
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Return the noise scales, that of the boxes as ``boxes``; see :class:`StopsMechanism`."""
+
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
+        return self.scales(epsilon, sensitivity)["boxes"]
+
+
+class EqualGrid(_WithoutOptions):
     """A mechanism that cuts every dimension into m parts, where m depends on N, the noisy total number of trips.
 
     Measuring N costs ``TOTAL_SHARE`` of the budget, and measuring the boxes costs the rest. m is rounded half up and
     clipped to the range from 1 to the number of cells of the dimension. If N is at most 1, m is 1.
     """
 
-    name: ClassVar[str]
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {}
-
-    def refuse(self, grid: Grid) -> None:  # noqa: B027  # of StopsMechanism
+    def refuse(self, grid: Grid) -> None:
         """Accept every grid, because the number of boxes depends on the noisy total."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales of the total and of the boxes; see :class:`StopsMechanism`."""
         total = TOTAL_SHARE * epsilon
         return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
-
-    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
-        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
-        return self.scales(epsilon, sensitivity)["boxes"]
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`.
@@ -162,64 +165,51 @@ def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # com
         counts[box] += 1
 
 
+class FixedGrid(_WithoutOptions):
+    """A mechanism whose boxes are fixed before any draw. They are measured with the whole budget."""
+
+    @abstractmethod
+    def parts(self, grid: Grid) -> Parts:
+        """Return the number of parts of each dimension."""
+
+    def refuse(self, grid: Grid) -> None:
+        """Raise OdError if there would be more than ``MAX_BOXES`` boxes. The message states how many."""
+        refuse_boxes(self.name, self.parts(grid), spent="nothing was spent")
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
+        return {"boxes": sensitivity / epsilon}
+
+    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+        """Draw a noisy count of every box; see :class:`StopsMechanism`.
+
+        Raises:
+            OdError: There are more than ``MAX_BOXES`` boxes, or the noise source fails.
+        """
+        self.refuse(grid)
+        return draw_equal_boxes(points, grid, self.parts(grid), path)
+
+
 @dataclass(frozen=True)
-class Uniform:
-    """The baseline UNIFORM of [shaham2022stops]: one box, the whole space, measured with the whole budget."""
+class Uniform(FixedGrid):
+    """The baseline UNIFORM of [shaham2022stops]: one box, the whole space."""
 
     name: ClassVar[str] = "uniform"
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {}
-
-    def refuse(self, grid: Grid) -> None:
-        """Accept every grid, because there is only one box."""
-
-    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the noise scale of the box, under the name ``boxes``; see :class:`StopsMechanism`."""
-        return {"boxes": sensitivity / epsilon}
-
-    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
-        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
-        return self.scales(epsilon, sensitivity)["boxes"]
-
-    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Draw the one box with its noisy count; see :class:`StopsMechanism`."""
-        return draw_equal_boxes(points, grid, (1,) * grid.dimensions, path)
+    def parts(self, grid: Grid) -> Parts:
+        """Return one part of each dimension."""
+        return (1,) * grid.dimensions
 
 
 @dataclass(frozen=True)
-class Identity:
-    """The baseline IDENTITY of [shaham2022stops]: every cell is a box, measured with the whole budget."""
+class Identity(FixedGrid):
+    """The baseline IDENTITY of [shaham2022stops]: every cell is a box."""
 
     name: ClassVar[str] = "identity"
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {}
-
-    def refuse(self, grid: Grid) -> None:
-        """Raise OdError if the grid has more than ``MAX_BOXES`` cells. The message states how many."""
-        refuse_boxes(self.name, grid.sizes, spent=NOTHING_SPENT)
-
-    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
-        return {"boxes": sensitivity / epsilon}
-
-    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
-        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
-        return self.scales(epsilon, sensitivity)["boxes"]
-
-    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Draw a noisy count of every cell; see :class:`StopsMechanism`.
-
-        Raises:
-            OdError: The grid has more than ``MAX_BOXES`` cells, or the noise source fails.
-        """
-        self.refuse(grid)
-        return draw_equal_boxes(points, grid, grid.sizes, path)
+    def parts(self, grid: Grid) -> Parts:
+        """Return the number of cells of each dimension."""
+        return grid.sizes
 
 
 BORDER_CONSTANT = 10 / math.sqrt(2)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography
-from od_core.geography.places import extent, in_degrees, kilometres, least_square, mean_places
+from od_core.geography.places import extent, in_degrees, kilometres, least_squared_chord, mean_places
 
 RADIUS = 6371.0088
 """In kilometres."""
@@ -83,7 +83,7 @@ def test_the_least_square_divides_the_distances(places, edge):
     square = 0.0
     for step in vectors[0] - vectors[1]:
         square += step * step
-    least = least_square(edge)
+    least = least_squared_chord(edge)
     assert (square >= least) == (distance >= edge)
     half_angle = (edge - 0.0005) / (2 * RADIUS)
     assert least == pytest.approx((2 * math.sin(half_angle)) ** 2, rel=1e-9)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
-from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms
+from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms, tree_below
+from od_core.group_sizes.estimation.tree_tables import leaf_values, root_tables
 from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import cost, random_case, random_geography
 
@@ -36,6 +37,24 @@ def test_no_cut_end_is_overlooked_in_any_node():
         least = cost(noisy, nearest_histograms(frame, noisy, int(frame.groups.sum()) + 1))
         for cut in (1, 2, 8):
             assert cost(noisy, nearest_histograms(frame, noisy, cut)) == least
+
+
+def test_what_is_found_for_a_size_does_not_depend_on_other_sizes():
+    """Leaf values and marks of cut ends, for columns solved together and one by one."""
+    rng = np.random.default_rng(301)
+    for _ in range(60):
+        geography = random_geography(rng, tops=1, depth=3, max_fan_out=3)
+        frame = Frame(geography, np.ones(len(geography.zones), dtype=np.int64), 1)
+        first_child, total, cut = tree_below(frame, 0).first_child, int(rng.integers(1, 20)), int(rng.integers(1, 4))
+        nodes = sum(geography.size(level) for level in frame.levels)
+        columns = rng.integers(-3, 12, (6, nodes))
+        lows, sizes, _ = root_tables(first_child, columns, cut, total)
+        columns, roots = columns[lows <= total], rng.integers(lows, lows + sizes + 1)[lows <= total]
+        leaves, at_cut = leaf_values(first_child, columns, roots, cut, total)
+        for column in range(len(columns)):
+            own, mark = leaf_values(first_child, columns[[column]], roots[[column]], cut, total)
+            assert (leaves[column] == own[0]).all()
+            assert at_cut[column] == mark[0]
 
 
 def test_values_far_below_the_cut_are_found():
