@@ -16,6 +16,8 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 import pytest
+import typer.main
+import typer.testing
 import yaml
 
 from od_assets.cli import app as cli
@@ -75,6 +77,24 @@ SEGMENTS: dict[str, Any] = {
 """Breakdowns of :func:`records_by_mode`: one with a category for what is not listed, and one that is derived."""
 
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """Let Typer make the commands of the command line once.
+
+    It makes all of them anew at each call, which takes longer than what most tests let one do.
+    """
+    make = cache(typer.main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", make)
+        patch.setattr(typer.testing, "_get_command", make)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_draws(opendp_in_process: None) -> None:
+    """Let releases that ask for OpenDP's noise start no processes."""
 
 
 @pytest.fixture
