@@ -21,7 +21,7 @@ from tests.postgres import engine, postgres  # noqa: F401  # fixtures
 from tests.slow_folders import group, is_unwanted, markers, turn
 
 settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+    "repeatable", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
 

@@ -19,6 +19,7 @@ import pytest
 import typer.main
 import typer.testing
 import yaml
+from dagster.components.core import load_defs
 
 from od_assets.cli import app as cli
 from od_assets.cli.findings import Finding
@@ -89,6 +90,20 @@ def one_command_line() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", make)
         patch.setattr(typer.testing, "_get_command", make)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def components_described_once() -> Iterator[None]:
+    """Let Dagster describe the installed components once, not at every load of a project: that takes half of a load."""
+    describe = load_defs.get_library_json_enriched_defs
+    described = cache(lambda: describe(None).metadata)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            load_defs,
+            "get_library_json_enriched_defs",
+            lambda tree: dg.Definitions(metadata=described(), component_tree=tree),
+        )
         yield
 
 
@@ -229,6 +244,24 @@ def make_project(own_folders: None, tmp_path: Path) -> Iterator[Callable[[], Pro
 @pytest.fixture
 def project(make_project: Callable[[], Project]) -> Project:
     return make_project()
+
+
+@pytest.fixture(scope="session")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.ExecuteInProcessResult]:
+    """A month of flows that was published: the folder ``var``, and the run. Not to be changed."""
+    folder = tmp_path_factory.mktemp("first_run")
+    with projects_in(folder) as make:
+        made = make()
+        result = made.run()
+        assert result.success
+        return made.var, result
+
+
+@pytest.fixture
+def released(project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult]) -> Project:
+    """The project where that month is published, in a folder of the test. Dagster knows nothing of the run."""
+    shutil.copytree(first_run[0], project.var, dirs_exist_ok=True)
+    return project
 
 
 def failure_text(result: dg.ExecuteInProcessResult) -> str:
