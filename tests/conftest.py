@@ -153,8 +153,8 @@ def one_scratch_database(in_one_database: Callable[[], AbstractContextManager[No
 def opendp_in_process() -> Iterator[None]:
     """Let OpenDP draw in the process of the tests, at the scales that the program of its processes chooses.
 
-    Each draw of a release starts a process otherwise, which takes 30 milliseconds. That nothing is drawn in the caller's
-    process is tested in tests/od_core/noise and tests/faults.
+    Each draw of a release starts a process otherwise, which takes 30 milliseconds. That nothing is drawn in the
+    process of the caller is tested in tests/od_core/noise and tests/faults.
     """
     from od_core.noise import opendp
     from od_core.noise.opendp_processes import library
