@@ -12,7 +12,7 @@ from tests.audited import listen
 
 VAR = Path(__file__).parents[1] / "var"
 
-_RELATIVE = re.compile("//|/[.]")
+_RELATIVE = re.compile("//|/[.]{1,2}(/|$)")
 """What an absolute path has that does not begin like the folder, but may lead into it."""
 
 _TOUCHED: list[str] = []

@@ -16,7 +16,10 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 import pytest
+import typer.main
+import typer.testing
 import yaml
+from dagster.components.core import load_defs
 
 from od_assets.cli import app as cli
 from od_assets.cli.findings import Finding
@@ -75,6 +78,38 @@ SEGMENTS: dict[str, Any] = {
 """Breakdowns of :func:`records_by_mode`: one with a category for what is not listed, and one that is derived."""
 
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """Let Typer make the commands of the command line once.
+
+    It makes all of them anew at each call, which takes longer than what most tests let one do.
+    """
+    make = cache(typer.main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", make)
+        patch.setattr(typer.testing, "_get_command", make)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def components_described_once() -> Iterator[None]:
+    """Let Dagster describe the installed components once, not at every load of a project: that takes half of a load."""
+    describe = load_defs.get_library_json_enriched_defs
+    described = cache(lambda: describe(None).metadata)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            load_defs,
+            "get_library_json_enriched_defs",
+            lambda tree: dg.Definitions(metadata=described(), component_tree=tree),
+        )
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_draws(opendp_in_process: None) -> None:
+    """Let releases that ask for OpenDP's noise start no processes."""
 
 
 @pytest.fixture
@@ -209,6 +244,24 @@ def make_project(own_folders: None, tmp_path: Path) -> Iterator[Callable[[], Pro
 @pytest.fixture
 def project(make_project: Callable[[], Project]) -> Project:
     return make_project()
+
+
+@pytest.fixture(scope="session")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.ExecuteInProcessResult]:
+    """A month of flows that was published: the folder ``var``, and the run. Not to be changed."""
+    folder = tmp_path_factory.mktemp("first_run")
+    with projects_in(folder) as make:
+        made = make()
+        result = made.run()
+        assert result.success
+        return made.var, result
+
+
+@pytest.fixture
+def released(project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult]) -> Project:
+    """The project where that month is published, in a folder of the test. Dagster knows nothing of the run."""
+    shutil.copytree(first_run[0], project.var, dirs_exist_ok=True)
+    return project
 
 
 def failure_text(result: dg.ExecuteInProcessResult) -> str:

@@ -71,42 +71,40 @@ def test_it_is_requested_once_after_each_publication(project: Project) -> None:
     assert requested == [0, 1, 0, 0, 1, 0]
 
 
-def test_it_is_what_the_command_writes_and_says_what_it_wrote(project: Project) -> None:
-    found = definitions(project)
-    assert project.run().success
-    result = written(project, found)
+def test_it_is_what_the_command_writes_and_says_what_it_wrote(released: Project) -> None:
+    found = definitions(released)
+    result = written(released, found)
     assert result.success, failure_text(result)
     (event,) = result.asset_materializations_for_node("od__site")
     own = {name: value.value for name, value in event.metadata.items() if not name.startswith("dagster/")}
     assert own.keys() <= ALLOWED
-    files = [path for path in (project.var / "site").rglob("*") if path.is_file()]
+    files = [path for path in (released.var / "site").rglob("*") if path.is_file()]
     assert own == {
         "series": 1,
         "releases": 1,
         "files_written": len(files),
-        "first_page": str(project.var / "site" / "index.html"),
+        "first_page": str(released.var / "site" / "index.html"),
         "address": f"{URL}/",
     }
-    assert PROCESS_TAG in project.instance.get_run_by_id(result.run_id).tags  # a killed run frees the queue
-    declare(project, "site", "OdSite", **DECLARED)
+    assert PROCESS_TAG in released.instance.get_run_by_id(result.run_id).tags  # a killed run frees the queue
+    declare(released, "site", "OdSite", **DECLARED)
     assert json.loads(CliRunner().invoke(app, ["site", "--json"]).stdout)["changed"] == []
     assert json.loads(CliRunner().invoke(app, ["site", "--title", "Mine", "--json"]).stdout)["changed"]
-    again = written(project, found)
+    again = written(released, found)
     (event,) = again.asset_materializations_for_node("od__site")
     assert 0 < event.metadata["files_written"].value < len(files)
 
 
-def test_a_release_stays_published_where_the_site_fails(project: Project) -> None:
-    found = definitions(project)
-    assert project.run().success
-    with (project.var / "releases" / "trips" / "2001-01" / "r1" / "flows.parquet").open("ab") as file:
+def test_a_release_stays_published_where_the_site_fails(released: Project) -> None:
+    found = definitions(released)
+    with (released.var / "releases" / "trips" / "2001-01" / "r1" / "flows.parquet").open("ab") as file:
         file.write(b"x")
-    before = public_bytes(project.var)
-    result = written(project, found)
+    before = public_bytes(released.var)
+    result = written(released, found)
     assert not result.success
     assert "OD-BUNDLE-DAMAGED" in failure_text(result)
-    assert public_bytes(project.var) == before
-    ledger = Ledger(project.var / "ledger.sqlite")
+    assert public_bytes(released.var) == before
+    ledger = Ledger(released.var / "ledger.sqlite")
     assert [key.release for key in ledger.published()] == ["trips"]
 
 

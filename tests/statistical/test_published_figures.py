@@ -6,6 +6,7 @@ The noise is that of a seeded test double, so that nothing here is left to chanc
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -29,8 +30,9 @@ SEED = 20010101
 """Of the synthetic data."""
 
 
+@cache
 def errors_of_runs(data: KnownFlows, mechanism: str, rho: Fraction, runs: int, metric: str) -> np.ndarray:
-    """Shape (runs, levels)."""
+    """Shape (runs, levels). Not to be changed: the same runs are asked for again."""
     budget = Budget(rho=rho, delta=DELTA)
     plan = plan_release(
         data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
