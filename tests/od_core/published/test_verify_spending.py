@@ -48,8 +48,6 @@ SCRIPT = Path(__file__).parents[3] / "docs" / "verify_spending.py"
 _SPEC = importlib.util.spec_from_file_location("verify_spending", SCRIPT)
 verify_spending = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(verify_spending)
-verify_spending.keeps_delta = functools.cache(verify_spending.keeps_delta)
-"""Most forgeries leave most claims as they are. The answer follows from the arguments alone, and takes up to 2 s."""
 
 TRIP, UNBOUNDED = PrivacyUnit("trip", "bounded"), PrivacyUnit("trip", "unbounded")
 USER = PrivacyUnit("user", "unbounded", column="user", max_trips=4)
