@@ -9,11 +9,9 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
-from numpy.typing import NDArray
 
 from od_core import Geography
 from tests.checkouts_own import refuse_what_was_touched
@@ -21,7 +19,7 @@ from tests.postgres import engine, postgres  # noqa: F401  # fixtures
 from tests.slow_folders import group, is_unwanted, markers, turn
 
 settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
 
@@ -146,29 +144,6 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
 def one_scratch_database(in_one_database: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
     """The same for all tests of a file."""
     with in_one_database():
-        yield
-
-
-@pytest.fixture(scope="module")
-def opendp_in_process() -> Iterator[None]:
-    """Let OpenDP draw in the process of the tests, at the scales that the program of its processes chooses.
-
-    Each draw of a release starts a process otherwise, which takes 30 milliseconds. That nothing is drawn in the
-    process of the caller is tested in tests/od_core/noise and tests/faults.
-    """
-    from od_core.noise import opendp
-    from od_core.noise.opendp_processes import library
-    from od_core.noise.opendp_worker import OpenDP, held_to_loss
-
-    binding = OpenDP(library())
-
-    def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
-        used, measurement = held_to_loss(binding, distribution, scale, largest_loss)
-        values = binding.draws(measurement, size) if measurement is not None and size else b""
-        return used, np.frombuffer(values, dtype=np.int64).copy()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opendp, "drawn", drawn)
         yield
 
 

@@ -12,11 +12,6 @@ from tests.wheels import build_wheel, install_wheel
 __all__ = ["first_run", "make_project", "project", "released"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_draws(opendp_in_process: None) -> None:
-    """Let the jobs of this process start no processes to draw; the jobs of other processes do."""
-
-
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""

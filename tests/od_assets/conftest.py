@@ -107,11 +107,6 @@ def components_described_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_draws(opendp_in_process: None) -> None:
-    """Let releases that ask for OpenDP's noise start no processes."""
-
-
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """What the command line says on standard error, in this process, where it says nothing else and exits with 2."""

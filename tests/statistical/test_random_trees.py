@@ -1,4 +1,4 @@
-"""What the mechanisms that measure every level promise, on 150 random trees each and on real flights."""
+"""What the mechanisms that measure every level promise, on 500 random trees each and on real flights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.od_core.strategies import TREES, noises, worlds
 
 
 @pytest.mark.parametrize("name", TOP_DOWN)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     world=worlds(),
     order=st.sampled_from(TREES),

@@ -135,7 +135,7 @@ def assert_keeps_its_promise(frame: Frame, released: list[np.ndarray]) -> None:
         assert (added == table).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(st.data())
 def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_values(data):
     geography = geography_of(data.draw(zone_lists()))

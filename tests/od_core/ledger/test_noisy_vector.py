@@ -19,7 +19,7 @@ def cut(values: np.ndarray, at: list[int]) -> list[np.ndarray]:
     return np.split(values, sorted(min(place, len(values)) for place in at))
 
 
-@settings(max_examples=75)
+@settings(max_examples=200)
 @given(values=any_values, written=cuts, read=cuts, group=st.integers(1, 20))
 def test_values_come_back_whatever_the_pieces(values, written, read, group):
     """Row groups, pieces written and pieces read all end at different places, empty pieces among them."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import datetime
-import functools
 import hashlib
 import importlib.util
 import json
@@ -32,7 +31,7 @@ from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.table import TableNoise
-from od_core.periods import Period, following
+from od_core.periods import following
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.person_year import CALENDAR, year_of
@@ -379,13 +378,6 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
 }
 
 
-@functools.cache
-def periods_from_1998(elementary: str) -> list[Period]:
-    """The periods of about seven years, or the first 400; of days, one in seven."""
-    periods = [period for period, _ in zip(following(datetime.date(1998, 1, 7), elementary), range(2600), strict=False)]
-    return periods[:: 7 if elementary == "day" else 1][:400]
-
-
 @pytest.mark.parametrize(
     ("elementary", "year"),
     [
@@ -406,7 +398,8 @@ def test_both_programs_cut_time_into_the_same_years(elementary, year):
     unit = PrivacyUnit("user_year", "bounded", "id", 2, max_trips_year=3, id_pattern="[0-9]+")
     domain = PrivacyDomain("trips", unit, Cap(rho=Fraction(1)), "a test", elementary, year=year).facts()
     names: dict[str, str] = {}
-    for period in periods_from_1998(elementary):
+    periods = [period for period, _ in zip(following(datetime.date(1998, 1, 7), elementary), range(2600), strict=False)]
+    for period in periods[:: 7 if elementary == "day" else 1][:400]:
         parts = year_of(period, elementary, year or CALENDAR)
         own = verify_spending.year_of(period.text, domain)
         assert names.setdefault(own, parts[0].text) == parts[0].text

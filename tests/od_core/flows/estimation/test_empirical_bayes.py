@@ -76,7 +76,7 @@ GRID = grid_world()
 # The release
 
 
-@settings(max_examples=60)
+@settings(max_examples=120)
 @given(
     world=worlds(),
     tree=st.sampled_from(TREES),
@@ -395,7 +395,7 @@ FAMILIES = st.integers(1, 6).flatmap(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(family=FAMILIES)
 def test_the_projection_is_the_nearest_point_of_its_sum(family):
     """Against the best of all sets of cells that are not 0: exact, by enumeration."""
@@ -455,7 +455,7 @@ def lumped(w, least, lump):
     return trips
 
 
-@settings(max_examples=100)
+@settings(max_examples=400)
 @given(
     eighths=st.lists(st.integers(0, 400), min_size=1, max_size=9),
     least=st.integers(1, 300),

@@ -154,7 +154,7 @@ def assert_consistent(case: Case, levels: list[dict[Node, int]]) -> None:
         assert sum(levels[0].values()) == case.total
 
 
-@settings(max_examples=100)
+@settings(max_examples=500)
 @given(random=RANDOMS)
 def test_the_same_noise_gives_the_refinement_of_the_reference(random):
     """What is measured, and the integers of every level, are identical; and they are a table that may be released."""
@@ -179,7 +179,7 @@ def test_without_noise_the_truth_comes_back(random):
         assert found == {node: trips for node, trips in truth.items() if trips > 0}
 
 
-@settings(max_examples=75)
+@settings(max_examples=150)
 @given(random=RANDOMS, power=st.integers(33, 60))
 def test_values_near_the_limits_are_refined_rightly_or_refused(random, power):
     """The reference has no limits: where the release is not refused, it is the right one."""
@@ -197,7 +197,7 @@ def test_values_near_the_limits_are_refined_rightly_or_refused(random, power):
     assert_consistent(case, case.areas_of(nodes))
 
 
-@settings(max_examples=50)
+@settings(max_examples=80)
 @given(random=RANDOMS)
 def test_where_nothing_is_cut_it_is_the_least_squares_solution(random):
     """Against linear algebra, at every level.

@@ -87,7 +87,7 @@ def small_levels_learn():
 
 
 @pytest.mark.usefixtures("small_levels_learn")
-@settings(max_examples=75)
+@settings(max_examples=150)
 @given(
     world=worlds(),
     tree=st.sampled_from(TREES),

@@ -33,7 +33,7 @@ BUDGET = Budget(epsilon=1, delta="1e-8")
 R1 = "commuters/2001-06/r1"
 
 
-@settings(max_examples=50)
+@settings(max_examples=80)
 @given(
     world=worlds(max_trips=60),
     order=st.sampled_from(TREES),

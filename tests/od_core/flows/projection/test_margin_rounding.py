@@ -47,7 +47,7 @@ def test_the_work_is_bounded():
     assert most > 12
 
 
-@settings(max_examples=75)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_any_table_is_repaired(data):
     """However far its columns are from their sums, and whatever Y is."""
