@@ -42,7 +42,7 @@ def answers(boxes_lower: Bounds, boxes_upper: Bounds, counts: Counts | Reals, ra
     >>> answers(np.array([[0], [4]]), np.array([[3], [5]]), np.array([8, 3]), [[(2, 4)], [(0, 5)]])
     array([ 5.5, 11. ])
     """
-    checked = checked_ranges(ranges, _space(boxes_upper))
+    checked = checked_ranges(ranges, space_of(boxes_upper))
     return BoxIndex.of(boxes_lower, boxes_upper).answers(counts, checked)
 
 
@@ -68,7 +68,7 @@ def origin_destination(
             origin or destination does not have one range per dimension of a place, or a range is invalid (see
             :func:`answers`).
     """
-    space = _space(boxes_upper)
+    space = space_of(boxes_upper)
     if not isinstance(places, int) or places < 2 or len(space) % places:
         raise _fault(f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)")
     of_a_place = len(space) // places
@@ -108,7 +108,7 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     return np.ascontiguousarray(given, dtype=np.int64)
 
 
-def _space(boxes_upper: Bounds) -> list[int]:
+def space_of(boxes_upper: Bounds) -> list[int]:
     """Return the number of cells of each dimension, given boxes that fill the space."""
     return [int(last) + 1 for last in boxes_upper.max(axis=0)]
 
