@@ -50,7 +50,7 @@ def evaluate_stops(
         mean_relative_error (a ratio; [shaham2022stops, equation 3] states it in percent).
 
     Raises:
-        OdError: The points are not cells of the release's grid, there is no query, a floor is not above 0, or a query
+        OdError: the points are not cells of the release's grid, there is no query, a floor is not above 0, or a query
             is invalid (see ``answers``).
     """
     boxes = release.boxes
@@ -84,7 +84,7 @@ def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
     ``true`` has the true answers and ``answered`` the released answers, in trips; shape (queries,) each.
 
     Raises:
-        OdError: The floor is not above 0.
+        OdError: the floor is not above 0.
     """
     if not floor > 0:
         raise _fault("the floor must be above 0")

@@ -36,7 +36,7 @@ def answers(boxes_lower: Bounds, boxes_upper: Bounds, counts: Counts | Reals, ra
         multiplied by the share of the box's cells that lie in the range.
 
     Raises:
-        OdError: A query is not made of integers, does not have the dimensions of the boxes, ends before it begins, or
+        OdError: a query is not made of integers, does not have the dimensions of the boxes, ends before it begins, or
             extends beyond the space.
 
     >>> answers(np.array([[0], [4]]), np.array([[3], [5]]), np.array([8, 3]), [[(2, 4)], [(0, 5)]])
@@ -64,7 +64,7 @@ def origin_destination(
         places: number of places of a trip, including origin and destination.
 
     Raises:
-        OdError: There are fewer than two places, the number of dimensions is not a multiple of the number of places,
+        OdError: there are fewer than two places, the number of dimensions is not a multiple of the number of places,
             origin or destination does not have one range per dimension of a place, or a range is invalid (see
             :func:`answers`).
     """
@@ -86,7 +86,7 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
         sizes: number of cells of each dimension.
 
     Raises:
-        OdError: A query is invalid, as in :func:`answers`.
+        OdError: a query is invalid, as in :func:`answers`.
     """
     try:
         given = np.asarray(ranges)
