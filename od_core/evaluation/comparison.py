@@ -188,7 +188,7 @@ def _end_with_parent() -> None:
         os._exit(1)  # otherwise workers of a killed parent wait for ever
 
 
-_held: dict[str, KnownFlows] = {}
+_loaded: dict[str, KnownFlows] = {}
 """The data set that this process has in memory, by name; at most one."""
 
 _compiled: set[str] = set()
@@ -197,10 +197,10 @@ _compiled: set[str] = set()
 
 def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     """Make a run in a worker process and write its file. Returns False if the file already has this run's result."""
-    if run.data_set not in _held:
-        _held.clear()  # free memory before the next one is made
-        _held[run.data_set] = make()
-    data = _held[run.data_set]
+    if run.data_set not in _loaded:
+        _loaded.clear()  # free memory before the next one is made
+        _loaded[run.data_set] = make()
+    data = _loaded[run.data_set]
     record = {
         "data_set": run.data_set,
         "data_digest": data.digest,
@@ -214,13 +214,13 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     try:
         plan = run.contender.plan(data.geography, run.epsilon)
         record["plan_digest"] = plan.digest
-        if _is_there(path, record):
+        if _is_done(path, record):
             return False
         record |= released(plan, data)
     except OdError as error:
         if not error.code.startswith(TOO_LARGE):
             raise
-        if _is_there(path, record):
+        if _is_done(path, record):
             return False
         record["refused"] = error.message
     text = json.dumps(record, indent=1) + "\n"
@@ -228,7 +228,7 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     return True
 
 
-def _is_there(path: Path, record: Mapping[str, Any]) -> bool:
+def _is_done(path: Path, record: Mapping[str, Any]) -> bool:
     """Return whether the file exists and has all values of ``record``: the same run, plan and data."""
     if not path.exists():
         return False

@@ -45,7 +45,7 @@ def evaluate(
         unchanged, and in the rates as not positive.
 
     Raises:
-        OdError: The release has no such breakdown, or ``flows`` cannot be counted.
+        OdError: the release has no such breakdown, or ``flows`` cannot be counted.
     """
     tree = release.plan.tree
     if segment is not None:

@@ -18,7 +18,7 @@ from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.metrics import Level, sums_by_level
 from od_core.evaluation.segment_metrics import SegmentTruth, segment_sums_by_level
 from od_core.evaluation.simulation import on_plan, simulated_releases
-from od_core.evaluation.synthetic import gravity
+from od_core.evaluation.synthetic import gravity, pareto
 from od_core.flows.estimation.fitted_tree import Counts, find_pairs
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
@@ -30,6 +30,9 @@ EPSILONS = ("0.1", "0.3", "1", "3", "10")
 
 TOTALS = ""
 """Name in the column ``breakdown`` of the errors of totals."""
+
+SIZE_CLASSES = (0, 1, 10, 100, 1000)
+"""Smallest number of true trips of each size class of cells."""
 
 ALL_SIZES = "all"
 CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
@@ -149,9 +152,6 @@ def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
     return every[every["cells"] > 0]
 
 
-SIZE_CLASSES = (0, 1, 10, 100, 1000)
-"""Smallest number of true trips of each size class of cells."""
-
 MOST_ZEROS = 5_000_000
 """Largest number of pairs of areas at a pair of levels for which :func:`coverage` includes pairs without trips."""
 
@@ -231,10 +231,6 @@ def _looked_up(cells: tuple[Numbers, Numbers, Counts], origin: Numbers, destinat
     return np.where(place >= 0, np.append(cells[2], 0)[place], 0)
 
 
-_EXPONENT = 1.2
-"""Pareto exponent of the random sizes of zones."""
-
-
 def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> KnownFlows:
     """Return synthetic flows between two geographies. The pairs and their trips depend on random zone sizes alone.
 
@@ -248,7 +244,7 @@ def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> Known
     """
     generator = np.random.Generator(np.random.PCG64(seed))
     zones = (len(tree.origin.zones), len(tree.destination.zones))
-    sizes = [(1 - generator.random(count) * (count / (count + 1))) ** (-1 / _EXPONENT) for count in zones]
+    sizes = [pareto(generator, count, 1.2) for count in zones]
     ends = [generator.choice(len(size), 4 * pairs, p=size / size.sum()) for size in sizes]
     cells = np.unique(ends[0].astype(np.int64) * zones[1] + ends[1])
     chosen = np.sort(generator.choice(cells, min(pairs, len(cells)), replace=False))

@@ -34,7 +34,7 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> tuple[Truth, TripCounts]:
     always gives the same categories.
 
     Raises:
-        OdError: The table is over another geography.
+        OdError: the table is over another geography.
     """
     tree, over = plan.tree, table.truth.tree
     if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
@@ -107,7 +107,7 @@ def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: 
             same input gives the same result. If None, the noise is new at every call.
 
     Raises:
-        OdError: The variance of the noise is too large for the backend ``table``.
+        OdError: the variance of the noise is too large for the backend ``table``.
     """
     noise = noise_named(NOISE)
     if max(step.largest_variance for step in plan.steps) > BACKENDS[NOISE].largest_variance:

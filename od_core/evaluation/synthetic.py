@@ -174,7 +174,7 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
         OdError: there are too few or too many pairs for the zones, or fewer trips than pairs.
     """
     generator = _generator(seed)
-    size = _pareto(generator, len(geography.zones), 1.2)
+    size = pareto(generator, len(geography.zones), 1.2)
     reach = dict.fromkeys(range(geography.depth), 1 / geography.depth)
     return _gravity_flows(generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1))
 
@@ -218,7 +218,7 @@ def _pareto_flows(
             " each pair"
         )
     chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
-    above_least = _pareto(generator, pairs, 1.0) - 1
+    above_least = pareto(generator, pairs, 1.0) - 1
     least, most = 0.0, (trips - pairs + 1) / above_least.max()
     for _ in range(100):  # bisection: the number of trips grows with the factor
         factor = (least + most) / 2
@@ -244,7 +244,7 @@ def _italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts
     regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
     province_counts = _split(generator.gamma(4.0, size=regions), provinces, round(11**power))
     town_counts = _split(generator.gamma(3.0, size=provinces), towns, round(190**power))
-    return province_counts, town_counts, _pareto(generator, towns, 1.2)
+    return province_counts, town_counts, pareto(generator, towns, 1.2)
 
 
 def _split(weights: Reals, total: int, most: int) -> Counts:
@@ -334,7 +334,7 @@ def _gravity_trips(
     weight *= size[origin]
     weight *= size[destination]
     own, other = np.flatnonzero(both), np.flatnonzero(~both)
-    weight[other] *= _pareto(generator, len(other), 1.2)
+    weight[other] *= pareto(generator, len(other), 1.2)
     left = trips - len(origin)
     own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
     counts = np.ones(len(origin), dtype=np.int64)
@@ -344,7 +344,7 @@ def _gravity_trips(
     return counts
 
 
-def _pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
+def pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
     """Return ``count`` random Pareto numbers from 1 to (``count`` + 1)^(1 / ``exponent``), which limits outliers."""
     return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
 

@@ -273,7 +273,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         runs: number of releases to simulate for the correction of rho; 0 for none.
 
     Raises:
-        OdError: There is no target, a target is stated twice, is for numbers that are published exactly, or needs next
+        OdError: there is no target, a target is stated twice, is for numbers that are published exactly, or needs next
             to no budget; no flow of the table has the size of a target; the mechanism measures one level; no optimum is
             found; or the noise is too wide to simulate.
     """

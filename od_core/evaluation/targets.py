@@ -46,7 +46,7 @@ class Target:
         share: share of the flows that must be within the tolerance; above 0 and below 1.
 
     Raises:
-        OdError: A number is out of range.
+        OdError: a number is out of range.
     """
 
     quantity: Quantity
@@ -74,7 +74,7 @@ class Target:
             breakdowns: breakdowns of the release.
 
         Raises:
-            OdError: The text is not a target, a number is out of range, or the quantity is unknown.
+            OdError: the text is not a target, a number is out of range, or the quantity is unknown.
         """
         found = _TEXT.fullmatch(text.strip())
         try:
@@ -100,7 +100,7 @@ class Target:
         """Return the target with a tolerance that is ``factor`` times as large, rounded up to three digits.
 
         Raises:
-            OdError: The tolerance would be above 100 % of a flow.
+            OdError: the tolerance would be above 100 % of a flow.
         """
         wide = float(self.within) * factor
         digits = 2 - math.floor(math.log10(wide))
@@ -118,7 +118,7 @@ class TargetClass:
         cells: areas of each flow; see :meth:`VarianceModel.of_cells`.
 
     Raises:
-        OdError: No flow of the table has the size.
+        OdError: no flow of the table has the size.
     """
 
     target: Target
@@ -137,7 +137,7 @@ class TargetClass:
             segments: trips of each leaf by the categories of the target's breakdown; None if it has none.
 
         Raises:
-            OdError: As for the class.
+            OdError: as for the class.
         """
         keys, trips = values_of(target.quantity, tree, leaves, segments)
         chosen = trips >= target.least

@@ -17,7 +17,7 @@ MEMORY_LIMIT = "1GB"
 THREADS = 2
 """Number of threads. It also limits the memory, because each thread of a scan or a group-by has its own buffers."""
 
-_NO_WAY_OUT = "SET enable_external_access = false; SET lock_configuration = true"
+_CLOSE_ACCESS = "SET enable_external_access = false; SET lock_configuration = true"
 """Statements after which no query can access further files or change these settings."""
 
 
@@ -61,7 +61,7 @@ def memory_database() -> duckdb.DuckDBPyConnection:
     import duckdb
 
     connection = duckdb.connect()
-    connection.execute(f"SET temp_directory = ''; {_NO_WAY_OUT}")
+    connection.execute(f"SET temp_directory = ''; {_CLOSE_ACCESS}")
     return connection
 
 
@@ -73,7 +73,7 @@ def spill_folder(folder: Path) -> Path:
 def _closed(spill: Path, sources: tuple[Path, ...]) -> str:
     """Return the statements that restrict an open session to its spill folder and its sources."""
     paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
-    return f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]; {_NO_WAY_OUT}"
+    return f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]; {_CLOSE_ACCESS}"
 
 
 def file_name(path: Path) -> str:

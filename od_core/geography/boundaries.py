@@ -46,7 +46,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
         column: name of the property that holds the code of the zone, as text.
 
     Raises:
-        OdError: The extra ``boundaries`` is not installed; the file is missing or unreadable, is in another coordinate
+        OdError: the extra ``boundaries`` is not installed; the file is missing or unreadable, is in another coordinate
             system, or lacks the property; a code is not text or occurs twice; or a boundary is not a polygon, is not in
             degrees, or crosses the date line without being cut there.
     """

@@ -53,7 +53,7 @@ class Grouping(Protocol):
             fault_threshold: largest accepted share of faulty records.
 
         Raises:
-            OdError: Too many records are faulty, or the records cannot be read.
+            OdError: too many records are faulty, or the records cannot be read.
         """
         ...
 
@@ -75,7 +75,7 @@ def count_by_group(
         group: SQL expression of ``number`` and ``date`` that gives the group of a record, from 0 to ``groups`` - 1.
 
     Raises:
-        OdError: Too many records are faulty, or the records cannot be read.
+        OdError: too many records are faulty, or the records cannot be read.
     """
     try:
         with scratch_database(records.parent, records) as connection:
@@ -162,7 +162,7 @@ class ListedGroups:
         """Return the codes of the groups; see :meth:`Grouping.codes`.
 
         Raises:
-            OdError: The list is invalid or does not match the geography.
+            OdError: the list is invalid or does not match the geography.
         """
         return self._listed(geography)[0]
 
@@ -170,7 +170,7 @@ class ListedGroups:
         """Return the number of listed groups in every leaf area; see :meth:`Grouping.per_area`.
 
         Raises:
-            OdError: The list is invalid or does not match the geography.
+            OdError: the list is invalid or does not match the geography.
         """
         area = self._listed(geography)[1]
         return GroupSizes.of(area, np.zeros(len(area), dtype=np.int64)).per_area(geography)
@@ -181,7 +181,7 @@ class ListedGroups:
         """Count the records of every listed group; see :meth:`Grouping.count`.
 
         Raises:
-            OdError: Too many records are faulty, the records cannot be read, or the list is invalid or does not match
+            OdError: too many records are faulty, the records cannot be read, or the list is invalid or does not match
                 the geography.
         """
         codes, area = self._listed(geography)
@@ -193,7 +193,7 @@ class ListedGroups:
         """Return the code and the leaf area number of each group, in the order of the list.
 
         Raises:
-            OdError: The list is invalid or does not match the geography. The error names the fault and the file.
+            OdError: the list is invalid or does not match the geography. The error names the fault and the file.
         """
         listed = read_zones(self.file)
         missing = [name for name in (self.group, self.area) if name not in listed.columns]

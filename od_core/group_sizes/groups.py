@@ -37,7 +37,7 @@ class Frame:
         top_code: K, the largest size of the table. Larger sizes count as K.
 
     Raises:
-        OdError: The numbers of groups do not match the leaf areas or are negative, or the top code is below 1.
+        OdError: the numbers of groups do not match the leaf areas or are negative, or the top code is below 1.
     """
 
     geography: Geography
@@ -93,7 +93,7 @@ class GroupSizes:
         size: number of members of each group, ascending within an area; shape (groups,).
 
     Raises:
-        OdError: The arrays have different lengths or are not in this order, or a size is negative.
+        OdError: the arrays have different lengths or are not in this order, or a size is negative.
     """
 
     area: Numbers
@@ -129,7 +129,7 @@ class GroupSizes:
             columns: names of the columns in ``groups``, by these names.
 
         Raises:
-            OdError: A column is missing, a group is listed twice or has no name, an area is not a leaf area of the
+            OdError: a column is missing, a group is listed twice or has no name, an area is not a leaf area of the
                 geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
         """
         own = column_names(columns, ("group", "area", "size"))

@@ -30,7 +30,7 @@ def evaluate_group_sizes(
         One row per area, with the columns that :func:`errors_by_area` describes.
 
     Raises:
-        OdError: The groups are invalid, or an area does not have its number of groups in the release.
+        OdError: the groups are invalid, or an area does not have its number of groups in the release.
     """
     return errors_by_area(release, GroupSizes.from_frame(groups, release.frame.geography, columns=columns))
 
@@ -57,7 +57,7 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
         - child_error: L1 distance of the released histogram from the sum of the children's; 0 for leaf areas.
 
     Raises:
-        OdError: An area does not have its number of groups in the release.
+        OdError: an area does not have its number of groups in the release.
     """
     frame = release.frame
     if not np.array_equal(true.per_area(frame.geography), frame.groups):

@@ -55,7 +55,7 @@ class LaplaceStep(Step):
         epsilon: exact charge, sensitivity / scale.
 
     Raises:
-        OdError: The scale is not above 0, or epsilon differs from sensitivity / scale.
+        OdError: the scale is not above 0, or epsilon differs from sensitivity / scale.
     """
 
     sensitivity: int
@@ -99,7 +99,7 @@ class GroupSizePlan(Plan):
         acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
-        OdError: The steps do not follow from the unit, the budget, the mechanism and the estimate of the top code.
+        OdError: the steps do not follow from the unit, the budget, the mechanism and the estimate of the top code.
     """
 
     frame: Frame
@@ -198,7 +198,7 @@ def plan_group_sizes(
         acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
-        OdError: The unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
+        OdError: the unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
             invalid, the top code is estimated but no mechanism is named, the mechanism is unknown, there are no groups,
             or there are too many cells.
     """

@@ -257,7 +257,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     The table is estimated again from the noisy measurements in the bundle, and compared with the published histograms.
 
     Raises:
-        OdError: The folder is not a bundle of a group-size table, or its files do not match its certificate.
+        OdError: the folder is not a bundle of a group-size table, or its files do not match its certificate.
     """
     names = ("areas", "groups_by_area", "noisy_measurements", "histogram")
     stated, (areas, groups, measurements, histogram) = certificate_and_tables(bundle, names)

@@ -95,7 +95,7 @@ class GroupSizeRelease(PlannedRelease):
             :mod:`od_core.group_sizes.estimation.intervals`.
 
         Raises:
-            OdError: The sizes are not ascending integers from 0 to K - 1.
+            OdError: the sizes are not ascending integers from 0 to K - 1.
         """
         listed = _checked_sizes(sizes, self.frame.top_code)
         tables = []
@@ -258,7 +258,7 @@ def release_group_sizes(
             ``group``, ``area`` and ``size``.
 
     Raises:
-        OdError: The groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),
+        OdError: the groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),
             the ledger refuses the release, or the mechanism or the noise source fails. The groups and the plan are
             checked before anything is drawn.
     """
@@ -335,7 +335,7 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
     code is not yet estimated.
 
     Raises:
-        OdError: The noise source draws no Laplace noise, or returns invalid values.
+        OdError: the noise source draws no Laplace noise, or returns invalid values.
     """
     source = laplace_source(noise)
     for counts in true_values(frame, query, step.level, groups):

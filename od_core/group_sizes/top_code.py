@@ -36,7 +36,7 @@ class TopCodeEstimate:
         most: public upper bound of K. It also limits the memory that a table needs. Larger sizes count as this size.
 
     Raises:
-        OdError: The share is not between 0 and 1, or the bound is not an integer from 1 to 2^31 - 1.
+        OdError: the share is not between 0 and 1, or the bound is not an integer from 1 to 2^31 - 1.
     """
 
     share: Fraction = Fraction(1, 20)

@@ -21,7 +21,6 @@ from od_core.parallel import in_order
 _HASHED = 1 << 20
 """Number of integers that one thread hashes at a time."""
 
-
 _KEY_BYTES = 32
 
 

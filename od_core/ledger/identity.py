@@ -150,15 +150,15 @@ def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, 
     Raises:
         OdError: a stored setting differs from the declared one. Or no settings are stored, and no draw has begun.
     """
-    path = folder / _FILE
-    if not path.exists() and drawn:
+    path, said = folder / _FILE, ""
+    if path.exists():
+        then, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(dict(facts)))
+        changed = sorted(name for name in then if name in now and then[name] != now[name])
+        if not changed:
+            return
+        said = f"; changed: {', '.join(changed)}"
+    elif drawn:
         return
-    then = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    now = json.loads(json.dumps(dict(facts)))
-    changed = None if then is None else sorted(name for name in then if name in now and then[name] != now[name])
-    if changed == []:
-        return
-    said = "" if changed is None else f"; changed: {', '.join(changed)}"
     if drawn:
         raise OdError(
             "OD-REPLAY-READING-CHANGED",

@@ -13,7 +13,7 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,18 +71,17 @@ class Store(Protocol):
         ...
 
 
-def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
+def store_at(place: str) -> Store:
     """Return the store at an address of an object store or at the path of a local folder.
 
     Args:
         place: fsspec address such as ``s3://bucket/folder``, or the path of a folder.
-        options: options of fsspec's file system; not used for a folder.
 
     Raises:
         OdError: the storage is not known to create files exclusively.
     """
     if "://" in place:
-        return FsspecStore(place.rstrip("/"), dict(options or {}))
+        return FsspecStore(place.rstrip("/"))
     return LocalStore(Path(place).absolute())
 
 
@@ -168,15 +167,13 @@ class FsspecStore:
     """A store in a folder of an object store. A file is durable as soon as the request that creates it is answered.
 
     Attributes:
-        address: address such as ``s3://bucket/folder``.
-        options: options of fsspec's file system. Credentials belong in the environment of every process instead.
+        address: address such as ``s3://bucket/folder``. Credentials belong in the environment of every process.
 
     Raises:
         OdError: the storage is not known to create files exclusively.
     """
 
     address: str
-    options: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         protocol = self.address.partition("://")[0]
@@ -241,7 +238,7 @@ class FsspecStore:
         import fsspec
 
         try:
-            files, folder = fsspec.url_to_fs(self.address, **self.options)
+            files, folder = fsspec.url_to_fs(self.address)
         except ImportError as error:
             raise OdError(
                 "OD-STORE-DRIVER", str(error), next_step="install the fsspec driver for this storage"

@@ -41,8 +41,8 @@ def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
     """
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        r = _decimal(rho)
-        return _rounded_up(r + 2 * (r * -_decimal(delta).ln()).sqrt())
+        r = as_decimal(rho)
+        return _rounded_up(r + 2 * (r * -as_decimal(delta).ln()).sqrt())
 
 
 def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
@@ -53,10 +53,10 @@ def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
     """
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        log_inverse_delta = -_decimal(delta).ln()
+        log_inverse_delta = -as_decimal(delta).ln()
         u = Decimal(_best_alpha_minus_one(float(rho), float(log_inverse_delta)))
         log_term = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()
-        return max(Fraction(0), _rounded_up(_decimal(rho) * (1 + u) + log_term / u))
+        return max(Fraction(0), _rounded_up(as_decimal(rho) * (1 + u) + log_term / u))
 
 
 def _best_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
@@ -158,7 +158,8 @@ def _check(rho: Fraction, delta: Fraction) -> None:
         raise OdError("OD-BUDGET-DELTA", "delta must lie between 0 and 1", next_step="correct the budget")
 
 
-def _decimal(value: Fraction) -> Decimal:
+def as_decimal(value: Fraction) -> Decimal:
+    """Return a fraction as a decimal number, rounded to the precision of the current context."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 

@@ -40,7 +40,7 @@ class MinimisedError:
         weights: name and weight of each quantity; see :class:`od_core.flows.allocation.quantity.Quantity`.
 
     Raises:
-        OdError: There is no quantity, or a weight is not above 0.
+        OdError: there is no quantity, or a weight is not above 0.
     """
 
     weights: tuple[tuple[str, Fraction], ...]

@@ -33,7 +33,7 @@ from fractions import Fraction
 
 from od_core.errors import OdError
 from od_core.privacy import privacy_loss
-from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, exp_above
+from od_core.privacy.accounting import as_decimal, epsilon_bun_steinke, epsilon_tight, exp_above
 
 LARGEST_EXPONENT = Fraction(10_000)
 """Largest epsilon for which odds are computed. The factor e^10000 is as good as no promise."""
@@ -157,7 +157,7 @@ def _by_divergence(rho: Fraction) -> Fraction:
     and at most sqrt(1 - exp(-rho)) by that of Bretagnolle and Huber.
     """
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        exact = Decimal(rho.numerator) / Decimal(rho.denominator)
+        exact = as_decimal(rho)
         least = min((exact / 2).sqrt(), (1 - (-exact).exp()).sqrt())
     return min(Fraction(1), Fraction(least) + _GUARD)
 
@@ -173,7 +173,7 @@ def _by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
         return Fraction(1)
     found = Fraction(1)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        r, e = (Decimal(value.numerator) / Decimal(value.denominator) for value in (rho, epsilon))
+        r, e = as_decimal(rho), as_decimal(epsilon)
         for times in (Decimal("0.6"), Decimal("0.8"), Decimal(1), Decimal("1.1"), Decimal("1.3"), Decimal(2)):
             u = max(Decimal(middle) * times - 1, Decimal("0.001"))  # alpha - 1
             exponent = u * ((1 + u) * r - e) + (1 + u) * (u.ln() - (1 + u).ln()) - u.ln()
@@ -185,7 +185,7 @@ def _by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
 def _ln_below(value: Fraction) -> Fraction:
     """Return a lower bound of the natural logarithm of a number of at least 1; at least 0."""
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        return max(Fraction((Decimal(value.numerator) / Decimal(value.denominator)).ln()) - _GUARD, Fraction(0))
+        return max(Fraction(as_decimal(value).ln()) - _GUARD, Fraction(0))
 
 
 def _check_prior(prior: Fraction) -> None:

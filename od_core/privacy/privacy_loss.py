@@ -41,7 +41,6 @@ from od_core.privacy import accounting
 LEAST_DELTA = Fraction(1, 10**12)
 """Smallest delta. Below it, the tails that are cut off (three per variance, each 2^-64) would matter."""
 
-
 _REACH = 9.5
 """Number of standard deviations beyond which a distribution is cut off.
 

@@ -44,7 +44,7 @@ class Breakdown:
             faulty and is not counted.
 
     Raises:
-        OdError: The name cannot be the name of a column; there are too few or too many categories; a category is empty,
+        OdError: the name cannot be the name of a column; there are too few or too many categories; a category is empty,
             begins or ends with a space, could be run as a formula by a spreadsheet, or occurs twice, also in different
             case; or ``unknown`` is not in the list.
     """
@@ -137,7 +137,7 @@ def breakdowns(
         unknown: for some of the breakdowns, the category of records whose category is missing or not listed.
 
     Raises:
-        OdError: There are more than ``MOST_BREAKDOWNS``, ``unknown`` names a breakdown that is not declared, two names
+        OdError: there are more than ``MOST_BREAKDOWNS``, ``unknown`` names a breakdown that is not declared, two names
             differ only in case, or a breakdown is not valid.
     """
     segments, unknown = segments or {}, unknown or {}

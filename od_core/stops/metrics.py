@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from od_core.errors import OdError
 from od_core.stops.geometry.boxes import Bounds
 from od_core.stops.geometry.grid import Counts, Points
-from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals, checked_ranges
+from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals, checked_ranges, space_of
 
 HEADLINE_SHARE = 1000
 """Divisor of the number of trips that gives the first default floor (lower limit of the divisor of an error) of
@@ -50,13 +50,13 @@ def evaluate_stops(
         mean_relative_error (a ratio; [shaham2022stops, equation 3] states it in percent).
 
     Raises:
-        OdError: The points are not cells of the release's grid, there is no query, a floor is not above 0, or a query
+        OdError: the points are not cells of the release's grid, there is no query, a floor is not above 0, or a query
             is invalid (see ``answers``).
     """
     boxes = release.boxes
     dimensions = sum(column.startswith("lower_") for column in boxes.columns)
     lower, upper = (_bounds(boxes, end, dimensions) for end in ("lower", "upper"))
-    sizes = [int(last) + 1 for last in upper.max(axis=0)]
+    sizes = space_of(upper)
     queries, cells = checked_ranges(ranges, sizes), _checked_points(points, sizes)
     if not len(queries):
         raise _fault("the mean error needs at least one query")
@@ -84,7 +84,7 @@ def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
     ``true`` has the true answers and ``answered`` the released answers, in trips; shape (queries,) each.
 
     Raises:
-        OdError: The floor is not above 0.
+        OdError: the floor is not above 0.
     """
     if not floor > 0:
         raise _fault("the floor must be above 0")

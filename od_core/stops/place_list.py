@@ -74,7 +74,7 @@ class PlaceList:
                 contains all places.
 
         Raises:
-            OdError: A column is missing, a code is listed twice or is not text, a place has no coordinates or is not on
+            OdError: a column is missing, a code is listed twice or is not text, a place has no coordinates or is not on
                 the map, or the map is invalid (see :class:`MapGrid`).
         """
         for name in (columns.code, columns.longitude, columns.latitude):
@@ -132,7 +132,7 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
         fault_threshold: largest accepted share of faulty records.
 
     Raises:
-        OdError: Too many records are faulty, or the records cannot be read.
+        OdError: too many records are faulty, or the records cannot be read.
     """
     stops = [f"stop_{number}" for number in range(1, len(places.map.places) - 1)]
     stages = ["origin", *stops, "destination"]

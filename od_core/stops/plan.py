@@ -68,7 +68,7 @@ class StopsPlan(Plan):
         acceptance: see :func:`plan_stops`.
 
     Raises:
-        OdError: The budget has no epsilon, or the step does not follow from the unit, the budget and the mechanism.
+        OdError: the budget has no epsilon, or the step does not follow from the unit, the budget and the mechanism.
     """
 
     grid: Grid
@@ -128,7 +128,7 @@ def plan_stops(
         acceptance: rules that decide which records count as trips, and which inputs are refused.
 
     Raises:
-        OdError: The unit is a user or has weights, the budget is not a pure epsilon, the mechanism is unknown, or the
+        OdError: the unit is a user or has weights, the budget is not a pure epsilon, the mechanism is unknown, or the
             grid is invalid or refused by the mechanism.
     """
     unit.refuse_users(

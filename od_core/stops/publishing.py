@@ -234,7 +234,7 @@ def open_stops(bundle: str | Path) -> StopsRelease:
     The integer counts are computed again from the noisy counts, and compared with the published counts.
 
     Raises:
-        OdError: The folder is not a bundle of trips with stops, or its files do not match its certificate.
+        OdError: the folder is not a bundle of trips with stops, or its files do not match its certificate.
     """
     stated, (boxes,) = certificate_and_tables(bundle, ["boxes"])
     plan = _plan(stated["plan"])

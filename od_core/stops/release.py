@@ -93,7 +93,7 @@ class StopsRelease(PlannedRelease):
             A float for one range; an array of shape (queries,) for several.
 
         Raises:
-            OdError: A range is invalid, as in :func:`od_core.stops.geometry.queries.answers`.
+            OdError: a range is invalid, as in :func:`od_core.stops.geometry.queries.answers`.
         """
         single = np.ndim(ranges) == 2
         asked = [ranges] if single else ranges
@@ -109,7 +109,7 @@ class StopsRelease(PlannedRelease):
             destination: first and last cell, both inclusive, in each dimension of the last place.
 
         Raises:
-            OdError: A range is invalid, or the ranges do not match the dimensions of a place, as in
+            OdError: a range is invalid, or the ranges do not match the dimensions of a place, as in
                 :func:`od_core.stops.geometry.queries.origin_destination`.
         """
         boxes, places = self.measured, self.plan.grid.dimensions // max(1, len(origin))
@@ -148,7 +148,7 @@ def release_stops(
         columns: names of the columns of a table or file, in the order of the dimensions. Needed for a file.
 
     Raises:
-        OdError: The plan or the trips are invalid (see :func:`plan_stops` and :class:`Trajectories`), the ledger
+        OdError: the plan or the trips are invalid (see :func:`plan_stops` and :class:`Trajectories`), the ledger
             refuses the release, or the mechanism or the noise source fails. The plan and the trips are checked before
             anything is drawn.
     """
@@ -187,7 +187,7 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     (boxes * (2 * dimensions + 1),). The trips are confidential. The result is public.
 
     Raises:
-        OdError: A path did not spend exactly the budget, or the mechanism or the noise source fails.
+        OdError: a path did not spend exactly the budget, or the mechanism or the noise source fails.
     """
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
@@ -223,13 +223,13 @@ def estimated(
     """Compute the estimates from a plan and its noisy values, and return the release. All inputs are public.
 
     Args:
-        plan: The plan.
-        measured: Each step and its noisy values.
-        spent: Budget that the release has spent.
-        noise: Name of the noise backend; None for another source.
+        plan: the plan.
+        measured: each step and its noisy values.
+        spent: budget that the release has spent.
+        noise: name of the noise backend; None for another source.
 
     Raises:
-        OdError: The noisy values do not describe boxes of the grid in the layout of :func:`measure`.
+        OdError: the noisy values do not describe boxes of the grid in the layout of :func:`measure`.
     """
     ((_, noisy),), dimensions = measured, plan.grid.dimensions
     if len(noisy) == 0 or len(noisy) % (2 * dimensions + 1):
@@ -264,7 +264,7 @@ def whole_counts(noisy: Counts) -> Counts:
         noisy: noisy counts of disjoint boxes; shape (boxes,).
 
     Raises:
-        OdError: The sums do not fit into 64-bit arithmetic.
+        OdError: the sums do not fit into 64-bit arithmetic.
 
     >>> whole_counts(np.array([7, -4, 2, 3]))
     array([7, 0, 0, 1])

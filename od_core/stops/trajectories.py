@@ -29,7 +29,7 @@ class Trajectories:
         grid: the public grid.
 
     Raises:
-        OdError: The points do not have one 32-bit integer per dimension, a cell is not on the grid, or there are more
+        OdError: the points do not have one 32-bit integer per dimension, a cell is not on the grid, or there are more
             than 2^31 - 1 trips.
     """
 
@@ -78,7 +78,7 @@ class Trajectories:
                 columns of a table.
 
         Raises:
-            OdError: The number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid.
+            OdError: the number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid.
         """
         table = _whole_floats(_table(_given(points, columns), grid), points)
         if len(table) == 0:
@@ -108,7 +108,7 @@ class Trajectories:
             columns: as for :meth:`from_cells`.
 
         Raises:
-            OdError: The number of columns is wrong; a coordinate is missing, infinite, not a number or out of bounds;
+            OdError: the number of columns is wrong; a coordinate is missing, infinite, not a number or out of bounds;
                 or the bounds are invalid.
         """
         limits = np.array(bounds, dtype=np.float64)
@@ -143,7 +143,7 @@ class Trajectories:
             columns: names of the columns of origins, stops and destinations; as for :meth:`from_cells`.
 
         Raises:
-            OdError: There is no column, the list is empty, a zone is listed twice or is not text, or a code is missing
+            OdError: there is no column, the list is empty, a zone is listed twice or is not text, or a code is missing
                 or not listed.
         """
         number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
@@ -169,7 +169,7 @@ def _given(
     ``numbers`` says whether columns of a CSV file are numbers instead of text.
 
     Raises:
-        OdError: The file cannot be read, a column is missing or named twice, or names are given for an array, or none
+        OdError: the file cannot be read, a column is missing or named twice, or names are given for an array, or none
             for a file.
     """
     if isinstance(columns, str):
@@ -201,7 +201,7 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
     """Return the values as an array of shape (trips, dimensions).
 
     Raises:
-        OdError: A value of a table is missing, or the values do not have one column per dimension.
+        OdError: a value of a table is missing, or the values do not have one column per dimension.
     """
     if isinstance(values, pd.DataFrame):
         if values.isna().any(axis=None):

@@ -52,7 +52,7 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
         Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
 
     Raises:
-        OdError: A value is 2^40 or more, or the solver fails on a small tree.
+        OdError: a value is 2^40 or more, or the solver fails on a small tree.
     """
     refuse_too_large(frame, noisy)
     near = apportioned(frame, noisy, relaxed_prices(frame, noisy))
@@ -105,7 +105,7 @@ class WithAreaTotals:
                 time and the choice among equally near results.
 
         Raises:
-            OdError: A value is 2^40 or more, or the exact solver fails.
+            OdError: a value is 2^40 or more, or the exact solver fails.
         """
         if self.area_totals:
             return nearest_with_area_totals(frame, noisy)

@@ -68,7 +68,7 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
         sum of the children's.
 
     Raises:
-        OdError: A value is 2^40 or more.
+        OdError: a value is 2^40 or more.
     """
     refuse_too_large(frame, noisy)
     leaves = np.empty((len(frame.groups), frame.top_code + 1), dtype=np.int64)

@@ -27,7 +27,7 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
         Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
 
     Raises:
-        OdError: The solver finds no optimum, or its optimum breaks a constraint when it is rounded to integers.
+        OdError: the solver finds no optimum, or its optimum breaks a constraint when it is rounded to integers.
     """
     flat, target = _flat(histograms), _flat(noisy)
     conditions = _conditions(frame)

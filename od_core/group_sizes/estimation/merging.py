@@ -45,7 +45,7 @@ def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
         levels: sizes that were estimated from each level alone, top first. Every area has its public number of groups.
 
     Raises:
-        OdError: An area does not have its public number of groups, so that the matching would not end.
+        OdError: an area does not have its public number of groups, so that the matching would not end.
     """
     for level, runs in zip(frame.levels, levels, strict=True):
         groups = np.zeros(len(runs.first) - 1, dtype=np.int64)
@@ -159,7 +159,7 @@ def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequen
         noisy: noisy values of each measured level.
 
     Raises:
-        OdError: The values do not have the shape of the query at these levels, their sums may exceed 64 bits, or the
+        OdError: the values do not have the shape of the query at these levels, their sums may exceed 64 bits, or the
             table is too large.
     """
     if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 31:

@@ -76,7 +76,7 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
         budget: a pure epsilon (delta is 0).
 
     Raises:
-        OdError: The budget has no epsilon.
+        OdError: the budget has no epsilon.
     """
     if budget.epsilon is None:
         raise OdError("OD-BUDGET-KIND", "the rule needs a pure epsilon", next_step="give the budget as epsilon alone")
@@ -96,7 +96,7 @@ def mechanism_for(
     """Return the given mechanism, the mechanism with the given name, or that of :func:`chosen` if none is given.
 
     Raises:
-        OdError: There is no mechanism with this name, or the budget has no epsilon.
+        OdError: there is no mechanism with this name, or the budget has no epsilon.
     """
     if mechanism is None:
         return chosen(frame, unit, budget)

@@ -39,7 +39,7 @@ class Naive(MergedLevels):
         ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
 
         Raises:
-            OdError: The noisy values have another shape or are too large for 64-bit sums.
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels, noisy)
         return tables(
@@ -70,7 +70,7 @@ class Histogram(WithAreaTotals):
         """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: A value is 2^40 or more, or the exact solver fails.
+            OdError: a value is 2^40 or more, or the exact solver fails.
         """
         return self.nearest(frame, noisy, scale)
 
@@ -96,7 +96,7 @@ class HistogramRelaxed:
         """Return the estimated histograms of all levels, rounded half up; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: A value is 2^40 or more.
+            OdError: a value is 2^40 or more.
         """
         refuse_too_large(frame, noisy)
         prices = relaxed_prices(frame, noisy)
@@ -128,7 +128,7 @@ class CumulativeDP(WithAreaTotals):
         """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: A value is 2^40 or more, or the exact solver fails.
+            OdError: a value is 2^40 or more, or the exact solver fails.
         """
         histograms = [
             histograms_of(values, frame.totals(level)) for level, values in zip(frame.levels, noisy, strict=True)

@@ -60,7 +60,7 @@ class BottomUp:
         """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: The noisy values have another shape or are too large for 64-bit sums.
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels[-1:], noisy)
         if self.leaf == "sizes":
@@ -88,7 +88,7 @@ class BottomUpPosterior(BottomUp):
         """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: The noisy values have another shape or are too large for 64-bit sums.
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels[-1:], noisy)
         of_sizes = self.leaf == "sizes"

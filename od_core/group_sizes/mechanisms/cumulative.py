@@ -58,7 +58,7 @@ class Cumulative:
         ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
 
         Raises:
-            OdError: The noisy values have another shape or are too large for 64-bit sums.
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels, noisy)
         levels = [

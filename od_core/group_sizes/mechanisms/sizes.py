@@ -33,7 +33,7 @@ class Sizes(MergedLevels):
         ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
 
         Raises:
-            OdError: The noisy values have another shape or are too large for 64-bit sums.
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels, noisy)
         levels = [
@@ -77,7 +77,7 @@ class SizesPosterior(MergedLevels):
         """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: The noisy values have another shape or are too large for 64-bit sums.
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels, noisy)
         levels = []

@@ -29,7 +29,7 @@ class Boxes:
         noisy: noisy count of each box, as drawn; shape (boxes,).
 
     Raises:
-        OdError: The shapes do not match, or a box begins below 0 or ends before it begins.
+        OdError: the shapes do not match, or a box begins below 0 or ends before it begins.
     """
 
     lower: Bounds

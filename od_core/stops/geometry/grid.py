@@ -29,7 +29,7 @@ class Grid:
         sizes: number of cells in each dimension.
 
     Raises:
-        OdError: The sizes are not a tuple of one or more integers from 1 to 2^31.
+        OdError: the sizes are not a tuple of one or more integers from 1 to 2^31.
     """
 
     sizes: tuple[int, ...]

@@ -23,7 +23,7 @@ class MapGrid:
         places: names of the places of a trip in order, from the origin to the destination.
 
     Raises:
-        OdError: The edges are not degrees in ascending order, the side is not an integer from 1 to 2^31, there are
+        OdError: the edges are not degrees in ascending order, the side is not an integer from 1 to 2^31, there are
             fewer than two places, or a name occurs twice.
     """
 
@@ -61,7 +61,7 @@ class MapGrid:
         ``side`` and ``places`` are the attributes of the map.
 
         Raises:
-            OdError: A coordinate is missing or not a number, or the map is invalid (see :class:`MapGrid`).
+            OdError: a coordinate is missing or not a number, or the map is invalid (see :class:`MapGrid`).
         """
         degrees = [_degrees(column) for column in (longitude, latitude)]
         (west, east), (south, north) = ((float(column.min()), float(column.max())) for column in degrees)
@@ -73,7 +73,7 @@ class MapGrid:
         A place on the east or north edge of the map lies in the last cell.
 
         Raises:
-            OdError: A coordinate is missing or not a number, or a place is not on the map.
+            OdError: a coordinate is missing or not a number, or a place is not on the map.
         """
         degrees = np.column_stack([_degrees(longitude), _degrees(latitude)])
         least, most = np.array([self.west, self.south]), np.array([self.east, self.north])

@@ -36,13 +36,13 @@ def answers(boxes_lower: Bounds, boxes_upper: Bounds, counts: Counts | Reals, ra
         multiplied by the share of the box's cells that lie in the range.
 
     Raises:
-        OdError: A query is not made of integers, does not have the dimensions of the boxes, ends before it begins, or
+        OdError: a query is not made of integers, does not have the dimensions of the boxes, ends before it begins, or
             extends beyond the space.
 
     >>> answers(np.array([[0], [4]]), np.array([[3], [5]]), np.array([8, 3]), [[(2, 4)], [(0, 5)]])
     array([ 5.5, 11. ])
     """
-    checked = checked_ranges(ranges, _space(boxes_upper))
+    checked = checked_ranges(ranges, space_of(boxes_upper))
     return BoxIndex.of(boxes_lower, boxes_upper).answers(counts, checked)
 
 
@@ -64,11 +64,11 @@ def origin_destination(
         places: number of places of a trip, including origin and destination.
 
     Raises:
-        OdError: There are fewer than two places, the number of dimensions is not a multiple of the number of places,
+        OdError: there are fewer than two places, the number of dimensions is not a multiple of the number of places,
             origin or destination does not have one range per dimension of a place, or a range is invalid (see
             :func:`answers`).
     """
-    space = _space(boxes_upper)
+    space = space_of(boxes_upper)
     if not isinstance(places, int) or places < 2 or len(space) % places:
         raise _fault(f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)")
     of_a_place = len(space) // places
@@ -86,7 +86,7 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
         sizes: number of cells of each dimension.
 
     Raises:
-        OdError: A query is invalid, as in :func:`answers`.
+        OdError: a query is invalid, as in :func:`answers`.
     """
     try:
         given = np.asarray(ranges)
@@ -108,7 +108,7 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     return np.ascontiguousarray(given, dtype=np.int64)
 
 
-def _space(boxes_upper: Bounds) -> list[int]:
+def space_of(boxes_upper: Bounds) -> list[int]:
     """Return the number of cells of each dimension, given boxes that fill the space."""
     return [int(last) + 1 for last in boxes_upper.max(axis=0)]
 

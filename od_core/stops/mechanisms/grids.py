@@ -61,7 +61,7 @@ class EqualGrid(_WithoutOptions):
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`.
 
         Raises:
-            OdError: The noisy total leads to more than ``MAX_BOXES`` boxes, or the noise source fails.
+            OdError: the noisy total leads to more than ``MAX_BOXES`` boxes, or the noise source fails.
         """
         total, path = path.measured(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
         parts = self.parts(int(total[0]), path.left / path.sensitivity, grid)
@@ -184,7 +184,7 @@ class FixedGrid(_WithoutOptions):
         """Draw a noisy count of every box; see :class:`StopsMechanism`.
 
         Raises:
-            OdError: There are more than ``MAX_BOXES`` boxes, or the noise source fails.
+            OdError: there are more than ``MAX_BOXES`` boxes, or the noise source fails.
         """
         self.refuse(grid)
         return draw_equal_boxes(points, grid, self.parts(grid), path)

@@ -43,7 +43,7 @@ class StopsMechanism(Protocol):
             sensitivity: see :class:`od_core.stops.mechanisms.path.Path`.
 
         Raises:
-            OdError: The noise would cost more than its charge.
+            OdError: the noise would cost more than its charge.
         """
         ...
 
@@ -69,7 +69,7 @@ class StopsMechanism(Protocol):
             path: budget account at the root, with the whole budget. On the paths of the result, no budget remains.
 
         Raises:
-            OdError: There would be more than ``MAX_BOXES`` boxes, or the noise source fails.
+            OdError: there would be more than ``MAX_BOXES`` boxes, or the noise source fails.
         """
         ...
 

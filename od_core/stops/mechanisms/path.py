@@ -43,7 +43,7 @@ class Path:
             epsilon: the charge; the noise has scale sensitivity / epsilon.
 
         Raises:
-            OdError: The charge is not above 0 or exceeds the remaining budget, or the noise source fails.
+            OdError: the charge is not above 0 or exceeds the remaining budget, or the noise source fails.
         """
         paid = self.charged(epsilon)
         noisy = self.noise(self.sensitivity / epsilon, len(counts))
@@ -54,7 +54,7 @@ class Path:
         """Return ``size`` draws of discrete Laplace noise. The caller charges them first, with :meth:`charged`.
 
         Raises:
-            OdError: The noise source fails: it does not return ``size`` integers, or an integer is too large.
+            OdError: the noise source fails: it does not return ``size`` integers, or an integer is too large.
         """
         drawn = self.source.draw_laplace(scale, size) if size else np.zeros(0, dtype=np.int64)
         return checked_noise(self.source, drawn, size)
@@ -65,7 +65,7 @@ class Path:
         This method draws nothing. The caller draws the noise with :meth:`noise`.
 
         Raises:
-            OdError: The charge is not above 0 or exceeds the remaining budget.
+            OdError: the charge is not above 0 or exceeds the remaining budget.
         """
         if not 0 < epsilon <= self.left:
             raise OdError(

@@ -78,7 +78,7 @@ class PrivTree:
         """Return the noise scales of the splits and of the leaf counts; see :class:`StopsMechanism`.
 
         Raises:
-            OdError: The splits of a path could cost more than their charge.
+            OdError: the splits of a path could cost more than their charge.
         """
         scale, _ = proven_scale(self.tree_share * epsilon, sensitivity)
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
@@ -123,7 +123,7 @@ def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
     cost were proportional to 1 / lambda.
 
     Raises:
-        OdError: No fraction up to 1000 / 1000 has a proven cost of at most epsilon.
+        OdError: no fraction up to 1000 / 1000 has a proven cost of at most epsilon.
     """
     paper = 3 * sensitivity / epsilon
     enough = path_cost(paper, _decay(paper), sensitivity) / epsilon

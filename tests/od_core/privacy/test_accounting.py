@@ -22,6 +22,8 @@ from od_core.privacy.accounting import (
 )
 from tests.od_core.oracles import conversions as oracle
 
+dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
+
 RHOS = [Fraction(r) for r in ("1e-9", "1e-4", "0.0172053", "0.5", "3", "40", "1000")]
 DELTAS = [Fraction(d) for d in ("1e-15", "1e-8", "1e-3", "0.5")]
 DIGITS = {"tight": oracle.digits_tight, "bun_steinke": oracle.digits_bun_steinke}
