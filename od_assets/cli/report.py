@@ -7,15 +7,16 @@ import sys
 import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from od_assets.cli.options import Period
-from od_assets.resources.folders import Folders
 from od_assets.terminal import printable
 from od_core.errors import OdError
-from od_core.ledger.release_key import ReleaseKey
+
+if TYPE_CHECKING:
+    from od_core.ledger.release_key import ReleaseKey
 
 
 def report(
@@ -25,6 +26,8 @@ def report(
     period: Period = None,
 ) -> None:
     """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
+    from od_assets.resources.folders import Folders
+
     folders = Folders()
     page = newest_report(folders.releases, release, period, folders.database)
     typer.echo(printable(str(page)))
