@@ -200,9 +200,9 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
 def _refine(work: FlowWork) -> None:
     """Refine all levels of a release as a whole, and stage the refined estimates and the segments."""
     plan, staged = work.plan, work.staged
-    root, leaf = staged.estimate(0) if plan.publishes_total else None, plan.steps[-1]
-    refuse_beyond_memory(plan, leaf.level, staged.nodes_above(plan, leaf))  # as the parts of a release may do together
-    refined, segments = refined_levels(plan, root, work.measured())
+    root, measured = staged.estimate(0) if plan.publishes_total else None, work.measured()
+    refuse_beyond_memory(plan, plan.tree.depth, measured[-1].parents)  # each part fitted, but all are read now
+    refined, segments = refined_levels(plan, root, measured)
     for breakdown in plan.breakdowns:
         staged.save_segments(breakdown, [(refined[-1], segments[breakdown.name])])
     for nodes in refined:

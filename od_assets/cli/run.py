@@ -51,8 +51,7 @@ def run(
 def _without_collection() -> Iterator[None]:
     """Import and define without garbage collection. What is made here stays, so a search for garbage only takes time.
 
-    It is also left out of later collections. Measured: 0.4 of 9.4 seconds of
-    processor time for a small release.
+    It is also left out of later collections. This saves 0.4 of the 9.4 seconds of processor time of a small release.
     """
     gc.disable()
     try:

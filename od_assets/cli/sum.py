@@ -37,7 +37,8 @@ def sum_command(
     from od_core.published.sums import newest_releases, publish_sum
 
     place = releases_folder(current_project().var)
-    if periods is None and len(releases) == 1 and "/" not in releases[0]:
+    is_series = len(releases) == 1 and "/" not in releases[0]
+    if periods is None and is_series:
         newest_revisions(place, releases[0])  # refuses a name of no series first
         raise OdError(
             "OD-SUM-NAMES",
@@ -46,7 +47,7 @@ def sum_command(
         )
     if periods is None:
         period, keys = None, [ReleaseKey.parse(name) for name in releases]
-    elif len(releases) == 1 and "/" not in releases[0]:
+    elif is_series:
         period = periods.replace("..", "--")
         keys = newest_releases(place, releases[0], Period(period))
     else:

@@ -108,18 +108,18 @@ class SeriesPeriods:
         length = self._length
         if length is None:
             return [self.first] if self.first.end <= day else []
-        until = day if self.last is None else min(day, self.last.end)
-        return list(takewhile(lambda period: period.end <= until, following(self.first.first, length)))
+        return self._until(day if self.last is None else min(day, self.last.end), length)
 
     def declared(self) -> list[Period]:
         """Return all periods, oldest first; of a series without an end, those that have ended."""
         length = self._length
         if length is None:
             return [self.first]
-        if self.last is None:
-            return self.ended()
-        end = self.last.end
-        return list(takewhile(lambda period: period.end <= end, following(self.first.first, length)))
+        return self.ended() if self.last is None else self._until(self.last.end, length)
+
+    def _until(self, day: datetime.date, length: Length) -> list[Period]:
+        """Return the periods of a length that have ended on a day, oldest first."""
+        return list(takewhile(lambda period: period.end <= day, following(self.first.first, length)))
 
     def ended_before(self, moment: datetime.datetime) -> Period | None:
         """Return the last period that ended before a moment; None if that period does not belong to the series.

@@ -17,7 +17,6 @@ from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import OCTAVES, Rows, leaf_posterior, row_areas
 from od_core.flows.estimation.refinement import (
     ChildSums,
-    nodes_above,
     nodes_with_trips,
     rise,
     trips_by_level,
@@ -152,7 +151,7 @@ def run_in_parts(
             above = Nodes.joined(own[-1].level, passed_pieces(bands[-1], work, own[-1].level))
     if plan.mechanism.learns_from_levels:
         whole = [*measured, *_measured_in_parts(plan, frontier, bands, work, measurements)]
-        refuse_beyond_memory(plan, plan.tree.depth, nodes_above(whole[-1]))
+        refuse_beyond_memory(plan, plan.tree.depth, whole[-1].parents)
         levels, segments = refined_levels(plan, root, whole)
         return PartedRelease(levels, [], work, segments)
     if plan.mechanism.refines:
