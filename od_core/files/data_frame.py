@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
 
@@ -33,6 +37,9 @@ _SHOWN_COLUMNS = 10
 def data_frame(table: Table) -> pd.DataFrame:
     """Return a table as a pandas data frame. A data frame is returned unchanged.
 
+    Whole numbers and decimals keep their Arrow type. pandas' own types would make floats of whole numbers if one is
+    missing, and objects of decimals.
+
     Raises:
         OdError: the object is not such a table, or pandas cannot represent its values. The message quotes none of them.
     """
@@ -42,10 +49,45 @@ def data_frame(table: Table) -> pd.DataFrame:
         step = "read the file first, with its codes as text: pandas.read_csv(path, dtype=str)"
         raise _no_table(f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE)
     try:
-        frame: pd.DataFrame = pa.table(table).to_pandas()
+        frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_exact_type)
     except (pa.ArrowException, OverflowError, ValueError):  # its text may quote a value
         raise _no_table(f"pandas cannot represent the values of this {type(table).__name__}") from None
     return frame
+
+
+def _exact_type(kind: pa.DataType) -> pd.ArrowDtype | None:
+    return pd.ArrowDtype(kind) if pa.types.is_integer(kind) or pa.types.is_decimal(kind) else None
+
+
+def holds_numbers(column: pd.Series) -> bool:
+    """Return whether a column holds numbers: by its type or, if it holds objects, by the types of its values.
+
+    Databases give decimals as objects. Booleans and complex numbers are no numbers.
+    """
+    kind = pd.api.types
+    if column.dtype != object:
+        dtype = column.dtype
+        return kind.is_numeric_dtype(dtype) and not (kind.is_bool_dtype(dtype) or kind.is_complex_dtype(dtype))
+    inferred = kind.infer_dtype(column, skipna=True)
+    if inferred.startswith("mixed"):  # such as whole numbers and decimals
+        return all(isinstance(one, (Real, Decimal)) and not isinstance(one, bool) for one in column[column.notna()])
+    return inferred in ("integer", "floating", "decimal")
+
+
+def exact_numbers(column: pd.Series) -> NDArray[Any]:
+    """Return a column of numbers without a missing one as an array of the same values.
+
+    Decimals become integers if all are whole, else objects.
+    """
+    if pd.api.types.is_float_dtype(column.dtype):
+        return column.to_numpy(dtype=np.float64)
+    if isinstance(column.dtype, pd.ArrowDtype):
+        try:
+            whole: NDArray[np.int64] = pa.array(column).cast(pa.int64()).to_numpy()
+        except pa.ArrowInvalid:  # a fraction, or a number beyond 64 bits
+            return column.to_numpy()
+        return whole
+    return column.to_numpy()
 
 
 def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:

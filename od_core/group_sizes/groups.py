@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile, column_names
 from od_core.geography.geography import Geography, Numbers
-from od_core.records.table_file import read_table
+from od_core.records.faults import MISSING, NOT_NUMBERS
+from od_core.records.table_file import read_table, whole_numbers
 
 Counts = NDArray[np.int64]
 
@@ -75,10 +76,6 @@ class Frame:
 
 def _frame_fault(message: str) -> OdError:
     return OdError("OD-GROUPS-FRAME", message, next_step="correct the group list or the geography")
-
-
-MAX_SIZE = 1 << 53
-"""Largest accepted number of members of a group."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -167,16 +164,12 @@ class GroupSizes:
 
 
 def _whole_sizes(column: pd.Series) -> Counts:
-    kind = pd.api.types
-    number = kind.is_numeric_dtype(column.dtype) and not kind.is_bool_dtype(column.dtype)
-    if len(column) == 0:
-        return np.empty(0, dtype=np.int64)
-    if not number or kind.is_complex_dtype(column.dtype) or column.isna().any():
-        raise _fault("OD-GROUPS-SIZE", f"a size in column {column.name!r} is missing or is not a number")
-    values = column.to_numpy(dtype=np.float64)
-    if (values < 0).any() or (values > MAX_SIZE).any() or (values != np.floor(values)).any():
-        raise _fault("OD-GROUPS-SIZE", f"a size in column {column.name!r} is not a whole number from 0 to 2^53")
-    return column.to_numpy(dtype=np.int64)
+    def fault(what: str, _: NDArray[np.bool_] | None) -> OdError:
+        no_number = what in (MISSING, NOT_NUMBERS)
+        says = "is missing or is not a number" if no_number else "is not a whole number from 0 to 2^53"
+        return _fault("OD-GROUPS-SIZE", f"a size in column {column.name!r} {says}")
+
+    return whole_numbers(column, fault)
 
 
 def _in_order(area: Numbers, size: Counts) -> bool:

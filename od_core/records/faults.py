@@ -10,6 +10,7 @@ from od_core.errors import OdError
 
 MAX_COUNT = 1 << 53
 
+NOT_NUMBERS = "values that are not numbers"
 MISSING = "a missing value or NaN"
 NEGATIVE = "a negative number"
 TOO_LARGE = "a number above 2^53 or infinite"

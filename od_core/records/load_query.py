@@ -32,6 +32,10 @@ _LOCAL_TIME = rf"{_LOCAL_DAY}([ T]{_CLOCK})?"
 """Pattern of a date or time without a zone. With a zone, a column of text could mix times of several zones."""
 
 
+_FRACTION = r"\s*[+-]?[0-9_]*\.[0-9_]*[1-9][0-9_]*\s*"
+"""RE2 pattern of a text that is a decimal fraction."""
+
+
 class RecordQuery:
     """The query that reads the rows of an open file, which are the relation ``records`` in the query.
 
@@ -132,7 +136,7 @@ class RecordQuery:
         column = quoted_name(name)
         if kind in _WHOLE_TYPES:
             return f"{column}::BIGINT"
-        return as_count(column)
+        return as_count(column, kind)
 
     def _weight(self, name: str) -> str:
         """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
@@ -242,10 +246,20 @@ def local_time_and_day(column: str, kind: str, time_zone: str | None) -> tuple[s
     return None
 
 
-def as_count(column: str) -> str:
-    """Return SQL for a count in a column of text or numbers: infinity above 2^53, and NULL if it is not a number."""
-    exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
-    return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
+def as_count(column: str, kind: str = "VARCHAR") -> str:
+    """Return SQL for a count in a column of text or numbers as DOUBLE, NULL if it is not a number.
+
+    A number above 2^53 becomes infinity, and a fraction never becomes a whole number: as DOUBLE, 2^53 + 1 would be
+    2^53, and the decimal 2.00000000000000000001 would be 2.
+
+    Args:
+        column: SQL of the column.
+        kind: its type.
+    """
+    exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"
+    fraction = {"DECIMAL": f"{column} <> trunc({column})", "VARCHAR": f"regexp_full_match({column}, '{_FRACTION}')"}
+    half = f" WHEN {fraction[kind]} THEN 0.5::DOUBLE" if kind in fraction else ""
+    return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE{half} ELSE TRY_CAST({column} AS DOUBLE) END"
 
 
 def _as_text(column: str, kind: str, others: Collection[str]) -> str | None:

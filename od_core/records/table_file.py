@@ -5,18 +5,23 @@ No message quotes a value of the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_only
-from od_core.files.data_frame import TableOrFile, data_frame, shown_columns
-from od_core.files.duckdb_session import quoted_name, scratch_database
+from od_core.files.data_frame import TableOrFile, data_frame, exact_numbers, holds_numbers, shown_columns
+from od_core.files.duckdb_session import memory_database, quoted_name, scratch_database
 from od_core.files.durable import absence
+from od_core.records.contribution_bound import texts
+from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, NOT_NUMBERS, TOO_LARGE
 from od_core.records.file_faults import reading_errors, refuse_truncated, unreadable
 from od_core.records.formats.table import TABLE
 from od_core.records.load_query import as_count
@@ -55,6 +60,8 @@ def read_table(
 ) -> ReadTable:
     """Return the columns of a table. Those of a CSV file are text, unless they are listed in ``numbers``.
 
+    A table is read alike as a file and in memory.
+
     Args:
         table: a table, or the path of a file: Parquet if its name ends in .parquet, else CSV with commas, in UTF-8,
             compressed by gzip if its name ends in .gz.
@@ -78,12 +85,52 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _missing(name, needed, names, named, code)
-    kind = pd.api.types
-    is_number = {
-        str(name): kind.is_numeric_dtype(dtype) and not kind.is_bool_dtype(dtype)
-        for name, dtype in frame.dtypes.items()
-    }
-    return ReadTable(frame, is_number, named)
+    is_number = {str(name): holds_numbers(column) for name, column in frame.items()}
+    of_text = [name for name in numbers if name in names and _is_text(frame[name])]
+    return ReadTable(frame.assign(**{name: _as_counts(frame[name]) for name in of_text}), is_number, named)
+
+
+def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | None], OdError]) -> NDArray[np.int64]:
+    """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has.
+
+    Args:
+        column: the column; shape (rows,).
+        fault: function that returns the error for a description of a fault, such as ``MISSING``, and the mask of the
+            faulty rows, None for the whole column.
+
+    Raises:
+        OdError: the error of ``fault``.
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    if not holds_numbers(column):
+        if len(column) == 0:
+            return np.empty(0, dtype=np.int64)
+        raise fault(NOT_NUMBERS, None)
+    missing = column.isna().to_numpy(dtype=bool)
+    if missing.any():
+        raise fault(MISSING, missing)
+    values = exact_numbers(column)
+    for faulty, what in ((values != values, MISSING), (values < 0, NEGATIVE), (values > MAX_COUNT, TOO_LARGE)):
+        if faulty.any():
+            raise fault(what, faulty)
+    counts = values.astype(np.int64)
+    if (faulty := counts != values).any():
+        raise fault(FRACTION, faulty)
+    return counts
+
+
+def _is_text(column: pd.Series) -> bool:
+    return pd.api.types.infer_dtype(column, skipna=True) == "string"
+
+
+def _as_counts(column: pd.Series) -> NDArray[np.float64]:
+    """Return the numbers of a column of text, as :func:`od_core.records.load_query.as_count` reads a file."""
+    query = f"SELECT {as_count('value')} AS value FROM given"  # noqa: S608  # names of our own
+    with memory_database() as connection:
+        connection.register("given", pa.table({"value": texts(column)}))
+        read: NDArray[np.float64] = connection.sql(query).to_arrow_table()["value"].to_numpy()
+    return read
 
 
 def _missing(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:

@@ -16,11 +16,11 @@ from od_core.errors import OdError, base_name
 from od_core.files.data_frame import TableOrFile, column_names
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.contribution_bound import check_user_column, may_hold_text
-from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, SUM_TOO_LARGE, TOO_LARGE, bad_count
+from od_core.records.faults import MAX_COUNT, SUM_TOO_LARGE, bad_count
 from od_core.records.row_meaning import refuse_unclear_columns, unclear_columns
 from od_core.records.segment_codes import segment_codes
 from od_core.records.segments import Breakdown
-from od_core.records.table_file import IN_PERIOD, ReadTable, read_table
+from od_core.records.table_file import IN_PERIOD, ReadTable, read_table, whole_numbers
 from od_core.records.weights import check_weight_column
 
 ROLES = ("origin", "destination", "trips", "weight")
@@ -181,23 +181,14 @@ def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: Priv
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
     """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
-    kind, name = pd.api.types, str(column.name)
-    is_number = kind.is_numeric_dtype(column.dtype) and not kind.is_complex_dtype(column.dtype)
-    if kind.is_bool_dtype(column.dtype) or not is_number:
-        if len(column) == 0:
-            return np.empty(0, dtype=np.int64)
-        raise bad_count("values that are not numbers", column=name)
-    _refuse_any(column.isna().to_numpy(), MISSING, name)
-    values = column.to_numpy(dtype=np.float64) if kind.is_float_dtype(column.dtype) else column.to_numpy()
-    _refuse_any(values < 0, NEGATIVE, name)
-    _refuse_any(values > MAX_COUNT, TOO_LARGE, name)
-    counts = values.astype(np.int64)
-    _refuse_any(counts != values, FRACTION, name)
+    name = str(column.name)
+
+    def fault(what: str, faulty: NDArray[np.bool_] | None) -> OdError:
+        if faulty is None:
+            return bad_count(what, column=name)
+        return bad_count(what, column=name, row=int(np.argmax(faulty)), rows=len(faulty))
+
+    counts = whole_numbers(column, fault)
     if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
         raise bad_count(SUM_TOO_LARGE, column=name)
     return counts
-
-
-def _refuse_any(faulty: NDArray[np.bool_], what: str, column: str) -> None:
-    if faulty.any():
-        raise bad_count(what, column=column, row=int(np.argmax(faulty)), rows=len(faulty))

@@ -12,6 +12,7 @@ See ``docs/explanation/privacy.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -115,4 +116,4 @@ def no_weights(what: str) -> OdError:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    return isinstance(value, (int, float, np.number, Decimal)) and not isinstance(value, bool)

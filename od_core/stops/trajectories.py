@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import Table, TableOrFile, data_frame
+from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
 from od_core.records.table_file import read_table
 from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of, keys
 
@@ -174,13 +174,12 @@ def _given(
     """
     if isinstance(columns, str):
         raise _fault("OD-STOPS-DIMENSIONS", f"columns is the single text {columns!r}, not a list of names")
-    is_file = isinstance(values, (str, Path))
-    if not (is_file or isinstance(values, pd.DataFrame) or hasattr(values, "__arrow_c_stream__")):
+    if not _is_table(values):
         if columns is not None:
             raise _fault("OD-STOPS-DIMENSIONS", "columns names columns, but the trips are not a table")
         return values  # type: ignore[return-value]  # no table is left
     if columns is None:
-        if is_file:
+        if isinstance(values, (str, Path)):
             raise _fault("OD-STOPS-DIMENSIONS", "a file of trips needs columns=[...], one name for each dimension")
         return data_frame(cast("Table", values))
     if len(set(columns)) < len(columns):
@@ -191,9 +190,13 @@ def _given(
     return table.frame[list(columns)]
 
 
+def _is_table(values: object) -> bool:
+    return isinstance(values, (str, Path, pd.DataFrame)) or hasattr(values, "__arrow_c_stream__")
+
+
 def _whole_floats(table: NDArray[np.generic], points: object) -> NDArray[np.generic]:
-    """Return the cells of a file as integers if they are whole: the numbers of a CSV file are read as floats."""
-    is_whole = isinstance(points, (str, Path)) and table.dtype == np.float64 and bool((table == np.rint(table)).all())
+    """Return the cells of a table as integers if they are whole: the numbers of a CSV file are read as floats."""
+    is_whole = _is_table(points) and table.dtype == np.float64 and bool((table == np.rint(table)).all())
     return table.astype(np.int64) if is_whole and np.isfinite(table.astype(np.float64)).all() else table
 
 
@@ -206,11 +209,11 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
     if isinstance(values, pd.DataFrame):
         if values.isna().any(axis=None):
             raise _fault("OD-STOPS-MISSING", "a value is missing")
-        kind = pd.api.types
-        if all(kind.is_integer_dtype(dtype) for dtype in values.dtypes):
-            values = values.to_numpy(dtype=np.int64)  # also converts nullable columns
-        elif all(kind.is_numeric_dtype(dtype) and not kind.is_complex_dtype(dtype) for dtype in values.dtypes):
-            values = values.to_numpy(dtype=np.float64)
+        columns = [column for _, column in values.items()]
+        if columns and all(holds_numbers(column) for column in columns):
+            numbers = [exact_numbers(column) for column in columns]
+            is_whole = all(np.issubdtype(one.dtype, np.integer) for one in numbers)
+            values = np.column_stack([one.astype(np.int64 if is_whole else np.float64) for one in numbers])
         else:
             values = values.to_numpy()
     try:

@@ -144,7 +144,7 @@ def changed(**columns):
         (changed(size=-1), {}, "OD-GROUPS-SIZE"),
         (changed(size=1.5), {}, "OD-GROUPS-SIZE"),
         (changed(size=float("nan")), {}, "OD-GROUPS-SIZE"),
-        (changed(size="3"), {}, "OD-GROUPS-SIZE"),
+        (changed(size="x"), {}, "OD-GROUPS-SIZE"),
         (changed(size=True), {}, "OD-GROUPS-SIZE"),
         (groups().drop(columns="size"), {}, "OD-GROUPS-COLUMN"),
         (None, {"top_code": None}, "OD-GROUPS-TOP-CODE"),

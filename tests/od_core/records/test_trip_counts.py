@@ -177,7 +177,7 @@ BAD_COUNTS = [
     [2**53, 1],
     [True, False],
     pd.array([True, False], dtype="boolean"),
-    ["7731", "1"],
+    ["7731", "x"],
     [7731, "1"],
     [None, 7731],
     [7731, None],

@@ -1,0 +1,186 @@
+"""One table in every container, through the library and the pipeline: the same counts, or refused by the same code."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import FlowTree, Geography, OdError, PrivacyUnit
+from od_core.group_sizes.groups import GroupSizes
+from od_core.records.count_records import trip_counts_of
+from od_core.records.format import RecordColumns
+from od_core.records.formats.table import TABLE
+from od_core.records.load import load_records
+from od_core.records.trip_counts import count_trips
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.trajectories import Trajectories
+from tests.od_core.truth import pairs_of
+
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
+ZONES = ["01", "02", "NA"]
+GEOGRAPHY = Geography.from_frame(pd.DataFrame({"zone": ZONES}), ["zone"])
+TREE = FlowTree(GEOGRAPHY, GEOGRAPHY)
+
+
+class OnlyAStream:
+    """As Polars: no Arrow type itself, and text in views."""
+
+    def __init__(self, table: pa.Table) -> None:
+        kinds = [pa.string_view() if pa.types.is_string(kind) else kind for kind in table.schema.types]
+        self._table = table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def parquet(table: pa.Table, folder: Path) -> Path:
+    pq.write_table(table, folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+def text(table: pa.Table, folder: Path) -> Path:
+    with (folder / "t.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([table.column_names, *zip(*(one.to_pylist() for one in table.columns), strict=True)])
+    return folder / "t.csv"
+
+
+def database(table: pa.Table, folder: Path) -> Path:
+    with duckdb.connect(folder / "t.duckdb") as connection:
+        connection.register("given", table)
+        connection.execute("CREATE OR REPLACE TABLE t AS FROM given")
+    return folder / "t.duckdb"
+
+
+NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.uint8(): pd.UInt8Dtype(), pa.float64(): pd.Float64Dtype()}
+
+LIBRARY: dict[str, Callable[[pa.Table, Path], Any]] = {
+    "relation": lambda table, _: duckdb.from_arrow(table),
+    "arrow": lambda table, _: table,
+    "stream": lambda table, _: OnlyAStream(table),
+    "pandas": lambda table, _: table.to_pandas(),
+    "objects": lambda table, _: pd.DataFrame(table.to_pydict(), dtype=object),
+    "nullable": lambda table, _: table.to_pandas(types_mapper=NULLABLE.get),
+    "pandas of Arrow": lambda table, _: table.to_pandas(types_mapper=pd.ArrowDtype),
+    "parquet": parquet,
+    "csv": text,
+}
+PIPELINE = {"parquet": parquet, "csv": text, "duckdb": database}
+
+
+def counted(table: pa.Table, container: str, folder: Path, trips: str | None = "riders", **options: Any) -> Any:
+    """Trips of each pair of zones, counted by the library."""
+    columns = {} if trips is None else {"trips": trips}
+    return pairs_of(TREE, count_trips(LIBRARY[container](table, folder), TREE, columns=columns, **options))
+
+
+def piped(table: pa.Table, container: str, folder: Path, columns: RecordColumns, **options: Any) -> Any:
+    """Trips of each pair of zones, counted by the steps of the pipeline."""
+    form = TABLE.declared(table="t" if container == "duckdb" else None)
+    loaded = folder / "loaded.parquet"
+    load_records(PIPELINE[container](table, folder), columns, "2026-01", loaded, record_format=form, **options)
+    return pairs_of(TREE, trip_counts_of(loaded, TREE))
+
+
+def outcome(count: Callable[[], Any]) -> Any:
+    """What is counted, or the code of the error."""
+    try:
+        return dict(count())
+    except OdError as error:
+        return error.code
+
+
+def decimals(*values: str | None, kind: pa.DataType | None = None) -> pa.Array:
+    return pa.array([None if one is None else Decimal(one) for one in values], kind or pa.decimal128(38, 20))
+
+
+GOOD = {
+    "int64": pa.array([77, 2]),
+    "uint8": pa.array([77, 2], pa.uint8()),
+    "float64": pa.array([77.0, 2.0]),
+    "decimal128(18, 0)": decimals("77", "2", kind=pa.decimal128(18, 0)),
+    "decimal128(38, 20)": decimals("77", "2"),
+    "text": pa.array(["77", "2"]),
+}
+BAD = {
+    "a decimal fraction": decimals("77", "1.5"),
+    "a decimal fraction that no double holds": decimals("77", "1.00000000000000000001"),
+    "a missing decimal": decimals("77", None),
+    "a negative decimal": decimals("77", "-2"),
+    "a decimal above 2^53": decimals("77", str(2**53 + 1)),
+    "a decimal above 2^64": decimals("77", "1" + "0" * 30, kind=pa.decimal128(38, 0)),
+    "a sum above 2^53": decimals("77", str(2**53)),
+    "a missing number": pa.array([77, None]),
+    "a missing number of 8 bits": pa.array([77, None], pa.uint8()),
+    "NaN": pa.array([77.0, float("nan")]),
+    "a fraction": pa.array([77.0, 1.5]),
+    "a fraction as text": pa.array(["77", "1.00000000000000000001"]),
+    "no number": pa.array(["77", "*"]),
+    "Booleans": pa.array([True, False]),
+}
+"""Columns of trips of two rows."""
+
+
+def with_counts(riders: pa.Array) -> pa.Table:
+    return pa.table({"origin": ["01", "02"], "destination": ["02", "NA"], "riders": riders})
+
+
+@pytest.mark.parametrize("column", [*GOOD, *BAD])
+def test_a_column_of_trips_is_judged_alike_in_every_container(tmp_path, column):
+    """Exactly, and by its own type: whole decimals are counts, and no rounding makes a count of a fraction."""
+    table = with_counts((GOOD | BAD)[column])
+    right = {("01", "02"): 77, ("02", "NA"): 2} if column in GOOD else "OD-TRIPS-COUNT"
+    found = {name: outcome(partial(counted, table, name, tmp_path)) for name in LIBRARY}
+    pipe = {name: outcome(partial(piped, table, name, tmp_path, RecordColumns(trips="riders"))) for name in PIPELINE}
+    assert found == dict.fromkeys(found, right)
+    assert pipe == dict.fromkeys(pipe, right)
+    if column in BAD:
+        for container in LIBRARY:
+            with pytest.raises(OdError, match=r"column 'riders' holds [^7]*$"):
+                counted(table, container, tmp_path)
+
+
+@pytest.mark.parametrize("container", LIBRARY)
+def test_decimals_that_nothing_names_are_numbers(tmp_path, container):
+    """They may be the trips of a row. In a CSV file they are text."""
+    table = with_counts(decimals("77", "2", kind=pa.decimal128(18, 0))).rename_columns(["origin", "destination", "x"])
+    if container != "csv":
+        assert outcome(partial(counted, table, container, tmp_path, trips=None)) == "OD-TRIPS-ROWS"
+
+
+@pytest.mark.parametrize("container", LIBRARY)
+def test_decimals_are_weights_sizes_cells_and_coordinates_too(tmp_path, container):
+    numbers = decimals("3", "2", kind=pa.decimal128(9, 1))
+    weighted = with_counts(numbers).rename_columns(["origin", "destination", "weight"])
+    unit = PrivacyUnit("trip", max_weight=9)
+    assert outcome(partial(counted, weighted, container, tmp_path, trips=None, unit=unit)) == {
+        ("01", "02"): 3,
+        ("02", "NA"): 2,
+    }
+    groups = pa.table({"group": ["g", "h"], "area": ["01", "01"], "size": numbers})
+    assert GroupSizes.from_frame(LIBRARY[container](groups, tmp_path), GEOGRAPHY).size.tolist() == [2, 3]
+    cells = LIBRARY[container](pa.table({"x": numbers, "y": pa.array([1.0, 0.0])}), tmp_path)
+    grid, columns = Grid((4, 4)), ["x", "y"]
+    assert Trajectories.from_cells(cells, grid, columns=columns).points.tolist() == [[3, 1], [2, 0]]
+    bounds = [(0, 4), (0, 4)]
+    assert Trajectories.from_coordinates(cells, grid, bounds, columns=columns).points.tolist() == [[3, 1], [2, 0]]
+
+
+@pytest.mark.parametrize("container", LIBRARY)
+def test_whole_user_ids_stay_whole_if_one_is_missing(tmp_path, container):
+    """As floats, ids above 2^53 would be those of other users."""
+    ids = pa.array([2**53, 2**53 + 1, 2**53 + 1, *[7] * 2_000, None])
+    table = pa.table({"origin": ["01"] * len(ids), "destination": ["02"] * len(ids), "who": ids})
+    unit = PrivacyUnit("user", column="who", max_trips=1)
+    found = outcome(partial(counted, table, container, tmp_path, trips=None, unit=unit, key=bytes(32)))
+    assert found == ("OD-TRIPS-USER-ID" if container == "pandas" else {("01", "02"): 3})
