@@ -70,10 +70,18 @@ def spill_folder(folder: Path) -> Path:
     return folder / "spill"
 
 
+_BY_VALUE_ALONE = "SET disabled_optimizers = 'statistics_propagation'"
+"""Statement after which a condition is computed from each value, and never concluded from statistics of a file.
+
+The least and greatest value that Parquet states leave out NaN. DuckDB concludes from them that no value is NaN.
+"""
+
+
 def _closed(spill: Path, sources: tuple[Path, ...]) -> str:
     """Return the statements that restrict an open session to its spill folder and its sources."""
     paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
-    return f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]; {_CLOSE_ACCESS}"
+    allowed = f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]"
+    return f"{_BY_VALUE_ALONE}; {allowed}; {_CLOSE_ACCESS}"
 
 
 def file_name(path: Path) -> str:

@@ -73,6 +73,17 @@ def test_numbers_that_are_no_zones_stay_faults(tmp_path, loaded):
     assert read["destination"].isna().all()
 
 
+@pytest.mark.parametrize("others", [[], [7.0], [264.0, 7.0], [None], [float("inf")], [7.5] * 3_000])
+def test_an_id_that_is_not_a_number_is_missing_whatever_the_other_records_hold(tmp_path, loaded, others):
+    """DuckDB concluded from the least and greatest id of a file, which leave out NaN, that none is NaN."""
+    ids = pa.array([float("nan"), *others], pa.float64())
+    times = pa.array([JUNE] * len(ids))
+    table = {"PULocationID": ids, "DOLocationID": ids, "pickup_datetime": times}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet", row_group_size=1_000)
+    read = loaded(tmp_path / "t.parquet", TLC.columns, "2019-06", record_format=TLC)
+    assert read.loc[0, ["origin", "destination"]].isna().all()
+
+
 def test_trips_of_other_months_are_dropped_where_that_is_asked_for(tmp_path, loaded):
     """As the files have them: a few of other years, for a clock of a meter was wrong."""
     times = [JUNE, JUNE - datetime.timedelta(microseconds=1), JUNE.replace(year=2009), JUNE.replace(day=30), None]
