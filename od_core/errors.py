@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Self, cast
+from typing import NoReturn, Self, cast
 
 NOTHING_SPENT = "nothing was spent"
 """Default of :attr:`OdError.spent`."""
@@ -76,6 +76,17 @@ class OdError(Exception):
         return (_rebuilt, (self.code, self.message, self.next_step, self.spent))
 
 
+def raise_alone(error: OdError) -> NoReturn:
+    """Raise an error without a cause and a context. Call it where an exception is handled that may quote a record.
+
+    With ``from None``, the handled exception is not shown, but stays the context, which programs may read and log.
+    """
+    try:
+        raise error
+    finally:
+        error.__cause__ = error.__context__ = None
+
+
 def _rebuilt(code: str, message: str, next_step: str, spent: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent=spent)
 
@@ -138,7 +149,7 @@ _CODES: dict[type[OdError], str] = {
         "BUNDLE CERTIFICATE CHECK DERIVED-SOURCE DRAWS-IMPOSSIBLE INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION"
         " RELEASE"
     ),
-    ExecutionError: "CONFIDENTIAL-ERROR FINDING LEVEL-MEMORY PART PARTS REFINEMENT SOLVER SPARK TASK",
+    ExecutionError: "CONFIDENTIAL-ERROR FINDING LEVEL-MEMORY PART PARTS REFINEMENT SOLVER SPARK SYSTEM-MEMORY TASK",
 }
 """Beginnings of the error codes of each class, without ``OD-``. A code belongs to the class with the longest match."""
 

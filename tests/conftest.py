@@ -113,10 +113,10 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
 
     from od_core.files.duckdb_session import THREADS, spill_folder
     from od_core.group_sizes import grouping
-    from od_core.records import count_records, load, open_file, row_meaning, table_file
+    from od_core.records import count_records, open_file, row_meaning
     from od_core.stops import place_list
 
-    reading = (count_records, grouping, load, open_file, place_list, row_meaning, table_file)
+    reading = (count_records, grouping, open_file, place_list, row_meaning)
 
     with duckdb.connect(config={"threads": THREADS}) as database:
 

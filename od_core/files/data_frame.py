@@ -13,7 +13,8 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, nearest_known, raise_alone
+from od_core.files.duckdb_session import of_machine
 
 
 class ArrowStream(Protocol):
@@ -41,7 +42,8 @@ def data_frame(table: Table) -> pd.DataFrame:
     missing, and objects of decimals.
 
     Raises:
-        OdError: the object is not such a table, or pandas cannot represent its values. The message quotes none of them.
+        OdError: the object is not such a table, its rows cannot be read, as those of a query that fails, memory does
+            not suffice, or pandas cannot represent its values. The message quotes none of them.
     """
     if isinstance(table, pd.DataFrame):
         return table
@@ -50,8 +52,10 @@ def data_frame(table: Table) -> pd.DataFrame:
         raise _no_table(f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE)
     try:
         frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_exact_type)
-    except (pa.ArrowException, OverflowError, ValueError):  # its text may quote a value
-        raise _no_table(f"pandas cannot represent the values of this {type(table).__name__}") from None
+    except Exception as error:  # noqa: BLE001  # a query of the caller may raise anything, with a value in its text
+        name = type(table).__name__
+        unread = f"pandas cannot represent the values of this {name}, or they cannot be read"
+        raise_alone(of_machine(error, f"this {name} cannot be read") or _no_table(unread, detail=str(error)))
     return frame
 
 
@@ -135,5 +139,5 @@ def _no_columns(message: str, next_step: str) -> OdError:
 _GIVE = "pass a pandas data frame, or a table of Arrow, Polars or DuckDB with columns of text and numbers"
 
 
-def _no_table(message: str, next_step: str = _GIVE) -> OdError:
-    return OdError("OD-TABLE", message, next_step=next_step)
+def _no_table(message: str, next_step: str = _GIVE, detail: str | None = None) -> OdError:
+    return OdError("OD-TABLE", message, next_step=next_step, confidential_detail=detail)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from od_core.errors import OdError
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,6 +102,62 @@ def parquet_rows(path: Path, *, numbered: bool = False) -> str:
     """
     numbers = ", file_row_number = true" if numbered else ""
     return f"read_parquet({quoted_text(file_name(path))}, hive_partitioning = false{numbers})"
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OF_MACHINE = {
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n), then run again"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "check the owner and the rights of the file, of the confidential folder and of the folder of temporary files",
+    ),
+    **dict.fromkeys(
+        (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV),
+        "check the disk or the connection to the file server, then run again",
+    ),
+    errno.ENOENT: "check that the file, the confidential folder and that of temporary files are in their places",
+}
+"""Next step for each error number of the system that is no fault of a file, apart from a full disk."""
+
+
+def of_machine(error: Exception, what: str) -> OdError | None:
+    """Return the OdError for a fault of the machine, such as a full disk; None if the fault is one of the file.
+
+    Arrow passes on an exception of DuckDB as an OSError without a number. Then its kind is in the text, which quotes
+    no record if it begins with one of these two kinds.
+
+    Args:
+        error: exception of reading or writing.
+        what: what the machine could not do, such as "trips.csv cannot be read".
+    """
+    said = str(error)
+    kept = "nothing was lost, and the records are unchanged"
+    if isinstance(error, MemoryError) or said.startswith("Out of Memory Error"):
+        return OdError(
+            "OD-SYSTEM-MEMORY",
+            f"{what}: the memory does not suffice, of which DuckDB may use {MEMORY_LIMIT}; {kept}",
+            next_step="free memory, then run again; a Parquet file needs less memory if its row groups are smaller",
+            confidential_detail=said,
+        )
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and said.startswith("IO Error"):
+        unknown = errno.ENOSPC if "Could not write" in said else None
+        number = next((one for one in (*_FULL, *_OF_MACHINE) if os.strerror(one) in said), unknown)
+    if number in _FULL:
+        return OdError(
+            "OD-DISK-WRITE",
+            f"{what}: the disk of the confidential folder, or of temporary files, is full or cannot be written; {kept}",
+            next_step="free space on it, up to twice the unpacked size of the file of records, then run again",
+            confidential_detail=said,
+        )
+    if number in _OF_MACHINE:
+        return OdError(
+            "OD-SYSTEM",
+            f"{what}: the system reports {os.strerror(number)!r}; {kept}",
+            next_step=_OF_MACHINE[number],
+            confidential_detail=said,
+        )
+    return None
 
 
 def quoted_name(name: str) -> str:

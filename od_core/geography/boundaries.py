@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
 from od_core.extras import require
 from od_core.files.durable import absence
 from od_core.geography.codes import no_column
@@ -100,7 +100,7 @@ def _layer(path: Path, column: str) -> _Read:
             raise no_column("the file of boundaries", column, found, (column,))
         facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column])
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
-        raise _fault(f"{path.name} cannot be read as a layer of boundaries", str(error)) from None
+        raise_alone(_fault(f"{path.name} cannot be read as a layer of boundaries", str(error)))
     return facts["crs"], codes, shapes
 
 
@@ -112,8 +112,8 @@ def _geoparquet(path: Path, column: str) -> _Read:
         place = facts["primary_column"]
         described, shapes = facts["columns"][place], table[place]
         encoding, system = described["encoding"], described.get("crs", {"id": {"authority": "OGC", "code": "CRS84"}})
-    except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
-        raise _fault(f"{path.name} cannot be read as GeoParquet", repr(error)) from None
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:  # OSError for a damaged page
+        raise_alone(_fault(f"{path.name} cannot be read as GeoParquet", repr(error)))
     if encoding != "WKB":
         raise _fault(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
     found = [name for name in table.column_names if name != place]
@@ -150,7 +150,7 @@ def boundaries_in(column: pd.Series) -> Boundaries:
     try:
         boundaries = tuple(bytes.fromhex(text) if isinstance(text, str) and text else None for text in column)
     except ValueError:
-        raise _fault("a boundary is not well-known binary in hexadecimal digits") from None
+        raise_alone(_fault("a boundary is not well-known binary in hexadecimal digits"))
     check_boundaries(boundaries)
     return boundaries
 
@@ -164,7 +164,7 @@ def check_boundaries(boundaries: Boundaries) -> None:
     try:
         shapes = shapely.from_wkb(known)
     except shapely.errors.GEOSException as error:
-        raise _fault("a boundary is not well-known binary", str(error)) from None
+        raise_alone(_fault("a boundary is not well-known binary", str(error)))
     if not np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON)).all() or shapely.is_empty(shapes).any():
         raise _fault("a boundary is not a polygon")
     if known:

@@ -8,19 +8,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.geography.codes import check_case, text_codes
 from od_core.geography.geography import Geography, Numbers
 from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.faults import not_counted, refuse_too_many_faults
+from od_core.records.faults import not_counted, reading_errors, refuse_too_many_faults
 from od_core.records.zone_lists import read_zones
 
 
@@ -96,8 +95,8 @@ def count_by_group(
                 f"SELECT place, count(*) AS records FROM ({placed})"  # noqa: S608  # our own SQL
                 " WHERE in_period AND place IS NOT NULL GROUP BY ALL"
             ).to_arrow_table()
-    except (duckdb.Error, pa.ArrowException) as error:
-        raise not_counted(error) from None
+    except reading_errors() as error:
+        raise_alone(not_counted(error))
     sizes = np.zeros(groups, dtype=np.int64)
     sizes[found["place"].to_numpy()] = found["records"].to_numpy()
     return sizes

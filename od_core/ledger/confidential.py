@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync, write_durably
 from od_core.parallel import in_order
 
@@ -107,12 +107,13 @@ class ConfidentialFolder:
             raise
         except Exception:  # noqa: BLE001  # any text may hold a confidential value
             look = self.keep_detail(traceback.format_exc())
-            raise OdError(
+            failed = OdError(
                 "OD-CONFIDENTIAL-ERROR",
                 "a step that handles confidential data failed",
                 next_step=f"{look}, then run the release again",
                 spent=spent,
-            ) from None
+            )
+            raise_alone(failed)
 
     def keep_detail_of(self, error: OdError) -> None:
         """Write an error's confidential detail, if any, to a file, and name the file in the error's next step."""

@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, base_name, nearest_only
+from od_core.errors import OdError, base_name, nearest_only, raise_alone
 from od_core.files.duckdb_session import memory_database
 from od_core.ledger.user_counters import USER, Allowances, UserCounters
 from od_core.privacy.unit import PrivacyUnit, whole_match
-from od_core.records.faults import not_counted
+from od_core.records.faults import not_counted, reading_errors
 
 if TYPE_CHECKING:
     import duckdb
@@ -189,8 +189,6 @@ def bounded_counts(
     query = f"""
         SELECT rank, count(*) AS trips, {segment} AS segment FROM ({chosen}) WHERE rank >= 0 GROUP BY ALL
     """  # noqa: S608  # a query of our own
-    import duckdb  # takes a third of a second, and only user units need it
-
     try:
         with memory_database() as connection:
             set_secret(connection, key, period)
@@ -200,8 +198,8 @@ def bounded_counts(
             counts = connection.sql(query).to_arrow_table()
             if counters is not None:
                 keep_counters(connection, counters)
-    except (duckdb.Error, pa.ArrowException) as error:
-        raise not_counted(error) from None
+    except reading_errors() as error:
+        raise_alone(not_counted(error))
     rank, trips, code = (counts[name].to_numpy() for name in ("rank", "trips", "segment"))
     return rank.copy(), trips, code  # a copy, because the caller sorts it in place
 

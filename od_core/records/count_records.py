@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
 from od_core.files.duckdb_session import parquet_rows, quoted_text, scratch_database
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.object_store import LocalStore, Store
@@ -44,6 +43,7 @@ from od_core.records.faults import (
     TOO_LARGE,
     bad_count,
     not_counted,
+    reading_errors,
     refuse_too_many_faults,
 )
 from od_core.records.segment_source import loaded_column
@@ -133,9 +133,9 @@ def count_records(
             if counters is not None:
                 keep_counters(connection, counters)
             return finish_count_files(store, folder, files, breakdowns)
-    except (duckdb.Error, pa.ArrowException) as error:
+    except reading_errors() as error:
         store.remove(folder)
-        raise not_counted(error) from None
+        raise_alone(not_counted(error))
     except BaseException:
         store.remove(folder)
         raise

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from od_core.files.duckdb_session import quoted_name, scratch_database
-from od_core.records.file_faults import reading_errors, unreadable
+from od_core.files.duckdb_session import quoted_name
 from od_core.records.format import RecordFormat
 from od_core.records.load_query import local_time_and_day
-from od_core.records.open_file import files_read, open_records
+from od_core.records.open_file import opened
 from od_core.records.row_meaning import FIRST_ROWS
 
 _ANY_ZONE = "UTC"
@@ -27,14 +25,9 @@ def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
     Raises:
         OdError: the file cannot be read.
     """
-    try:
-        with TemporaryDirectory() as empty, scratch_database(Path(empty), *files_read(source)) as connection:
-            file = open_records(connection, source, form)
-            found = local_time_and_day(quoted_name(column), file.types[column], _ANY_ZONE)
-            if found is None:
-                return False
-            counted = file.relation.limit(FIRST_ROWS).aggregate(f"count(*), count({found[1]})")
-            rows, dated = counted.fetchall()[0]
-    except reading_errors() as error:
-        raise unreadable(source, form, error) from None
-    return bool(dated or not rows)
+    with opened(source, form) as file:
+        found = local_time_and_day(quoted_name(column), file.types[column], _ANY_ZONE)
+        if found is None:
+            return False
+        rows, dated = file.relation.limit(FIRST_ROWS).aggregate(f"count(*), count({found[1]})").fetchall()[0]
+        return bool(dated or not rows)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import pyarrow as pa
+
 from od_core.errors import OdError
+from od_core.files.duckdb_session import of_machine
 
 MAX_COUNT = 1 << 53
 
 NOT_NUMBERS = "values that are not numbers"
-MISSING = "a missing value or NaN"
+MISSING = "a missing value, NaN or a text that is not a plain number (1234 is one, 1,234 and 1.234,5 are not)"
 NEGATIVE = "a negative number"
 TOO_LARGE = "a number above 2^53 or infinite"
 FRACTION = "a fraction"
@@ -76,21 +81,32 @@ def refuse_too_many_faults(
         "OD-TRIPS-FAULTS",
         f"more than {float(fault_threshold):.3%} of the trips are of another period, lack a valid user id (one that"
         " matches id_pattern, if declared), weight or listed category that is needed, or have an origin or destination"
-        " that is not in the zone list (missing, misspelt, different case, spaces, or lost leading zeros)"
+        " that is not in the zone list (missing, misspelt, different case, spaces, lost leading"
+        " zeros, or 1E+05 from a spreadsheet)"
         + ("; most such codes have lost their leading zeros" if lost_zeros() else ""),
         next_step="correct the records or the zone list, or raise the operator's fault threshold",
         confidential_detail=f"{faulty} of {trips} trips",
     )
 
 
-def not_counted(error: Exception) -> OdError:
-    """Return the OdError for records that DuckDB could not count.
+def reading_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that an unreadable file raises. Their messages may quote the file.
 
-    DuckDB's own message may quote a value, so it goes into the confidential detail.
+    A fault is an exception of DuckDB if it is in the first rows of a stream of Arrow, and an OSError in later ones.
     """
-    return OdError(
+    import duckdb  # takes a third of a second, and a release in memory rarely needs it
+
+    return (duckdb.Error, pa.ArrowException, OSError, MemoryError, UnicodeError, csv.Error, EOFError, zlib.error)
+
+
+def not_counted(error: Exception) -> OdError:
+    """Return the OdError for loaded records that could not be counted.
+
+    The message of ``error`` may quote a value, so it goes into the confidential detail.
+    """
+    return of_machine(error, "the loaded records cannot be counted") or OdError(
         "OD-TRIPS-NOT-COUNTED",
-        "the loaded records cannot be read, or counting them needs more memory or disk space than there is",
-        next_step="free space on the disk of the confidential folder, then run the release again",
+        "the loaded records cannot be counted: their file is missing or damaged, or the counts cannot be written",
+        next_step="run the release again from its first step, which reads the file of records",
         confidential_detail=str(error),
     )

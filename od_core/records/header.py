@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from od_core.files.duckdb_session import scratch_database
-from od_core.records.file_faults import reading_errors, unreadable
 from od_core.records.format import RecordFormat
-from od_core.records.open_file import files_read, open_records
+from od_core.records.open_file import opened
 
 _FIRST_ROWS = 1000
 """Number of rows with which the first line is compared."""
@@ -52,9 +49,5 @@ def has_header(source: Path, form: RecordFormat) -> bool:
     Raises:
         OdError: the file cannot be read.
     """
-    try:
-        with TemporaryDirectory() as empty, scratch_database(Path(empty), *files_read(source)) as connection:
-            relation = open_records(connection, source, form).relation
-            return is_header(relation.columns, relation.limit(_FIRST_ROWS).fetchall())
-    except reading_errors() as error:
-        raise unreadable(source, form, error) from None
+    with opened(source, form) as file:
+        return is_header(file.relation.columns, file.relation.limit(_FIRST_ROWS).fetchall())

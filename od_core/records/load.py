@@ -10,19 +10,20 @@ guessed from a sample of the file. No message quotes a record.
 from __future__ import annotations
 
 from pathlib import Path
-
-import duckdb
+from typing import TYPE_CHECKING
 
 from od_core.errors import OdError, nearest_only
-from od_core.files.duckdb_session import scratch_database, spill_folder
+from od_core.files.duckdb_session import spill_folder
 from od_core.files.durable import absence, write_durably
 from od_core.geography.geography import Geography
 from od_core.periods import Period
-from od_core.records.file_faults import reading_errors, refuse_truncated, unreadable
 from od_core.records.format import RecordColumns, RecordFormat
 from od_core.records.formats.table import TABLE
 from od_core.records.load_query import RecordQuery
-from od_core.records.open_file import files_read, open_records
+from od_core.records.open_file import opened
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def load_records(
@@ -62,27 +63,15 @@ def load_records(
     form = record_format
     form.refuse_estimates(columns)
     refuse_absent(source)
-    with scratch_database(target.parent, *files_read(source)) as connection:
-        try:
-            _check_time_zone(connection, time_zone)
-            file = open_records(connection, source, form)
-            refuse_truncated(source)
-            query = RecordQuery(file, columns, time_zone).text(
-                Period(period), geography, destination_geography or geography
-            )
-            connection.register("records", file.relation)
-            written = spill_folder(target.parent) / target.name
-            connection.sql(query).write_parquet(str(written))
-            write_durably(target, written.replace)
-        except reading_errors() as error:
-            if isinstance(error, duckdb.IOException) and target.name in str(error):
-                raise OdError(
-                    "OD-DISK-WRITE",
-                    "the confidential folder cannot be written",
-                    next_step="free space on its disk, then run the release again",
-                    confidential_detail=str(error),
-                ) from None
-            raise unreadable(source, form, error) from None
+    with opened(source, form, target.parent, whole=True) as file:
+        _check_time_zone(file.connection, time_zone)
+        query = RecordQuery(file, columns, time_zone).text(
+            Period(period), geography, destination_geography or geography
+        )
+        written = spill_folder(target.parent) / target.name
+        file.connection.register("records", file.relation)
+        file.connection.sql(query).write_parquet(str(written))
+        write_durably(target, written.replace)
 
 
 def refuse_absent(source: Path) -> None:

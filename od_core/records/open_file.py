@@ -5,15 +5,23 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from od_core.errors import OdError, nearest_known, nearest_only
+from od_core.errors import OdError, nearest_known, nearest_only, raise_alone
 from od_core.files.data_frame import shown_columns
 from od_core.files.duckdb_session import file_name, parquet_rows, quoted_name, quoted_text, scratch_database
-from od_core.records.file_faults import file_fault, is_compressed, reading_errors, refuse_other_kinds, unreadable
+from od_core.records.faults import reading_errors
+from od_core.records.file_faults import (
+    file_fault,
+    is_compressed,
+    refuse_incomplete,
+    refuse_other_kinds,
+    unreadable,
+)
 from od_core.records.format import ColumnName, RecordFormat, column_in, shown
 
 if TYPE_CHECKING:
@@ -47,11 +55,13 @@ class OpenFile(NamedTuple):
         source: path of the file.
         form: format of its records.
         relation: its rows, as a DuckDB relation.
+        connection: the connection that reads them.
     """
 
     source: Path
     form: RecordFormat
     relation: duckdb.DuckDBPyRelation
+    connection: duckdb.DuckDBPyConnection
 
     @property
     def types(self) -> dict[str, str]:
@@ -93,19 +103,52 @@ def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
     return any(column_in(name, columns) is not None for name in expected)
 
 
-def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> OpenFile:
+@contextmanager
+def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whole: bool = False) -> Iterator[OpenFile]:
+    """Open a file of records while this context lasts, in a database that can read no other file.
+
+    An exception in the context that an unreadable file may cause becomes an OdError, without a cause or a context: its
+    text may quote a record. It is raised when rows are read, which may be after others were read.
+
+    Args:
+        source: the file.
+        form: format of its records.
+        folder: folder of DuckDB's temporary files; None for a new one.
+        whole: whether to check that the file is complete, which reads a text to its end.
+
+    Raises:
+        OdError: the file is of another kind; it has no header, or a column twice; the DuckDB file lacks the table; the
+            file cannot be read; or memory or disk space does not suffice.
+    """
+    try:
+        with (
+            nullcontext(folder) if folder else TemporaryDirectory() as scratch,
+            scratch_database(Path(scratch), *files_read(source)) as connection,
+        ):
+            yield open_records(connection, source, form, whole=whole)
+    except reading_errors() as error:
+        raise_alone(unreadable(source, form, error))
+
+
+def open_records(
+    connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat, *, whole: bool = False
+) -> OpenFile:
     """Open a file of records as a DuckDB relation. Its rows are read later.
 
     Args:
         connection: a connection that may read the paths of :func:`files_read`.
         source: the file.
         form: format of its records.
+        whole: as in :func:`opened`.
 
     Raises:
-        OdError: the file is of another kind; it has no header, or a column twice; or the DuckDB file lacks the table.
+        OdError: the file is of another kind; it is incomplete; it has no header, or a column twice; or the DuckDB file
+            lacks the table.
         Exception: one of :func:`reading_errors`; the file cannot be read. It may also be raised while rows are read.
     """
     refuse_other_kinds(source, form)
+    if whole:
+        refuse_incomplete(source, form)
     match form.container_of(source):
         case "parquet":
             relation = connection.sql(f"FROM {parquet_rows(source)}")
@@ -115,7 +158,7 @@ def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: Reco
             relation = connection.sql(_lines_query(source, form))
         case "csv":
             relation = connection.sql(_csv_query(source, form))
-    return OpenFile(source, form, relation)
+    return OpenFile(source, form, relation, connection)
 
 
 def files_read(source: Path) -> list[Path]:
@@ -194,8 +237,5 @@ def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
     Raises:
         OdError: the file cannot be opened in its format.
     """
-    try:
-        with TemporaryDirectory() as empty, scratch_database(Path(empty), *files_read(source)) as connection:
-            return open_records(connection, source, form).types
-    except reading_errors() as error:
-        raise unreadable(source, form, error) from None
+    with opened(source, form) as file:
+        return file.types

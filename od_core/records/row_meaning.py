@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
 from od_core.files.duckdb_session import quoted_name, quoted_text, scratch_database
-from od_core.records.file_faults import reading_errors, unreadable
+from od_core.records.faults import reading_errors
+from od_core.records.file_faults import unreadable
 from od_core.records.format import RecordColumns, RecordFormat, column_in
 from od_core.records.open_file import files_read, open_records
 
@@ -188,7 +189,7 @@ def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) ->
             ]
             rows, pairs, *are_numbers = file.relation.limit(FIRST_ROWS).aggregate(", ".join(wanted)).fetchall()[0]
     except reading_errors() as error:
-        raise unreadable(source, form, error) from None
+        raise_alone(unreadable(source, form, error))
     numeric = dict(zip(texts, are_numbers, strict=True))
     judged = {name: is_number_type(kind) or numeric.get(name, False) for name, kind in types.items()}
     return unclear_columns(judged, named), rows >= _MANY_ROWS and pairs == rows

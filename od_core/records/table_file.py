@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -16,16 +15,15 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_only
+from od_core.errors import InputError, OdError, nearest_only, raise_alone
 from od_core.files.data_frame import TableOrFile, data_frame, exact_numbers, holds_numbers, shown_columns
-from od_core.files.duckdb_session import memory_database, quoted_name, scratch_database
+from od_core.files.duckdb_session import memory_database, quoted_name
 from od_core.files.durable import absence
 from od_core.records.contribution_bound import texts
 from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, NOT_NUMBERS, TOO_LARGE
-from od_core.records.file_faults import reading_errors, refuse_truncated, unreadable
 from od_core.records.formats.table import TABLE
 from od_core.records.load_query import as_count
-from od_core.records.open_file import OpenFile, open_records
+from od_core.records.open_file import OpenFile, opened
 from od_core.records.row_meaning import is_number_type
 
 IN_PERIOD = "in_period"
@@ -174,11 +172,7 @@ def _opened(source: Path) -> Iterator[OpenFile]:
     if (absent := absence(source)) is not None:
         raise OdError("OD-FILE-MISSING", absent, next_step="correct the path")
     try:
-        with TemporaryDirectory() as scratch, scratch_database(Path(scratch), source) as connection:
-            file = open_records(connection, source, TABLE)
-            refuse_truncated(source)
+        with opened(source, TABLE, whole=True) as file:
             yield file
-    except OdError as fault:
-        raise fault.changed(next_step=_CORRECT) from None
-    except reading_errors() as error:
-        raise unreadable(source, TABLE, error).changed(next_step=_CORRECT) from None
+    except InputError as fault:
+        raise_alone(fault if fault.code == "OD-FILE-INCOMPLETE" else fault.changed(next_step=_CORRECT))

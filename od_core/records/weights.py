@@ -19,11 +19,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, base_name, nearest_only
+from od_core.errors import OdError, base_name, nearest_only, raise_alone
 from od_core.files.duckdb_session import memory_database
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.contribution_bound import texts
-from od_core.records.faults import not_counted
+from od_core.records.faults import not_counted, reading_errors
 
 WEIGHT = "weight"
 """Name of the column of weights, in data frames and in loaded records."""
@@ -64,14 +64,12 @@ def weighed(column: pd.Series, max_weight: int) -> tuple[NDArray[np.int64], NDAr
         SELECT coalesce(trips, 0) AS trips, trips IS NOT NULL AS has_weight
         FROM (SELECT {counted_trips(max_weight)} AS trips FROM ({numbers}))
     """  # noqa: S608  # a number, and names of our own
-    import duckdb  # takes a third of a second, and only weights need it
-
     try:
         with memory_database() as connection:
             connection.register("weights", pa.table({"value": weights}))
             result = connection.sql(query).to_arrow_table()
-    except (duckdb.Error, pa.ArrowException) as error:
-        raise not_counted(error) from None
+    except reading_errors() as error:
+        raise_alone(not_counted(error))
     return result["trips"].to_numpy(), result["has_weight"].to_numpy()
 
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
 import pandas as pd
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
+from od_core.files.duckdb_session import of_machine
 from od_core.files.durable import absence, file_digest
 from od_core.geography.area_names import check_named_levels, name_column
 from od_core.geography.boundaries import BOUNDARY, read_boundaries, with_boundaries
 from od_core.geography.codes import COORDINATES, check_codes, no_column
 from od_core.geography.geography import Geography
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
-from od_core.records.file_faults import GZIP_ERRORS, WHAT_TO_DO, WORKBOOK, kind_of, open_bytes
+from od_core.records.file_faults import (
+    GZIP_ERRORS,
+    PARQUET,
+    has_nul,
+    incomplete,
+    is_compressed,
+    kind_of,
+    open_bytes,
+    what_to_do,
+)
 
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
@@ -195,29 +205,39 @@ def read_zones(path: Path) -> pd.DataFrame:
     if (absent := absence(path)) is not None:
         raise _fault("OD-FILE-MISSING", absent)
     try:
-        if path.suffix == ".parquet":
+        found, is_parquet = kind_of(path), path.suffix == ".parquet"
+        if found is not None and not is_compressed(path) and not (is_parquet and found == PARQUET):
+            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {found}", next_step=what_to_do(found))
+        if is_parquet:
             return pd.read_parquet(path)
-        if kind_of(path) == WORKBOOK:
-            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {WORKBOOK}", next_step=WHAT_TO_DO[WORKBOOK])
         _refuse_other_text(path)
         table = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, index_col=False)
         if len(table) == 0:
             raise _fault("OD-FILE-UNREADABLE", f"{path.name} is empty")
         return table[1:].set_axis(list(table.iloc[0]), axis="columns").reset_index(drop=True)
     except UnicodeDecodeError:
-        raise _fault(
-            "OD-FILE-NOT-UTF8", f"{path.name} is not UTF-8 text; it may be Windows-1252 or ISO 8859-1"
-        ) from None
+        raise_alone(
+            _fault(
+                "OD-FILE-NOT-UTF8",
+                f"{path.name} is not UTF-8 text; it may be Windows-1252 or ISO 8859-1",
+                next_step="save it as UTF-8: iconv -f WINDOWS-1252 -t UTF-8",
+            )
+        )
     except GZIP_ERRORS:
-        raise _fault("OD-FILE-UNREADABLE", f"{path.name} is not a complete gzip file") from None
-    except (ValueError, pa.ArrowException) as error:
-        raise _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table", str(error)) from None
+        raise_alone(_fault("OD-FILE-UNREADABLE", f"{path.name} is not a complete gzip file"))
+    except (OSError, MemoryError, ValueError, pa.ArrowException) as error:
+        unreadable = _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table", str(error))
+        raise_alone(of_machine(error, f"{path.name} cannot be read") or unreadable)
 
 
 def _refuse_other_text(path: Path) -> None:
-    """Raise OdError if a text is UTF-16, or if its first line has another delimiter and no comma."""
+    """Raise OdError if a text is incomplete or UTF-16, or if its first line has another delimiter and no comma."""
     with open_bytes(path) as file:
         first = file.readline()
+        rest = iter(partial(file.read, 1 << 20), b"")
+        has_hole = not first.startswith(_UTF16) and (has_nul(first) or any(map(has_nul, rest)))
+    if has_hole:
+        raise incomplete(f"{path.name} contains NUL characters")
     if first.startswith(_UTF16):
         raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
     header = first.decode().rstrip()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.object_store import Store, keep_detail, read_details
 from od_core.ledger.user_counters import SCHEMA, USER, UserCounters
@@ -325,9 +325,10 @@ def _spark_errors_stay_inside() -> Iterator[None]:
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # of Spark, its gateway or its channel
-        raise OdError(
+        failed = OdError(
             "OD-SPARK-FAILED",
             "Spark cannot read or count the records",
             next_step="check that the source exists and is readable, and that the executors have this package",
             confidential_detail=str(error),
-        ) from None
+        )
+        raise_alone(failed)

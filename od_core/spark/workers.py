@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
 from od_core.flows.parts.work import Task
 from od_core.parallel import on_one_thread
 from od_core.spark.session import check_session, quiet_spark
@@ -63,7 +63,7 @@ class SparkWorkers:
             parts = self.session.createDataFrame(table, "part INT, descriptor STRING").repartitionById(count, "part")
             rows = parts.mapInArrow(_each(task), "part INT, outcome STRING").collect()
         except Exception as error:  # noqa: BLE001  # of classic Spark or Spark Connect
-            raise _failed_job(f"{type(error).__name__}: {error}") from None
+            raise_alone(_failed_job(f"{type(error).__name__}: {error}"))
         outcomes = dict(sorted((row.part, row.outcome) for row in rows))
         if len(rows) != count or list(outcomes) != list(range(count)):
             raise _failed_job(f"{len(rows)} outcomes of {count} tasks")

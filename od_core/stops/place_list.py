@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import OdError, raise_alone
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.geography.codes import check_case, text_codes
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.faults import not_counted, refuse_too_many_faults
+from od_core.records.faults import not_counted, reading_errors, refuse_too_many_faults
 from od_core.stops.geometry.grid import Points
 from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.trajectories import Trajectories
@@ -153,7 +152,7 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
             table = connection.sql(
                 f"SELECT {', '.join(stages)} FROM ({placed}) WHERE {sound}"  # noqa: S608  # our own SQL
             ).to_arrow_table()
-    except (duckdb.Error, pa.ArrowException) as error:
-        raise not_counted(error) from None
+    except reading_errors() as error:
+        raise_alone(not_counted(error))
     cells = [places.cells[table[stage].to_numpy()] for stage in stages]
     return Trajectories(np.ascontiguousarray(np.concatenate(cells, axis=1)), places.map.grid)

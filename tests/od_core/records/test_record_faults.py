@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import errno
+import gzip
+import pickle
 import re
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 
 import duckdb
@@ -13,14 +17,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import FlowTree, Geography, OdError
-from od_core.privacy.unit import PrivacyUnit
+import od_core.files.duckdb_session as duckdb_session
+from od_core import Budget, FlowTree, Geography, OdError, release_flows
+from od_core.group_sizes.groups import GroupSizes
+from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.count_records import trip_counts_of
-from od_core.records.file_faults import in_records
+from od_core.records.dated_rows import has_dates
+from od_core.records.faults import not_counted
+from od_core.records.file_faults import in_records, unreadable
+from od_core.records.format import column_in
+from od_core.records.formats import FORMATS
 from od_core.records.formats.table import TABLE
+from od_core.records.header import has_header
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
+from od_core.records.row_meaning import unclear_records
 from od_core.records.trip_counts import count_trips
+from od_core.stops.trajectories import Trajectories
+from tests.od_core.records.published import istat_line
 
 CANARY = "QX-CANARY-7731"
 ZONES = pd.DataFrame([("a", "aa"), ("b", "ba")], columns=["region", "zone"], dtype="str")
@@ -277,3 +291,195 @@ def test_only_an_error_that_concerns_the_records_names_their_file(code):
         assert named.message.startswith("trips.csv: column 'n' is wrong")
     facts = [(one.code, one.next_step, one.spent, one.confidential_detail) for one in (named, error)]
     assert facts[0] == facts[1]
+
+
+CHUNKS = (0, 2_100, 130_000)
+"""Numbers of rows before a fault: in the first rows of a stream, in its later rows, and in a later group of rows."""
+
+
+def text_file(path, layout, rows, faulty):
+    """A text in a published layout, with good rows, a faulty one and good ones."""
+    head, row, _ = LAYOUTS[layout]
+    content = head + row * rows + faulty + row * 3000
+    path.write_bytes(gzip.compress(content, 1) if path.suffix == ".gz" else content)
+    return path
+
+
+LAYOUTS = {
+    "table": (b"origin,destination,n\n", b"aa,ba,1\n", ".csv"),
+    "packed": (b"origin,destination,n\n", b"aa,ba,1\n", ".csv.gz"),
+    "lodes": (b"w_geocode,h_geocode,S000\n", b"aa,ba,1\n", ".csv.gz"),
+    "nomis": (b"Area of residence,Area of workplace,Count\n", b"aa,ba,1\n", ".csv"),
+    "istat": (b"", f"{istat_line('001001', '001002', 1)}\n".encode(), ".txt"),
+}
+FAULTY = {
+    "a field too many": f"{CANARY},{CANARY},{CANARY},{CANARY}\n".encode(),
+    "an open quote": f'"{CANARY},ba,1\n'.encode(),
+    "another encoding": f"{CANARY},\xe9,1\n".encode("latin-1"),
+}
+CASES = [
+    (layout, fault, rows)
+    for layout in LAYOUTS
+    for fault in FAULTY
+    for rows in CHUNKS
+    if layout == "table" or fault == "a field too many"
+]
+
+
+def readers(source, form, target):
+    """Every way in which a file of records is read, by name."""
+    columns = RecordColumns(trips="n") if form is TABLE else form.columns
+    yield "load", lambda: load_records(source, columns, "2001-06", target, record_format=form)
+    yield "schema", lambda: record_schema(source, form)
+    yield "header", lambda: has_header(source, form)
+    yield "dates", lambda: has_dates(source, column_in(columns.origin, tuple(record_schema(source, form))), form)
+    yield "meaning", lambda: unclear_records(source, columns, form)
+    if form is TABLE:
+        groups = dict(zip(("group", "area", "size"), (*ENDS, "n"), strict=True))
+        yield "counts", lambda: count_trips(source, TREE, columns={"trips": "n"})
+        yield "groups", lambda: GroupSizes.from_frame(source, TREE.origin, columns=groups)
+        yield "stops", lambda: Trajectories.from_zones(source, ["aa", "ba"], columns=ENDS)
+        for name, table in lazy_tables(source).items():
+            yield name, lambda table=table: count_trips(table, TREE, columns={"trips": "n"})
+
+
+ENDS = ["origin", "destination"]
+
+
+def lazy_tables(source):
+    """Tables of a caller whose rows are read from the file only when they are asked for."""
+    columns = {"origin": "VARCHAR", "destination": "VARCHAR", "n": "BIGINT"}
+    tables = {"relation": duckdb.read_csv(str(source), columns=columns, auto_detect=False, header=True, sep=",")}
+    with suppress(duckdb.Error, UnicodeError):  # a fault in the first rows is the caller's own exception
+        tables["batches"] = tables["relation"].to_arrow_reader(1000)
+    return tables
+
+
+def quoting(error):
+    """All that a log could show of an exception: its text, its cause and its context, and those of its copy."""
+    seen = [error, pickle.loads(pickle.dumps(error))]  # noqa: S301  # of our own
+    for one in seen:
+        seen += [more for more in (one.__cause__, one.__context__) if more is not None and more not in seen]
+    return "\n".join(
+        "".join(traceback.format_exception(one)) + repr(one) + str(vars(one).get("message")) for one in seen
+    )
+
+
+@pytest.mark.parametrize(("layout", "fault", "rows"), CASES)
+def test_a_fault_at_any_row_is_told_by_every_reader_and_quotes_nothing(tmp_path, target, layout, fault, rows):
+    form = FORMATS["table" if layout == "packed" else layout]
+    source = text_file(tmp_path / f"trips{LAYOUTS[layout][2]}", layout, rows, FAULTY[fault])
+    refused = {}
+    for name, read in readers(source, form, target):
+        try:
+            read()
+        except OdError as error:
+            refused[name] = error
+    for name, error in refused.items():
+        assert error.__cause__ is error.__context__ is None, name
+        assert CANARY not in quoting(error), name
+    assert refused.keys() >= {"load"} | ({"counts", "groups", "stops", "relation"} if form is TABLE else set())
+    assert not list(target.parent.iterdir())
+
+
+@pytest.mark.parametrize("rows", CHUNKS)
+def test_a_view_that_quotes_a_record_and_a_generator_that_does(tmp_path, target, rows):
+    """A view of a DuckDB file may raise any error in any row, as a generator of a caller may."""
+    source = tmp_path / "trips.duckdb"
+    with duckdb.connect(source) as connection:
+        quoted = f"CASE WHEN range = {rows} THEN error('{CANARY}') ELSE 'aa' END"
+        connection.execute(f"CREATE VIEW t AS SELECT {quoted} AS origin, 'ba' AS destination FROM range({rows + 9000})")
+    for name, read in readers(source, TABLE.declared(table="t"), target):
+        if name == "load" or (name == "meaning" and rows < 100_000):
+            with pytest.raises(OdError, match="OD-FILE-UNREADABLE") as refused:
+                read()
+            assert CANARY not in quoting(refused.value)
+
+    def batches():
+        good = pa.table({"origin": ["aa"] * (rows + 1), "destination": ["ba"] * (rows + 1)})
+        yield from good.to_batches(max_chunksize=2048)
+        raise ValueError(CANARY)
+
+    schema, budget = pa.schema([(name, pa.string()) for name in ENDS]), Budget(epsilon=1, delta="1e-8")
+    for read in (
+        lambda table: count_trips(table, TREE),
+        lambda table: release_flows(table, TREE.origin, unit=TRIP, budget=budget, one_row_a_trip=True),
+        lambda table: Trajectories.from_zones(table, ["aa", "ba"], columns=ENDS),
+        lambda table: Geography.from_frame(table, ENDS),
+    ):
+        with pytest.raises(OdError, match=r"OD-TABLE: .* cannot be read") as refused:
+            read(pa.RecordBatchReader.from_batches(schema, batches()))
+        assert CANARY not in quoting(refused.value)
+
+
+NO_SPACE = 'IO Error: Async write failed: {"exception_message":"Could not write file: No space left on device"}'
+OF_MACHINE = [
+    (duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate"), "OD-SYSTEM-MEMORY", "free memory"),
+    (OSError("Out of Memory Error: failed to allocate"), "OD-SYSTEM-MEMORY", "free memory"),
+    (MemoryError("Unable to allocate 7.45 GiB"), "OD-SYSTEM-MEMORY", "free memory"),
+    (pa.ArrowMemoryError("malloc of size 7731 failed"), "OD-SYSTEM-MEMORY", "free memory"),
+    (duckdb.IOException(NO_SPACE), "OD-DISK-WRITE", "free space"),
+    (OSError(NO_SPACE), "OD-DISK-WRITE", "free space"),
+    (OSError(errno.ENOSPC, "No space left on device", "/x"), "OD-DISK-WRITE", "free space"),
+    (OSError(errno.EDQUOT, "Disk quota exceeded"), "OD-DISK-WRITE", "free space"),
+    (duckdb.IOException('IO Error: Cannot open file "/x": Too many open files'), "OD-SYSTEM", "ulimit -n"),
+    (PermissionError(errno.EACCES, "Permission denied", "/x"), "OD-SYSTEM", "check the owner and the rights"),
+    (duckdb.IOException('IO Error: Could not read from file "/x": Input/output error'), "OD-SYSTEM", "check the disk"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "step"), OF_MACHINE)
+def test_a_fault_of_the_machine_is_not_blamed_on_the_file(tmp_path, error, code, step):
+    source = tmp_path / "trips.csv"
+    source.write_bytes(GOOD)
+    for told in (unreadable(source, TABLE, error), not_counted(error)):
+        assert told.code == code
+        assert told.next_step.startswith(step) or step in told.next_step
+        assert "nothing was lost, and the records are unchanged" in told.message
+        assert "nothing was spent" in str(told)
+        assert "correct the file" not in str(told)
+        assert "/x" not in str(told)
+    quoting_it = duckdb.InvalidInputException(f"Invalid Input Error: Original Line: {error}")
+    assert unreadable(source, TABLE, quoting_it).code == "OD-FILE-UNREADABLE"  # a record may have such a text
+    source.unlink()
+    assert unreadable(source, TABLE, error).code == "OD-FILE-MISSING"
+
+
+def test_a_file_for_which_the_memory_does_not_suffice(tmp_path, loaded, target, monkeypatch):
+    monkeypatch.setattr(duckdb_session, "MEMORY_LIMIT", "1MB")
+    (tmp_path / "trips.csv").write_bytes(GOOD + b"aa,ba\n" * 300_000)
+    for read in (loaded, lambda source: count_trips(source, TREE)):
+        with pytest.raises(OdError, match=r"OD-SYSTEM-MEMORY: trips\.csv cannot be read") as refused:
+            read(tmp_path / "trips.csv")
+        assert "correct" not in str(refused.value)
+    assert not list(target.parent.iterdir())
+
+
+KINDS_OF_FAULT = {
+    "huge_field.csv": "a line is longer than 2,000,000 bytes",
+    "short_row.csv": "a line has more or fewer fields than the header",
+    "long_row.csv": "a line has more or fewer fields than the header",
+    "open_quote.csv": "a quote is not closed|a quote that is not closed",
+    "not_utf8.csv": "bytes that are invalid in this encoding",
+}
+
+
+@pytest.mark.parametrize("name", KINDS_OF_FAULT)
+def test_the_kind_of_a_fault_is_named_and_its_line_is_confidential(tmp_path, loaded, target, name):
+    (tmp_path / name).write_bytes(FILES[name][0])
+    message = assert_refused(loaded, target, tmp_path / name, "OD-FILE-UNREADABLE")
+    assert re.search(KINDS_OF_FAULT[name], message)
+    assert not re.search(r"[Ll]ine:? \d", message)
+
+
+def test_a_count_with_separators_is_called_no_plain_number(tmp_path, loaded, target, written):
+    for count in ("1,234", "1.234,5", "1 234"):
+        loaded(written([("origin", "destination", "n"), ("aa", "ba", count)]), RecordColumns(trips="n"))
+        with pytest.raises(OdError, match=r"OD-TRIPS-COUNT: .* not a plain number \(1234 is one, 1,234"):
+            trip_counts_of(target, TREE)
+
+
+def test_codes_in_scientific_notation_have_their_cause_named():
+    flows = pd.DataFrame({"origin": ["1E+05"] * 9, "destination": ["aa"] * 9})
+    with pytest.raises(OdError, match=r"OD-TRIPS-FAULTS: .* or 1E\+05 from a spreadsheet"):
+        count_trips(flows, TREE)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import datetime
 import gzip
+import lzma
+import sqlite3
 import traceback
+from contextlib import closing
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import duckdb
@@ -16,12 +21,17 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pyarrow import feather, orc
 
 from od_core import FlowTree, Geography, OdError
 from od_core.records.count_records import trip_counts_of
 from od_core.records.formats import FORMATS
+from od_core.records.formats.istat import ISTAT
 from od_core.records.load import RecordColumns, load_records
+from od_core.records.zone_lists import read_zones
+from od_core.stops.trajectories import Trajectories
 from tests.od_core.files.workbooks import WORKBOOKS, zipped
+from tests.od_core.records.published import istat_line
 
 TABLE = FORMATS["table"]
 CANARY = "QX-CANARY-7731"
@@ -314,3 +324,138 @@ def test_time_zones_that_there_are_not(tmp_path, written):
 def test_texts_with_a_zone_stay_faults(loaded, written):
     source = written([("origin", "destination", "day"), ("01", "02", "2001-06-01 12:00:00+02")])
     assert loaded(source, DATED, time_zone=ZONE)["in_period"].tolist() == [False]
+
+
+FRAME = pa.table({"origin": ["01"] * 50, "destination": [CANARY] * 50})
+
+
+def sqlite_file() -> bytes:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE t (origin TEXT)")
+        return database.serialize()
+
+
+def arrow_file(write) -> bytes:
+    sink = pa.BufferOutputStream()
+    write(sink)
+    return sink.getvalue().to_pybytes()
+
+
+def arrow_stream(sink) -> None:
+    with pa.ipc.new_stream(sink, FRAME.schema) as stream:
+        stream.write_table(FRAME)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+OTHER_KINDS = {
+    "zst": (pa.Codec("zstd").compress(GOOD.encode(), asbytes=True), "compressed with Zstandard", "unpack it"),
+    "xz": (lzma.compress(GOOD.encode()), "compressed with xz", "unpack it"),
+    "bz2": (bz2.compress(GOOD.encode()), "compressed with bzip2", "unpack it"),
+    "sqlite": (sqlite_file(), "a database of SQLite", "save its table as Parquet"),
+    "feather": (arrow_file(partial(feather.write_feather, FRAME)), "a Feather (Arrow) file", "save its table"),
+    "arrows": (arrow_file(arrow_stream), "a stream of Arrow", "save its table as Parquet"),
+    "orc": (arrow_file(partial(orc.write_table, FRAME)), "an ORC file", "save its table as Parquet"),
+    "dbf": (b"\x03\x7c\x06\x01" + bytes(28) + b"ORIGIN\0", "a dBASE file (.dbf)", "save its table as Parquet"),
+    "json": (f'[{{"origin": "{CANARY}"}}]'.encode(), "JSON", "save its table as Parquet"),
+    "jsonl": (f'{{"origin": "{CANARY}"}}\n'.encode(), "JSON", "save its table as Parquet"),
+    "geojson": (f'{{\n  "type": "{CANARY}"}}\n'.encode(), "JSON", "save its table as Parquet"),
+    "html": (f"\n<!DOCTYPE html>\n<html>{CANARY}".encode(), "a web page (HTML)", "download the file itself"),
+    "xml": (f"<?xml version='1.0'?>\n<{CANARY}/>".encode(), "an XML document", "save its table as Parquet"),
+    "pointer": (POINTER.encode(), "a pointer of Git LFS", "git lfs pull"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_a_file_of_another_kind_is_called_by_its_name(tmp_path, kind):
+    """As records and as a zone list, by its first bytes, and with what to do."""
+    content, named, step = OTHER_KINDS[kind]
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(OdError) as of_zones:
+        read_zones(tmp_path / "t.csv")
+    for error in (refused(tmp_path / "t.csv"), of_zones.value):
+        assert error.code == "OD-FILE-UNREADABLE"
+        assert error.message.startswith("t.csv ")
+        assert f" is {named}" in error.message
+        assert step in error.next_step
+        assert CANARY not in str(error)
+    if kind == "pointer":
+        (tmp_path / "t.parquet").write_bytes(content)
+        assert "git lfs pull" in refused(tmp_path / "t.parquet", FORMATS["tlc"]).next_step
+
+
+@pytest.mark.parametrize("first", ["ORCID", "BZhone", "[origin]", "$FL", "7z", "PAR", "versions", "{o}", "ARROW1"])
+def test_a_header_that_begins_like_another_kind_is_a_header(tmp_path, loaded, first):
+    (tmp_path / "t.csv").write_text(f"{first},origin,destination\nx,01,02\n")
+    assert pairs_of(loaded(tmp_path / "t.csv"), "origin", "destination") == [("01", "02")]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line", "step"),
+    [
+        (None, "É,02\n", "write encoding: latin-1"),
+        (None, "Š,02\n", "iconv -f WINDOWS-1252 -t UTF-8"),
+        ("latin-1", "Š,02\n", "iconv -f WINDOWS-1252 -t UTF-8"),
+        ("latin-1", "€,02\n", "iconv -f WINDOWS-1252 -t UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_no_encoding_is_named_that_leads_back(tmp_path, loaded, encoding, line, step, ending):
+    content = ("origin,destination\n" + "01,02\n" * 3000 + line).encode("cp1252")
+    source = tmp_path / f"t{ending}"
+    source.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+    assert step in refused(source, TABLE.declared(encoding=encoding)).next_step
+    (tmp_path / "u.csv").write_bytes(content.decode("cp1252").encode())  # the step is taken
+    assert pairs_of(loaded(tmp_path / "u.csv"), "origin")[-1] == (line[0],)
+
+
+MEGABYTE = 1 << 20
+WHOLE = b"origin,destination\n" + b"01,03\n" * 1000
+INCOMPLETE = {
+    "a copy that stopped in reserved space": WHOLE + b"\0" * (40 * MEGABYTE),
+    "the last row cut, then reserved space": WHOLE + b"01,0" + b"\0" * 4096,
+    "a hole in the middle": WHOLE + b"\0" * 4096 + b"\n01,03\n" * 9,
+    "a hole within a row": WHOLE + b"01,0\x00\x00\n" + b"01,03\n" * 9,
+    "no end of a line": WHOLE + b"01," + b"x" * (40 * MEGABYTE),
+    "blanks at the end": WHOLE + b" " * (40 * MEGABYTE),
+    "lines that end with CR": WHOLE.replace(b"\n", b"\r") + b" " * (40 * MEGABYTE),
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "encoding", "packed"),
+    [
+        *((what, "utf-8", packed) for what in INCOMPLETE for packed in (False, True)),
+        *((what, encoding, False) for what in list(INCOMPLETE)[1:4] for encoding in ("latin-1", "utf-16")),
+    ],
+)
+def test_a_text_whose_end_is_missing_is_no_shorter_text(tmp_path, loaded, target, what, encoding, packed):
+    """DuckDB drops 40 MB after the last end of a line, and takes a NUL for a part of a code."""
+    content = INCOMPLETE[what] if encoding != "utf-16" else INCOMPLETE[what].decode().encode("utf-16")
+    source = tmp_path / ("trips.csv.gz" if packed else "trips.csv")
+    source.write_bytes(gzip.compress(content, 1) if packed else content)
+    with pytest.raises(OdError, match=r"OD-FILE-INCOMPLETE: trips\.csv") as refused:
+        loaded(source, record_format=TABLE.declared(encoding=encoding))
+    assert "copy or download it again" in refused.value.next_step
+    assert not list(target.parent.iterdir())
+    if encoding == "utf-8":
+        with pytest.raises(OdError, match=r"OD-FILE-INCOMPLETE: trips\.csv"):
+            Trajectories.from_zones(source, ["01", "03"], columns=["origin", "destination"])
+
+
+def test_a_whole_text_is_read_whether_its_last_line_ends_or_not(tmp_path, loaded):
+    for content in (WHOLE, WHOLE[:-1], WHOLE.replace(b"\n", b"\r\n"), WHOLE.replace(b"\n", b"\r"), WHOLE[:-1] + b"\r"):
+        for form in (TABLE, TABLE.declared(encoding="utf-16")):
+            (tmp_path / "t.csv").write_bytes(content if form is TABLE else content.decode().encode("utf-16"))
+            if content.endswith(b"\r") and not content.startswith(b"origin,destination\r"):
+                with pytest.raises(OdError, match=r"OD-FILE-UNREADABLE: .* lines end in different ways"):
+                    loaded(tmp_path / "t.csv", record_format=form)
+            else:
+                assert len(loaded(tmp_path / "t.csv", record_format=form)) == 1000
+
+
+def test_lines_without_a_header_are_read_to_their_end(tmp_path, loaded):
+    line = f"{istat_line('001001', '001002', 1)}\n".encode()
+    for rest in (b"\0" * (40 * MEGABYTE), b" " * (40 * MEGABYTE), b"\0" * 100 + line):
+        (tmp_path / "trips.txt").write_bytes(line * 100 + rest)
+        with pytest.raises(OdError, match=r"OD-FILE-INCOMPLETE: trips\.txt \(reader 'istat'\)"):
+            loaded(tmp_path / "trips.txt", ISTAT.columns, record_format=ISTAT)

@@ -64,6 +64,9 @@ UNREADABLE = {
     "tabs.csv": (b"region\tzone\na\tb\n", "OD-FILE-DELIMITER"),
     "bars.csv.gz": (gzip.compress(b"region|zone\na|b\n"), "OD-FILE-DELIMITER"),
     "garbage.parquet": (b"PAR1" + bytes(range(256)) + b"PAR1", "OD-FILE-UNREADABLE"),
+    "hole.csv": (b"region,zone\na,b\n" * 9 + bytes(4096) + b"\na,c\n", "OD-FILE-INCOMPLETE"),
+    "cut.csv": (b"region,zone\na,b\n" + bytes(1 << 21), "OD-FILE-INCOMPLETE"),
+    "hole.csv.gz": (gzip.compress(b"region,zone\na,b\n" + bytes(1 << 21)), "OD-FILE-INCOMPLETE"),
 }
 
 
