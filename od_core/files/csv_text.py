@@ -1,4 +1,4 @@
-"""Write large tables of text and integers as CSV. Whole columns are converted at a time, which is fast."""
+"""Write large tables of text and numbers as CSV. Whole columns are converted at a time, which is fast."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _ROWS = 1 << 20
 
 
 def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
-    """Append rows in the format of RFC 4180, in UTF-8. No value may be missing.
+    """Append rows in the format of RFC 4180, in UTF-8. A missing value, or NaN, is an empty field.
 
     Args:
         file: open file to append to.
-        table: columns of text or of integers.
+        table: at least two columns, of text or of numbers. The line of a missing value alone would be no row.
         header: True to write the names of the columns first.
     """
     if header:
         file.write((",".join(table.column_names) + "\r\n").encode())
     for start in range(0, len(table), _ROWS):
-        *columns, last = (_fields(column) for column in table.slice(start, _ROWS).columns)
+        *columns, last = (_fields(column).fill_null("") for column in table.slice(start, _ROWS).columns)
         ended = pc.binary_join_element_wise(last, _text("\r\n"), _text(""))
         rows = pc.binary_join_element_wise(*columns, ended, _text(","))
         file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
@@ -33,6 +33,8 @@ def _fields(column: pa.ChunkedArray) -> pa.Array:
     values = column.combine_chunks()
     if pa.types.is_integer(values.type):
         return values.cast(pa.large_string())
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), None, values)
     texts = values.dictionary_encode()
     return _quoted(texts.dictionary.cast(pa.large_string())).take(texts.indices)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +69,15 @@ def memory_database() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def reading_database(folder: Path) -> duckdb.DuckDBPyConnection:
+    """Open an in-memory database that can read the files of a public folder, and no other. Use it as a context."""
+    import duckdb
+
+    connection = duckdb.connect(config={"temp_directory": "", "memory_limit": MEMORY_LIMIT, "threads": THREADS})
+    connection.execute(f"SET allowed_paths = [{_names(folder.iterdir())}]; {_CLOSE_ACCESS}")
+    return connection
+
+
 def spill_folder(folder: Path) -> Path:
     """Return the folder for DuckDB's temporary files, the only folder that a scratch database may write to."""
     return folder / "spill"
@@ -83,9 +92,13 @@ The least and greatest value that Parquet states leave out NaN. DuckDB concludes
 
 def _closed(spill: Path, sources: tuple[Path, ...]) -> str:
     """Return the statements that restrict an open session to its spill folder and its sources."""
-    paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
-    allowed = f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]"
+    allowed = f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{_names(sources)}]"
     return f"{_BY_VALUE_ALONE}; {allowed}; {_CLOSE_ACCESS}"
+
+
+def _names(sources: Iterable[Path]) -> str:
+    """Return the paths of files as SQL literals, both as they are and as DuckDB reads them."""
+    return ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
 
 
 def file_name(path: Path) -> str:

@@ -51,7 +51,7 @@ class Sheet:
     Attributes:
         name: name of the sheet: at most 31 characters; letters, digits, ``-`` and ``_`` are safe.
         lines: texts above the table, one in a row.
-        table: columns of text, or of numbers, of which some may be missing; their names are the header.
+        table: columns of text or of numbers, of which some may be missing; their names are the header.
         width: width of the first column, in characters. Longer lines are wrapped if it is at least 40.
     """
 
@@ -135,16 +135,17 @@ def _rows(table: pa.Table) -> bytes | memoryview:
     """Return the rows of a table as XML."""
     if len(table) == 0:
         return b""
-    pieces: list[pa.Array | pa.Scalar] = []
+    pieces: list[pa.Array] = []
     for column in table.columns:
         values = column.combine_chunks()
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-            number = values.cast(pa.large_string())
-            cells = pc.binary_join_element_wise(_text("<c><v>"), number, _text("</v></c>"), _text(""))
-            pieces.append(pc.fill_null(cells, "<c/>"))
+            if pa.types.is_floating(values.type):
+                values = pc.if_else(pc.is_nan(values), None, values)
+            ends, content = ("<c><v>", "</v></c>"), values.cast(pa.large_string())
         else:
-            content = _escaped(values.cast(pa.large_string()))
-            pieces += [_text('<c t="inlineStr"><is><t>'), content, _text("</t></is></c>")]
+            ends, content = ('<c t="inlineStr"><is><t>', "</t></is></c>"), _escaped(values.cast(pa.large_string()))
+        cells = pc.binary_join_element_wise(_text(ends[0]), content, _text(ends[1]), _text(""))
+        pieces.append(pc.fill_null(cells, "<c/>"))
     rows = pc.binary_join_element_wise(_text("<row>"), *pieces, _text("</row>"), _text(""))
     return memoryview(rows.buffers()[2])[: pc.sum(pc.binary_length(rows)).as_py()]
 

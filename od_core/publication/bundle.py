@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -37,6 +38,7 @@ from od_core.publication.certificate import certificate_digest
 from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
 from od_core.publication.file_formats import opens, refuse_unreadable, same_geopackages, same_matrices, same_workbooks
+from od_core.publication.file_rows import refuse_holes
 from od_core.publication.html.certificate_page import certificate_page
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
@@ -84,7 +86,7 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
     If the public folder exists already, the prepared bundle is compared with it (see :func:`differing_files`). A sound
     public bundle is never replaced: if the two are equal, the prepared bundle is discarded, otherwise an error is
     raised. A damaged public bundle is replaced. It is damaged if each file that differs from the prepared one is
-    missing, contradicts its checksum, or cannot be read.
+    missing, contradicts its checksum, cannot be read, or is a CSV file that lacks rows and has no others.
 
     Args:
         write: function that writes the files of the bundle into an empty folder.
@@ -154,7 +156,12 @@ def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
     files.
     """
     stated = stated_digests(public)
-    damaged = {name for name in changed if (made / name).exists() and _is_damaged(public / name, stated.get(name))}
+    damaged = {
+        name
+        for name in changed
+        if (made / name).exists()
+        and (_is_damaged(public / name, stated.get(name)) or _lacks_rows(made / name, public / name))
+    }
     others = {*changed} - damaged - {CHECKSUMS}
     packages = [_package_without(damaged, folder) for folder in (made, public)]
     return not others or (others == {PACKAGE} and packages[0] is not None and packages[0] == packages[1])
@@ -165,6 +172,17 @@ def _is_damaged(file: Path, stated: str | None) -> bool:
     if not file.is_file() or (stated is not None and file_digest(file) != stated):
         return True
     return not opens(file)
+
+
+def _lacks_rows(made: Path, public: Path) -> bool:
+    """Return whether a public CSV file has fewer lines than the prepared one, and all of them are lines of that one.
+
+    Earlier versions left out the rows without a distance (``docs/decisions/0063-rows-that-were-left-out.md``).
+    """
+    if made.suffix != ".csv":
+        return False
+    there, whole = (Counter(file.read_bytes().split(b"\r\n")) for file in (public, made))
+    return there < whole
 
 
 def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
@@ -262,7 +280,8 @@ def write_bundle(
 ) -> None:
     """Write all files of a bundle of any kind into an empty folder, durably. The checksums are written last.
 
-    Several files are written at a time. The bytes are the same for any number of threads.
+    The rows of every file are compared with the tables of the bundle. Several files are written at a time. The bytes
+    are the same for any number of threads.
 
     Args:
         kind: kind of the release, with the files of its tables and its notes.
@@ -272,6 +291,9 @@ def write_bundle(
         folder: an empty folder.
         tell: called after each file is written, with the number of the file from 1, the number of listed files, and
             the name of the file; the data package and the checksums are not listed.
+
+    Raises:
+        OdError: a file cannot be written or read back, or does not have the rows of its table.
     """
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
     listed = [*tables, *_pages(certificate, report)]
@@ -286,6 +308,7 @@ def write_bundle(
         written[file.name] = content
         if tell is not None:
             tell(number, len(listed), file.name)
+    refuse_holes(folder, tables)
     package = json_text(datapackage(kind.contents, certificate, listed, written))
     written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     checksums = checksum_lines({name: content.digest for name, content in written.items()}).encode()

@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.files.duckdb_session import quoted_text
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.files.lock import locked
 from od_core.geography.codes import COORDINATES
@@ -46,6 +47,15 @@ INSERT INTO format SELECT {FORMAT} WHERE NOT EXISTS (FROM format);
 CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
 """Settings of every connection: it has no access to other files, and no statement can change the settings."""
 
+STORAGE = "v1.0.0"
+"""Version of DuckDB's storage: every version from 1.0 on reads and writes it, and it has all that the tables need.
+
+DuckDB 2 alone can open a file that DuckDB 2 makes without it. Such a file is rewritten when a release is added.
+"""
+
+_STORAGE_NUMBER = 64
+"""Number of that storage in the file's header, in the 8 bytes from byte 12 on."""
+
 _LOCK_SECONDS = 60.0
 
 _HELD = ("Could not set lock", "different configuration")
@@ -54,8 +64,8 @@ _HELD = ("Could not set lock", "different configuration")
 _DAMAGED = "Corrupt database file"
 """Part of DuckDB's message for a file whose bytes do not match their checksums."""
 
-_OF_A_NEWER_DUCKDB = "created with a newer version of DuckDB"
-"""Part of DuckDB's message for a file that it is too old to read."""
+_OF_A_NEWER_DUCKDB = "newer version of DuckDB"
+"""Part of DuckDB's message for a file that it is too old to read; before it, DuckDB 1.5 has "an", and 2.0 "a"."""
 
 _NAMED = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
 """Tables with one row per release, and tables of released numbers, of each kind. They name every stored release."""
@@ -104,6 +114,8 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
     def write(copy: Path) -> None:
         if database.exists():
             shutil.copyfile(database, copy)
+            if _storage_number(copy) > _STORAGE_NUMBER:
+                _rewrite(copy)
         else:
             copy.unlink()  # DuckDB refuses an empty file
         _add(copy, key, contents)
@@ -143,9 +155,24 @@ def _closed_to_writers(database: Path) -> Iterator[None]:
         yield
 
 
+def _storage_number(database: Path) -> int:
+    with database.open("rb") as file:
+        return int.from_bytes(file.read(20)[12:], "little")
+
+
+def _rewrite(database: Path) -> None:
+    """Replace a database that nothing else has open by one of the same content, whose storage older DuckDBs read."""
+    older = database.with_name(f"{database.name}.older")
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH {quoted_text(str(database))} AS newer (READ_ONLY)")
+        connection.execute(f"ATTACH {quoted_text(str(older))} AS older (STORAGE_VERSION '{STORAGE}')")
+        connection.execute("COPY FROM DATABASE newer TO older; CHECKPOINT older")
+    older.replace(database)
+
+
 def _add(database: Path, key: ReleaseKey, contents: Contents) -> None:
     """Add a release to a database that nothing else has open. Move all rows from the log into the file."""
-    with duckdb.connect(str(database), config=CLOSED) as connection:
+    with duckdb.connect(str(database), config=CLOSED | {"storage_compatibility_version": STORAGE}) as connection:
         connection.execute("BEGIN TRANSACTION")
         connection.execute(_SHARED + contents.schema)
         describe(connection)

@@ -28,12 +28,16 @@ class BundleFile:
         description: description in one line.
         write: function that writes the whole content to an open file; every call writes the same bytes.
         table: definition of the table in the file; None if the file contains no table.
+        rows: rows that the file must have: an SQL query of the bundle's Parquet tables, which are named after their
+            files; or a function that returns such a query, or the number of the rows. By default, a CSV file has the
+            rows of the Parquet file of the same name. See :func:`od_core.publication.file_rows.holes`.
     """
 
     name: str
     description: str
     write: Callable[[BinaryIO], object]
     table: Table | None = None
+    rows: str | Callable[[], str | int] | None = None
 
 
 def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:
@@ -111,6 +115,16 @@ def boundaries_table(geography: Geography) -> pa.Table:
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
     schema = pa.schema([*text, ("geometry", pa.binary())], {"geo": json.dumps(geo)})
     return pa.Table.from_pylist(rows, schema)
+
+
+def bounded_areas(geography: Geography) -> int:
+    """Return the number of areas that have a boundary, below the whole space: zones that do, and areas with such."""
+    shapes, bounded = geography.boundaries or (), 0
+    areas = np.array([zone for zone, shape in enumerate(shapes) if shape is not None], dtype=np.int64)
+    for level in range(geography.depth, 0, -1):
+        bounded += len(areas)
+        areas = np.unique(geography.parents[level][areas])
+    return bounded
 
 
 def with_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:

@@ -28,9 +28,19 @@ from od_core.publication.bundle import as_published, bundle_faults, differing_fi
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.context import context_of
+from od_core.publication.file_rows import holes
 from od_core.publication.kind import Examination, Kind
 from od_core.publication.read_back import REPAIR
+from od_core.publication.tables import BundleFile
 from od_core.published.kinds import derived_kind_of, kind_of
+
+INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
+"""Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""
+
+_WHOLE_AGAIN = (
+    f"use flows.parquet instead of the files without rows; {REPAIR}; then publish every copy of the bundle again"
+)
+"""Next step for a bundle that was published with files that lack rows."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ def verify_release(published: Published) -> list[Finding]:
         "ledger": lambda: _ledger(published, public, stated),
         "database": lambda: kind.differing(published.database, public, published.key, stated),
     }
-    return [files, *(Finding(part, _fault(examine)) for part, examine in examinations.items())]
+    return [files, *(_finding(part, examine) for part, examine in examinations.items())]
 
 
 def _derived_findings(
@@ -110,8 +120,7 @@ def _derived_findings(
         sources = sources_of(published.bundle, stated)
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
         return [files, Finding("sources", _line(error))]
-    bundle = Finding("bundle", _fault(lambda: _derived_bundle(kind, published, sources)))
-    return [files, Finding("sources", None), bundle]
+    return [files, Finding("sources", None), _finding("bundle", lambda: _derived_bundle(kind, published, sources))]
 
 
 def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Sequence[Source]) -> Iterator[str]:
@@ -122,8 +131,14 @@ def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Seque
     facts = derived_certificate(kind, published.key, flows, sources)
     with TemporaryDirectory(prefix="od-release-verify-") as name:
         write_bundle(kind, flows, facts, kind.report(flows, facts), Path(name))
-        for file in differing_files(Path(name), published.bundle):
-            yield f"{file} differs from the file that the bundles of the releases give"
+        yield from _differences(
+            Path(name), published.bundle, kind.files(flows, facts), "the bundles of the releases give"
+        )
+
+
+def _finding(part: str, examine: Examination) -> Finding:
+    fault = _fault(examine)
+    return Finding(part, fault, _WHOLE_AGAIN if fault is not None and INCOMPLETE in fault else None)
 
 
 def _fault(examine: Examination) -> str | None:
@@ -160,8 +175,23 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
     context = context_of(kind, ledger, published.key, stated["data_set"], published.releases)
     with TemporaryDirectory(prefix="od-release-verify-") as name:
         write_bundle(kind, rebuilt, facts, kind.report(rebuilt, facts, context), Path(name))
-        for file in differing_files(Path(name), published.bundle):
-            yield f"{file} differs from the file that the measurements and the ledger give"
+        listed = kind.files(rebuilt, facts)
+        yield from _differences(Path(name), published.bundle, listed, "the measurements and the ledger give")
+
+
+def _differences(made: Path, public: Path, listed: Sequence[BundleFile], source: str) -> Iterator[str]:
+    """Yield one line for each file of a public bundle that differs from the prepared one, ``made``.
+
+    The rows of the prepared files were compared with its tables, so files of the same bytes have them, too.
+    """
+    if not (changed := differing_files(made, public)):
+        return
+    lacking = dict(holes(public, listed))
+    for file in changed:
+        if file in lacking:
+            yield f"{INCOMPLETE}: {file} {lacking[file]}"
+        else:
+            yield f"{file} differs from the file that {source}"
 
 
 def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVector]]) -> Iterator[str]:

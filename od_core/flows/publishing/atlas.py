@@ -24,6 +24,7 @@ from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.least_squares import FittedLevel, upwards
 from od_core.flows.estimation.segment_intervals import SegmentFit
 from od_core.flows.publishing.changes import by_the_bound
+from od_core.flows.publishing.flow_rows import at_levels
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.release import Release
 from od_core.geography.boundaries import dissolved, rings, simplified, square_degrees
@@ -91,6 +92,13 @@ def atlas_data(tables: FlowTables, certificate: dict[str, Any], title: str) -> b
     start = len(text).to_bytes(4, "little") + text
     padding = b"\0" * (-len(start) % _ALIGNMENT)
     return gzip.compress(start + padding + b"".join(columns.pieces), compresslevel=6, mtime=0)
+
+
+def atlas_rows(tables: FlowTables) -> str:
+    """Return the flows of the page in SQL: those between areas of its finest level that are not 0."""
+    depth = _depth(tables, tables.release.intervals.fits if tables.interval else [])
+    place = depth * len(tables.tree.destination.level_names) + depth
+    return f"SELECT origin, destination, trips FROM flows WHERE {at_levels(tables, place)} AND trips <> 0"  # noqa: S608
 
 
 class _Columns:

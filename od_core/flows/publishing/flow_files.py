@@ -12,17 +12,25 @@ from od_core.files.parquet import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.indicators import has_indicators
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
-from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, write_atlas
-from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines
+from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, atlas_rows, write_atlas
+from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines, located
+from od_core.flows.publishing.flow_rows import (
+    flowmap_rows,
+    line_rows,
+    matrix_rows,
+    measured_rows,
+    pair_rows,
+    sheet_rows,
+)
 from od_core.flows.publishing.flow_tables import (
     FIRST_WITH_INDICATORS,
     FlowTables,
     measurement_batches,
     pair_names,
 )
-from od_core.flows.publishing.flow_workbook import MOST_ROWS, write_flow_workbook
-from od_core.flows.publishing.omx import MOST_CELLS, cells, has_matrices, write_matrices
-from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
+from od_core.flows.publishing.flow_workbook import MOST_ROWS, sheet_names, write_flow_workbook
+from od_core.flows.publishing.omx import MOST_CELLS, cells, has_matrices, matrix_name, write_matrices
+from od_core.flows.publishing.sdmx import sdmx_csv_rows, structure_rows, write_sdmx_csv, write_structure
 from od_core.flows.publishing.segment_files import segment_files, segment_measurement_files, segment_notes
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -32,7 +40,16 @@ from od_core.publication import columns
 from od_core.publication.bundle import ATLAS, BOUNDARIES_FILE
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
 from od_core.publication.markdown import in_markdown
-from od_core.publication.tables import BundleFile, areas_files, areas_table, boundaries_table, write_csv, write_parquet
+from od_core.publication.tables import (
+    BundleFile,
+    areas_files,
+    areas_table,
+    boundaries_table,
+    bounded_areas,
+    write_csv,
+    write_parquet,
+)
+from od_core.records.segments import Breakdown
 
 BUNDLE_FORMAT = 4
 """Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.
@@ -56,6 +73,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
             "Measurements with their noise, for users who make their own estimates.",
             partial(_write_measurements, release),
             columns.NOISY_MEASUREMENTS,
+            lambda: measured_rows(release, by_segment=False),
         ),
         *segment_files(tables),
         *segment_measurement_files(release),
@@ -82,7 +100,7 @@ def _areas(tree: FlowTree) -> list[BundleFile]:
         write_parquet(pa.concat_tables(map(boundaries_table, bounded)), file)
 
     description = "The boundaries of the areas of every level, as GeoParquet."
-    return [*listed, BundleFile(BOUNDARIES_FILE, description, write)]
+    return [*listed, BundleFile(BOUNDARIES_FILE, description, write, rows=lambda: sum(map(bounded_areas, bounded)))]
 
 
 def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
@@ -90,7 +108,13 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
     key, bundle_format = ReleaseKey.parse(certificate["release"]), certificate.get("bundle_format", 1)
     return [
         *_tables_in_csv(tables, bundle_format),
-        BundleFile("flows.parquet", "Flows at every pair of levels, as Parquet.", tables.write_parquet, tables.table),
+        BundleFile(
+            "flows.parquet",
+            "Flows at every pair of levels, as Parquet.",
+            tables.write_parquet,
+            tables.table,
+            lambda: sum(len(pair.flows) for pair in tables.pairs),
+        ),
         *_matrices(tables),
         *(_more_formats(tables, certificate) if bundle_format > 1 else []),
         *(_indicators(tables) if bundle_format >= FIRST_WITH_INDICATORS else []),
@@ -100,11 +124,13 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
             "flows.sdmx.csv",
             "The same flows as SDMX-CSV 2.0, for statistical offices.",
             partial(write_sdmx_csv, tables, key),
+            rows=sdmx_csv_rows(tables, key),
         ),
         BundleFile(
             "flows.sdmx.json",
             "Structure of that file as SDMX-JSON 2.0: code lists of the areas, concepts, data structure and dataflow.",
             partial(write_structure, tables, certificate),
+            rows=structure_rows(tables, key),
         ),
     ]
 
@@ -165,7 +191,7 @@ def _tables_in_csv(tables: FlowTables, bundle_format: int) -> list[BundleFile]:
         tables.pairs[place].write_csv(file)
 
     return [
-        BundleFile(f"{name}.csv", f"{description}.", partial(write, place), tables.pair_table)
+        BundleFile(f"{name}.csv", f"{description}.", partial(write, place), tables.pair_table, pair_rows(tables, place))
         for place, name, description in _named_pairs(tables)
     ]
 
@@ -177,6 +203,7 @@ def _more_formats(tables: FlowTables, certificate: dict[str, Any]) -> list[Bundl
             "flows.xlsx",
             f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest flows.",
             partial(write_flow_workbook, tables, certificate),
+            rows=sheet_rows(tables, sheet_names(tables), MOST_ROWS),
         ),
         *_maps(tables, certificate),
     ]
@@ -219,6 +246,7 @@ def _atlas(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
             ATLAS,
             "A page on which you choose areas, and see their trips with intervals. It needs no network.",
             partial(write_atlas, tables, certificate),
+            rows=partial(atlas_rows, tables),
         )
     ]
 
@@ -232,20 +260,31 @@ def _maps(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
     if tree.origin.coordinates is None or tree.destination.coordinates is None:
         return []
     largest = f"the {MOST_LINES:,} largest flows between zones with coordinates"
+    rows = line_rows(tables, MOST_LINES)
     files = [
-        BundleFile("desire_lines.geojson", f"Lines on a map, as GeoJSON: {largest}.", lines.write_geojson),
-        BundleFile("desire_lines.gpkg", "The same lines as a GeoPackage, for QGIS and others.", lines.write_geopackage),
+        BundleFile("desire_lines.geojson", f"Lines on a map, as GeoJSON: {largest}.", lines.write_geojson, rows=rows),
+        BundleFile(
+            "desire_lines.gpkg",
+            "The same lines as a GeoPackage, for QGIS and others.",
+            lines.write_geopackage,
+            rows=rows,
+        ),
     ]
     if tree.origin.digest == tree.destination.digest:
         files += [
             BundleFile(
-                "flowmap_flows.csv", f"For flowmap.gl: {largest}.", lines.write_flowmap_flows, columns.FLOWMAP_FLOWS
+                "flowmap_flows.csv",
+                f"For flowmap.gl: {largest}.",
+                lines.write_flowmap_flows,
+                columns.FLOWMAP_FLOWS,
+                flowmap_rows(tables, MOST_LINES),
             ),
             BundleFile(
                 "flowmap_locations.csv",
                 "For flowmap.gl: the zones with coordinates.",
                 lines.write_flowmap_locations,
                 columns.FLOWMAP_LOCATIONS,
+                lambda: len(located(tree.origin)),
             ),
         ]
     return files
@@ -261,14 +300,28 @@ def _matrices(tables: FlowTables) -> list[BundleFile]:
     def write(place: int, file: BinaryIO) -> None:
         pair = tables.pairs[place]
         levels = pair.origin_level, pair.destination_level
-        listed = [one for one in tables.breakdowns if has_matrices(tree, *levels, one)]
-        write_matrices(tree, pair, file, [(one, tables.segments[one.name][place]) for one in listed])
+        write_matrices(
+            tree, pair, file, [(one, tables.segments[one.name][place]) for one in _in_matrices(tables, *levels)]
+        )
+
+    def rows(place: int) -> str:
+        levels = divmod(place, len(tree.destination.level_names))
+        categories = {
+            matrix_name(one, number): (one, category)
+            for one in _in_matrices(tables, *levels)
+            for number, category in enumerate(one.categories)
+        }
+        return matrix_rows(tables, place, cells(tree, *levels), categories)
 
     return [
-        BundleFile(f"{name}.omx", f"{description}, as OpenMatrix.", partial(write, place))
+        BundleFile(f"{name}.omx", f"{description}, as OpenMatrix.", partial(write, place), rows=rows(place))
         for place, name, description in _named_pairs(tables)
         if cells(tree, *divmod(place, len(tree.destination.level_names))) <= MOST_CELLS
     ]
+
+
+def _in_matrices(tables: FlowTables, origin_level: int, destination_level: int) -> list[Breakdown]:
+    return [one for one in tables.breakdowns if has_matrices(tables.tree, origin_level, destination_level, one)]
 
 
 def _named_pairs(tables: FlowTables) -> list[tuple[int, str, str]]:

@@ -20,11 +20,17 @@ _LONGEST_NAME = 31
 
 def write_flow_workbook(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
     """Write the workbook: the largest flows of each pair of levels, at most ``MOST_ROWS``, largest first."""
-    names = [name.removeprefix("flows_") for name in pair_names(tables.tree, tables.breakdowns).values()]
-    if max(map(len, names)) > _LONGEST_NAME:
-        names = [f"{pair.origin_level}_{pair.destination_level}" for pair in tables.pairs]
-    sheets = [_flows(tables, pair, name) for pair, name in zip(tables.pairs, names, strict=True)]
+    sheets = [_flows(tables, pair, name) for pair, name in zip(tables.pairs, sheet_names(tables), strict=True)]
     write_workbook(file, [_explanation(tables, certificate, sheets), *sheets])
+
+
+def sheet_names(tables: FlowTables) -> list[str]:
+    """Return the name of the sheet of each pair of levels."""
+    pairs = pair_names(tables.tree, tables.breakdowns)
+    names = [name.removeprefix("flows_") for name in pairs.values()]
+    return (
+        names if max(map(len, names)) <= _LONGEST_NAME else [f"{origin}_{destination}" for origin, destination in pairs]
+    )
 
 
 def _flows(tables: FlowTables, pair: LevelPair, name: str) -> Sheet:

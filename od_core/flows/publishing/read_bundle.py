@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -152,7 +156,7 @@ def _has_segments(certificate: dict[str, Any]) -> bool:
 
 def _from_database(file: Path, asked: Asked) -> _Contents:
     try:
-        with duckdb.connect(str(file), read_only=True, config=CLOSED) as connection:
+        with _reading(file) as connection:
             refuse_newer(connection, file.name)
             key = str(_newest_flows(connection, asked))
 
@@ -169,10 +173,23 @@ def _from_database(file: Path, asked: Asked) -> _Contents:
             tables = PublishedTables(areas, rows("flows"), rows("measurements"), segments, segment_measurements)
     except duckdb.Error as error:
         refuse_newer_duckdb(error, file.name)
-        raise absent(
-            f"{file.name} is not a release database, or is open elsewhere for writing or with different settings"
-        ) from None
+        raise absent(f"{file.name} is not a release database, or is open elsewhere for writing") from None
     return certificate, tables
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database for reading, or a copy of it if the caller's program has it open with other settings."""
+    with TemporaryDirectory(prefix="od-release-") as folder:
+        try:
+            connection = duckdb.connect(str(file), read_only=True, config=CLOSED)
+        except duckdb.ConnectionException:  # DuckDB allows one configuration of a file in a process
+            copy = shutil.copy(file, folder)
+            if (log := file.with_name(f"{file.name}.wal")).exists():
+                shutil.copy(log, folder)
+            connection = duckdb.connect(copy, config=CLOSED)
+        with connection:
+            yield connection
 
 
 def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from od_core.extras import require
 from od_core.files.csv_text import write_rows
+from od_core.flows.publishing.flow_rows import code_rows, sdmx_rows
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, repeated
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
@@ -98,7 +99,7 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
         flows, rows = pair.columns, len(pair.flows)
         columns = {
             "STRUCTURE": repeated("dataflow", rows),
-            "STRUCTURE_ID": repeated(f"{AGENCY}:{dataflow_identifier(key)}({VERSION})", rows),
+            "STRUCTURE_ID": repeated(_dataflow(key), rows),
             "ACTION": repeated("R", rows),
             "ORIGIN": _identified(flows["origin"], identifiers[0][pair.origin_level]),
             "DESTINATION": _identified(flows["destination"], identifiers[1][pair.destination_level]),
@@ -107,6 +108,24 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
         }
         columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
         write_rows(file, pa.table(columns), header=number == 0)
+
+
+def _dataflow(key: ReleaseKey) -> str:
+    return f"{AGENCY}:{dataflow_identifier(key)}({VERSION})"
+
+
+def sdmx_csv_rows(tables: FlowTables, key: ReleaseKey) -> str:
+    """Return the rows of the SDMX-CSV table in SQL; see :func:`od_core.flows.publishing.flow_rows.sdmx_rows`."""
+    dimensions = dimension_identifiers(tables.breakdowns)
+    return sdmx_rows(tables, _dataflow(key), time_period(Period(key.period)), dimensions, IDENTIFIERS)
+
+
+def structure_rows(tables: FlowTables, key: ReleaseKey) -> str:
+    """Return the identifiers of the structure in SQL; see :func:`od_core.flows.publishing.flow_rows.code_rows`."""
+    series = dataflow_identifier(key)
+    sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables.tree).items()}
+    categories = {_category_list_name(one, series): one.categories for one in tables.breakdowns}
+    return code_rows(sides, categories)
 
 
 def _pairs(tables: FlowTables) -> Iterator[tuple[LevelPair, str | None]]:
@@ -222,9 +241,6 @@ def _code_lists(tree: FlowTree, series: str) -> list[Any]:
     """Return the code lists of the origin areas and the destination areas; one list if the geographies are equal."""
     from pysdmx.model import Code, Codelist
 
-    sides = {"ORIGIN": tree.origin, "DESTINATION": tree.destination}
-    if tree.origin.digest == tree.destination.digest:
-        sides = {"AREA": tree.origin}
     return [
         Codelist(
             **_maintained("codelist.Codelist", f"CL_{side}_{series}"),
@@ -237,8 +253,18 @@ def _code_lists(tree: FlowTree, series: str) -> list[Any]:
                 for (code, identifier), label in zip(level.items(), labels, strict=True)
             ],
         )
-        for side, geography in sides.items()
+        for side, geography in _sides(tree).items()
     ]
+
+
+def _sides(tree: FlowTree) -> dict[str, Geography]:
+    if tree.origin.digest == tree.destination.digest:
+        return {"AREA": tree.origin}
+    return {"ORIGIN": tree.origin, "DESTINATION": tree.destination}
+
+
+def _category_list_name(breakdown: Breakdown, series: str) -> str:
+    return f"CL_BREAKDOWN_{breakdown.name.upper()}_{series}"
 
 
 def _category_list(breakdown: Breakdown, series: str) -> Any:
@@ -246,7 +272,7 @@ def _category_list(breakdown: Breakdown, series: str) -> Any:
     from pysdmx.model import Code, Codelist
 
     return Codelist(
-        **_maintained("codelist.Codelist", f"CL_BREAKDOWN_{breakdown.name.upper()}_{series}"),
+        **_maintained("codelist.Codelist", _category_list_name(breakdown, series)),
         name=f"Categories of {breakdown.name}",
         description=f"The name of each identifier is the category; {ALL} stands for all categories.",
         items=[

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from od_core.files.parquet import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.measurement_table import SEGMENT_MEASUREMENT_SCHEMA
+from od_core.flows.publishing.flow_rows import measured_rows, pair_rows
 from od_core.flows.publishing.flow_tables import (
     FlowTables,
     LevelPair,
@@ -60,7 +61,8 @@ def segment_files(tables: FlowTables) -> list[BundleFile]:
             levels = f"{tree.origin.level_names[origin]} to {tree.destination.level_names[destination]}"
             description = f"Flows from {levels} by {breakdown.name}."
             writer = partial(write, breakdown.name, place)
-            files.append(BundleFile(f"{segment_name(name, breakdown)}.csv", description, writer, table))
+            rows = pair_rows(tables, place, breakdown)
+            files.append(BundleFile(f"{segment_name(name, breakdown)}.csv", description, writer, table, rows))
     return [
         *files,
         BundleFile(
@@ -68,6 +70,7 @@ def segment_files(tables: FlowTables) -> list[BundleFile]:
             "Flows by the categories of every breakdown at every pair of levels, as Parquet.",
             partial(_write_segments, tables),
             segments_table(interval=tables.interval),
+            lambda: sum(len(pair.flows) for pairs in tables.segments.values() for pair in pairs),
         ),
     ]
 
@@ -82,6 +85,7 @@ def segment_measurement_files(release: Release) -> list[BundleFile]:
             "Measurements by category with their noise, for users who make their own estimates.",
             partial(_write_measurements, release),
             SEGMENT_MEASUREMENTS,
+            lambda: measured_rows(release, by_segment=True),
         )
     ]
 

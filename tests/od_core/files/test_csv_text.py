@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 
-import pandas as pd
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,9 @@ from od_core.files import csv_text
 from od_core.files.csv_text import write_rows
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('",é '), min_size=1, max_size=5)
-ROWS = st.lists(st.tuples(TEXT, st.integers(-(2**63), 2**63 - 1), TEXT), max_size=8)
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+ROWS = st.lists(st.tuples(*(st.none() | one for one in (TEXT, WHOLE, st.floats(), TEXT))), max_size=8)
+NAMES = ("origin", "trips", "distance", "destination")
 
 
 @given(ROWS, st.integers(1, 3))
@@ -22,17 +24,21 @@ def test_rows_are_those_of_the_csv_module(rows, at_one_time):
     whole, csv_text._ROWS = csv_text._ROWS, at_one_time
     try:
         file = io.BytesIO()
-        frame = pd.DataFrame(rows, columns=["origin", "trips", "destination"]).astype(
-            {"origin": "str", "trips": "int64", "destination": "str"}
-        )
-        table = pa.Table.from_pandas(frame)
+        types = (pa.string(), pa.int64(), pa.float64(), pa.large_string())
+        columns = [*zip(*rows, strict=True)] or [()] * 4
+        table = pa.table([pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], NAMES)
         write_rows(file, table, header=True)
         write_rows(file, table, header=False)
     finally:
         csv_text._ROWS = whole
-    expected = io.StringIO(newline="")
-    csv.writer(expected, lineterminator="\r\n").writerows([("origin", "trips", "destination"), *rows, *rows])
     text = file.getvalue().decode("utf-8")
+    head, *read = csv.reader(io.StringIO(text, newline=""))
+    assert tuple(head) == NAMES
+    assert [(one[0], one[1], one[3]) for one in read] == [
+        tuple("" if value is None else str(value) for value in (one[0], one[1], one[3])) for one in (*rows, *rows)
+    ]
+    numbers = [None if one[2] is None or math.isnan(one[2]) else one[2] for one in (*rows, *rows)]
+    assert [float(one[2]) if one[2] else None for one in read] == numbers
+    expected = io.StringIO(newline="")
+    csv.writer(expected, lineterminator="\r\n").writerows([head, *read])
     assert text == expected.getvalue()
-    read = list(csv.reader(io.StringIO(text, newline="")))[1:]
-    assert read == [[str(value) for value in row] for row in (*rows, *rows)]

@@ -82,8 +82,10 @@ def test_the_same_sheets_give_the_same_bytes() -> None:
         assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
-def test_numbers_may_have_decimal_places_or_be_missing() -> None:
-    distances = [0.001, 1234.5, None, 20015.087]
+def test_numbers_may_have_decimal_places_and_every_value_may_be_missing() -> None:
+    distances = [0.001, 1234.5, None, float("nan"), 20015.087]
+    names, trips = ["a", None, "c", None, "<"], [1, None, 3, 4, 5]
     file = io.BytesIO()
-    write_workbook(file, [Sheet("one", [], pa.table({"trips": [1, None, 3, 4], "distance_km": distances}))])
-    assert read_workbook(file)["one"][1:] == [list(row) for row in zip([1, None, 3, 4], distances, strict=True)]
+    write_workbook(file, [Sheet("one", [], pa.table({"name": names, "trips": trips, "distance_km": distances}))])
+    distances[3] = None
+    assert read_workbook(file)["one"][1:] == [list(row) for row in zip(names, trips, distances, strict=True)]

@@ -13,7 +13,7 @@ import pytest
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.database import FORMAT, is_stored, stored_releases
+from od_core.publication.database import FORMAT, is_stored, refuse_newer_duckdb, stored_releases
 from tests.od_core.publication.examples import KEY, facts
 
 OLD = Path(__file__).with_name("database_0_1_0.sql").read_text(encoding="utf-8")
@@ -82,6 +82,43 @@ def test_a_file_of_a_newer_duckdb_is_refused_unchanged(old, july):
     content[:8] = struct.pack("<Q", checksum(content[8:4096]))
     old.write_bytes(content)
     refuse_everywhere(old, july, "a newer version of DuckDB than .* version of DuckDB that wrote it")
+
+
+@pytest.mark.parametrize("article", ["an", "a"])
+def test_the_message_of_a_duckdb_that_is_too_old_is_known(article):
+    """As DuckDB 1.5.1 words it for a file of 2.0, and as 2.0 does."""
+    text = f"IO Error: ... we can only read versions 64 to 68. It was created with {article} newer version of DuckDB."
+    with pytest.raises(OdError, match="OD-DATABASE-NEWER"):
+        refuse_newer_duckdb(duckdb.IOException(text), "release.duckdb")
+
+
+@pytest.mark.parametrize("earlier", [None, "latest", "v1.2.0"])
+def test_the_lowest_allowed_duckdb_reads_the_storage(tmp_path, july, earlier):
+    """Read from the header of the file, made anew or continued; a file of a newer storage is rewritten, with all."""
+    database = tmp_path / "release.duckdb"
+    if earlier is not None:
+        with duckdb.connect() as connection:
+            connection.execute(f"ATTACH '{database}' AS old (STORAGE_VERSION '{earlier}'); USE old")
+            connection.execute(OLD)
+    for key in (LATER, ReleaseKey("commuters", "2001-08")):
+        FLOWS.store(database, july, key, facts(july, key))
+        assert struct.unpack("<Q", database.read_bytes()[12:20]) == (64,)
+    assert stored_releases(database) == [*([KEY] if earlier else []), LATER, key]
+    assert {path.name for path in tmp_path.iterdir()} == {"release.duckdb", ".release.duckdb.lock"}
+    [(tables, described)] = query(database, "SELECT count(*), count(comment) FROM duckdb_tables()")
+    assert tables == described > 5
+    open_release(database, period="2001-07")
+
+
+@pytest.mark.parametrize("settings", [{"read_only": True}, {}, {"config": {"threads": 1}}])
+def test_a_release_is_opened_beside_the_readers_own_connection(tmp_path, july, settings):
+    """In one process, DuckDB opens a file with one configuration alone."""
+    database = tmp_path / "release.duckdb"
+    FLOWS.store(database, july, LATER, facts(july, LATER))
+    with duckdb.connect(str(database), **settings) as own:
+        opened = open_release(database)
+        assert own.execute("SELECT sum(trips) FROM flows").fetchone() == (opened.flows["trips"].sum(),)
+    pd.testing.assert_frame_equal(opened.flows, july.flows)
 
 
 def checksum(block: bytes) -> int:
