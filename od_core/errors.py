@@ -138,7 +138,7 @@ _CODES: dict[type[OdError], str] = {
         "BUNDLE CERTIFICATE CHECK DERIVED-SOURCE DRAWS-IMPOSSIBLE INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION"
         " RELEASE"
     ),
-    ExecutionError: "CONFIDENTIAL-ERROR FINDING LEVEL-MEMORY PART PARTS REFINEMENT SOLVER SPARK TASK",
+    ExecutionError: "CONFIDENTIAL-ERROR FINDING INTERRUPTED LEVEL-MEMORY PART PARTS REFINEMENT SOLVER SPARK TASK",
 }
 """Beginnings of the error codes of each class, without ``OD-``. A code belongs to the class with the longest match."""
 
