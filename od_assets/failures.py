@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
+from od_assets.interrupts import refuse_if_received
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.confidential import ConfidentialFolder
 
@@ -16,8 +17,9 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
     """Replace any error in this context by a Dagster Failure with one public line.
 
     Dagster stores the text of every exception and of its cause, so neither may quote a confidential value. The details
-    are written to the confidential folder.
+    are written to the confidential folder. No step begins after an interrupt that a library has swallowed.
     """
+    refuse_if_received()
     failed: OdError | None = None
     try:
         with confidential.errors_stay_inside(spent=STAYS_CHARGED):
@@ -31,6 +33,7 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
 @contextmanager
 def public_failures() -> Iterator[None]:
     """Replace an OdError by a Dagster Failure with its text. Use this only for steps without confidential data."""
+    refuse_if_received()
     failed: OdError | None = None
     try:
         yield

@@ -149,7 +149,9 @@ _CODES: dict[type[OdError], str] = {
         "BUNDLE CERTIFICATE CHECK DERIVED-SOURCE DRAWS-IMPOSSIBLE INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION"
         " RELEASE"
     ),
-    ExecutionError: "CONFIDENTIAL-ERROR FINDING LEVEL-MEMORY PART PARTS REFINEMENT SOLVER SPARK SYSTEM-MEMORY TASK",
+    ExecutionError: (
+        "CONFIDENTIAL-ERROR FINDING INTERRUPTED LEVEL-MEMORY PART PARTS REFINEMENT SOLVER SPARK SYSTEM-MEMORY TASK"
+    ),
 }
 """Beginnings of the error codes of each class, without ``OD-``. A code belongs to the class with the longest match."""
 

@@ -30,6 +30,7 @@ from od_assets.cli.status import status
 from od_assets.cli.sum import sum_command
 from od_assets.cli.ui import ui
 from od_assets.cli.verify import verify
+from od_assets.interrupts import Interrupted, interruptible, received
 from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import STAYS_CHARGED, OdError
 
@@ -65,21 +66,35 @@ def options(
 def main() -> None:
     """Run a command. Print an error as one public line on standard error, and exit with code 2.
 
-    The error is an OdError, or that of a file or folder which the system refuses.
+    The error is an OdError, or that of a file or folder which the system refuses. If SIGINT or SIGTERM ended the
+    command, exit with code 130 or 143 instead.
     """
-    try:
-        app(standalone_mode=True)
-    except (OdError, OSError) as error:
-        known = error if isinstance(error, OdError) else _of_system(error)
-        keep_detail_of(known)
-        typer.echo(printable(str(known)), err=True)
-        sys.exit(2)
+    with interruptible():
+        try:
+            app(standalone_mode=True)
+        except (Interrupted, Exception) as error:
+            number = received()  # DuckDB, for one, raises an error of its own for an interrupted query
+            stopped = Interrupted(number) if number is not None and isinstance(error, Exception) else error
+            known = _known(stopped)
+            if known is None:
+                raise
+            keep_detail_of(known)
+            typer.echo(printable(str(known)), err=True)
+            sys.exit(stopped.exit_code if isinstance(stopped, Interrupted) else 2)
 
 
-def _of_system(error: OSError) -> OdError:
-    return OdError(
-        "OD-SYSTEM",
-        f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}",
-        next_step="check the path, the rights and the space on the disk",
-        spent=STAYS_CHARGED,
-    )
+def _known(error: BaseException) -> OdError | None:
+    """Return the error to print for an exception. Return None if the exception is a defect of the program."""
+    match error:
+        case Interrupted():
+            return error.to_error()
+        case OdError():
+            return error
+        case OSError():
+            return OdError(
+                "OD-SYSTEM",
+                f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}",
+                next_step="check the path, the rights and the space on the disk",
+                spent=STAYS_CHARGED,
+            )
+    return None

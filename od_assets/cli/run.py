@@ -12,6 +12,7 @@ import typer
 
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.options import Json, Period, Release
+from od_assets.interrupts import stoppable
 from od_assets.project import prepare_dagster_home
 from od_core.errors import OdError
 
@@ -37,12 +38,15 @@ def run(
             prepare_dagster_home()
             job = release_job(component)
         outcomes = []
-        for each in periods:
-            outcomes.append(run_period(component, job, each, quiet=as_json))
-            if not as_json:
-                print_outcome(outcomes[-1])
-    if as_json:
-        typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
+        try:
+            with stoppable(periods, f"{'period was' if len(periods) == 1 else 'periods were'} not run") as rest:
+                for each in rest:
+                    outcomes.append(run_period(component, job, each, quiet=as_json))
+                    if not as_json:
+                        print_outcome(outcomes[-1])
+        finally:
+            if as_json:
+                typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
     if not all(outcome.released for outcome in outcomes):
         raise typer.Exit(1)
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-_POLITE_SECONDS = 3
-"""Time in seconds for a session to end by itself. On a busy machine, Dagster needs up to two seconds."""
+_POLITE_SECONDS = 30
+"""Time in seconds for a session to end by itself. Dagster needs up to two seconds, and a run keeps its last draw."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from od_assets.interrupts import stoppable
 from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
 from od_core.published.verification import Published, verify_release
@@ -32,7 +33,8 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
             f"{release} was never published here",
             next_step="od-release status lists the published releases",
         )
-    return [_row(warehouse.published(key, ledger)) for key in keys]
+    with stoppable(keys, "releases were not verified") as rest:
+        return [_row(warehouse.published(key, ledger)) for key in rest]
 
 
 def _row(published: Published) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import step_failures
 from od_assets.project import current_project
 from od_assets.runs.progress import by_step, followed, number_of_steps
-from od_assets.runs.run_period import silent
+from od_assets.runs.run_period import execute
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
 from od_core.ledger.lock import exclusive
@@ -116,14 +116,7 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
                 runs = len(settings.planned(data_set))
                 bar = followed(instance, run_id, data_set, _by_run, runs, transient=False)
             with bar:
-                result = job.execute_in_process(
-                    partition_key=data_set,
-                    instance=instance,
-                    raise_on_error=False,
-                    run_id=run_id,
-                    run_config=silent(job),
-                    tags={"od/launched_by": "od-release"},
-                )
+                result = execute(job, instance, run_id, data_set)
             failures += step_failures(result.all_events)
     if to is not None and not failures:
         to.mkdir(parents=True, exist_ok=True)

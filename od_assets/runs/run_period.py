@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import uuid
 from contextlib import nullcontext
@@ -12,11 +13,13 @@ from typing import Any
 
 import dagster as dg
 import pandas as pd
+from dagster._utils.interrupts import capture_interrupts
 
 from od_assets.code_location import load_definitions
 from od_assets.compatibility import without_beta_warnings
 from od_assets.components.series import Series
 from od_assets.failures import failure_lines
+from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.progress import by_step, followed, number_of_steps
 from od_core.ledger.balance import Balance
@@ -72,6 +75,30 @@ def release_job(component: Series) -> dg.JobDefinition:
     return load_definitions().resolve_job_def(f"{component.name}_release")
 
 
+def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Any:
+    """Execute a job in this process, and return Dagster's result.
+
+    Between steps, Dagster itself handles interrupts, as it does in its own commands: a run that is interrupted is
+    reported as failed.
+
+    Raises:
+        Interrupted: the run was interrupted before it succeeded.
+    """
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
+    with capture_interrupts():
+        result = job.execute_in_process(
+            partition_key=partition,
+            instance=instance,
+            raise_on_error=False,
+            run_id=run_id,
+            run_config=silent(job),
+            tags={"od/launched_by": "od-release"},
+        )
+    if not result.success:
+        refuse_if_received()
+    return result
+
+
 def run_period(component: Series, job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
     settings = component.settings()
@@ -86,14 +113,7 @@ def run_period(component: Series, job: dg.JobDefinition, period: str, *, quiet: 
         name = str(key)
         bar = followed(instance, run_id, name, by_step(name), number_of_steps(job), transient=True)
         with without_beta_warnings(), nullcontext() if quiet else bar:
-            result = job.execute_in_process(
-                partition_key=settings.periods.partition(Period(period)),
-                instance=instance,
-                raise_on_error=False,
-                run_id=run_id,
-                run_config=silent(job),
-                tags={"od/launched_by": "od-release"},
-            )
+            result = execute(job, instance, run_id, settings.periods.partition(Period(period)))
         failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
     if not result.success:
         is_public = ledger.is_published(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -176,7 +177,11 @@ def compare(
 
 
 def _begin_worker() -> None:
-    """Limit this worker process to one thread, and end it when the parent process ends or is killed."""
+    """Limit this worker process to one thread, and end it when the parent process ends or is killed.
+
+    An interrupt from the keyboard reaches it too. It finishes its run, and the parent process begins no other one.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["OD_THREADS"] = "1"
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, file_digest, sync, write_durably
+from od_core.interrupts import finished_first
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.entries import DRAWING, MEASURED, RESERVED
 from od_core.ledger.identity import Counted, hold_to_counted, hold_to_input
@@ -148,10 +149,11 @@ class DurableMeasurements:
             digest = file_digest(self._path(step.number, state.draw))
             self.ledger.finish_draw(self.key, step.number, state.draw, digest)
         elif state is None or state.kind != MEASURED:
-            number = self.ledger.start_draw(self.key, step.number, self.noise)
-            path = self._path(step.number, number)
-            written = write_durably(path, partial(_write_draw, draw))
-            self.ledger.finish_draw(self.key, step.number, number, written.digest)
+            with finished_first():
+                number = self.ledger.start_draw(self.key, step.number, self.noise)
+                path = self._path(step.number, number)
+                written = write_durably(path, partial(_write_draw, draw))
+                self.ledger.finish_draw(self.key, step.number, number, written.digest)
             return NoisyVector(path)
         return self.read(step)
 

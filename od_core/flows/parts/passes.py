@@ -41,6 +41,7 @@ from od_core.flows.estimation.top_down import Measurement, NoisyCounts
 from od_core.flows.parts.work import Arrays, Part, Work
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs
+from od_core.interrupts import finished_first
 from od_core.ledger.measurements import Draw, NoisyVector, write_noisy
 from od_core.ledger.object_store import Store, part_file
 from od_core.privacy.plan import Step
@@ -281,10 +282,11 @@ class PartMeasurements:
                     next_step="restore the measurements of the parts from a backup",
                     spent=STAYS_CHARGED,
                 )
-            self._claim(step)
-            sink = pa.BufferOutputStream()
-            write_noisy(sink, draw())
-            self.store.create_if_absent(name, sink.getvalue())
+            with finished_first():
+                self._claim(step)
+                sink = pa.BufferOutputStream()
+                write_noisy(sink, draw())
+                self.store.create_if_absent(name, sink.getvalue())
         return NoisyVector(partial(self.store.read, name))
 
     def _claim(self, step: Step) -> None:

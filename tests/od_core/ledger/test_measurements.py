@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from fractions import Fraction
 from pathlib import Path
 
@@ -60,6 +61,41 @@ def begun(ledger: Ledger, key: ReleaseKey, *, trips=TRIPS, plan=PLAN):
     """The measurements as a new process finds them."""
     confidential = ConfidentialFolder(ledger.path.parent / "confidential")
     return begin_release(confidential, ledger_at(ledger.path), key, "commuters", plan, trips)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_until_the_draw_is_kept(ledger, key, number):
+    """Of both signals, as whoever handles them then sees it; a second one does not wait."""
+    seen = []
+
+    def draw():
+        signal.raise_signal(number)
+        seen.append("drawn")
+        return [VALUES[1]]
+
+    def stop(received, _frame):
+        seen.append(received)
+        raise KeyboardInterrupt
+
+    def stopped(level, *, again=False):
+        def twice():
+            values = draw()
+            signal.raise_signal(number)
+            return values
+
+        with pytest.raises(KeyboardInterrupt):
+            begun(ledger, key).once(PLAN.steps[level - 1], twice if again else draw)
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        stopped(1)
+        assert seen == ["drawn", number]
+        stopped(2, again=True)
+        assert {signal.getsignal(each) for each in before} == {stop}
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert states(ledger.path, str(key)) == {1: "MEASURED", 2: "DRAWING", 3: "RESERVED", 4: "RESERVED"}
 
 
 def test_names_that_a_killed_process_left_are_durable_before_they_count(ledger, key, monkeypatch):

@@ -1,0 +1,127 @@
+"""End a command when it is interrupted: after the draw at hand, with its exit code, and with what was not done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TypeVar
+
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.interrupts import INTERRUPTS
+
+T = TypeVar("T")
+
+_RECEIVED: list[int] = []
+"""Numbers of the signals that this process received in :func:`interruptible`."""
+
+_PIPE: list[int] = []
+"""Both ends of the pipe to which Python writes the number of each signal, even if Dagster handles the signal."""
+
+
+class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
+    """The end of a command that was interrupted.
+
+    Attributes:
+        number: number of the signal.
+        left: what was not done; empty if the command has one piece of work.
+    """
+
+    def __init__(self, number: int, left: str = "") -> None:
+        super().__init__(number, left)
+        self.number, self.left = number, left
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command, as a shell reports it for a process that a signal ended: 130 or 143."""
+        return 128 + self.number
+
+    def to_error(self) -> OdError:
+        """Return the error that says so."""
+        return OdError(
+            "OD-INTERRUPTED",
+            f"stopped by {signal.Signals(self.number).name}" + (f": {self.left}" if self.left else ""),
+            next_step="run the same command again; it reads back what was measured",
+            spent=STAYS_CHARGED,
+        )
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the signals of :data:`INTERRUPTS` into :class:`Interrupted`, also if the process began with them ignored.
+
+    Dagster would otherwise copy an ignored SIGINT, which a shell sets for programs in the background, to SIGTERM.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _interrupt) for number in INTERRUPTS}
+    _PIPE[:] = os.pipe()
+    for end in _PIPE:
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(_PIPE[1], warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for end in _PIPE:
+            os.close(end)
+        _PIPE.clear()
+        _RECEIVED.clear()
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise Interrupted(number)
+
+
+def received() -> int | None:
+    """Return the number of the first signal that asked this process to end, or None.
+
+    Dagster's and DuckDB's own errors for an interrupt do not say which signal it was, or that it was one.
+    """
+    if _PIPE:
+        with suppress(BlockingIOError):  # nothing was received since
+            _RECEIVED.extend(number for number in os.read(_PIPE[0], 512) if number in INTERRUPTS)
+    return _RECEIVED[0] if _RECEIVED else None
+
+
+def refuse_if_received() -> None:
+    """Raise :class:`Interrupted` if this process was asked to end."""
+    if (number := received()) is not None:
+        raise Interrupted(number)
+
+
+@contextmanager
+def stoppable(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
+    """Let an interrupt end a loop over items, and say how many were not finished.
+
+    Args:
+        items: the items.
+        left: what the items are and what was not done with them, such as ``periods were not released``.
+
+    Yields:
+        The items, one at a time. None is begun after an interrupt.
+
+    Raises:
+        Interrupted: the process was asked to end, so that an item was not begun or not finished.
+    """
+    finished = 0
+
+    def each() -> Iterator[T]:
+        nonlocal finished
+        for item in items:
+            refuse_if_received()
+            yield item
+            finished += 1
+
+    try:
+        yield each()
+    except BaseException:
+        if (number := received()) is None:
+            raise
+        raise Interrupted(number, f"{len(items) - finished} of {len(items)} {left}") from None
