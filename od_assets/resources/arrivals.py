@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import datetime
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from od_assets.resources.folders import Folders
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
-from od_core.files.durable import absence, file_digest
+from od_core.files.durable import absence, file_digest, write_durably
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle_integrity import CERTIFICATE
 
 _DIGEST_LENGTH = 64
 """Number of hexadecimal digits of a SHA-256 digest."""
+
+_SOURCE = "source_file.json"
+"""File in the confidential folder of a release, with the state and the digest of the file that its records are from."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +33,13 @@ class Arrival:
     Attributes:
         key: key of the period's release.
         waits: reason why the release cannot run yet, in words; None if it can run.
-        written: time at which the file was last written; None if there is no file on this machine.
+        changed: time at which the file was last written, renamed or replaced, which a copy cannot set back; None if
+            there is no file on this machine.
     """
 
     key: ReleaseKey
     waits: str | None
-    written: datetime.datetime | None
+    changed: datetime.datetime | None
 
 
 def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
@@ -55,15 +63,15 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
         return Arrival(key, absent, None)
     status = file.stat()
     written = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    changed = datetime.datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), datetime.UTC)
     marker = settings.marker_path(period.text)
     if marker is not None and not marker.is_file():
-        return Arrival(key, f"{file.name} exists, but {marker.name} does not", written)
-    changed = datetime.datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), datetime.UTC)
+        return Arrival(key, f"{file.name} exists, but {marker.name} does not", changed)
     if moment - changed < datetime.timedelta(seconds=settings.settled_seconds):
-        return Arrival(key, f"{file.name} changed less than {settings.settled_seconds} seconds ago", written)
+        return Arrival(key, f"{file.name} changed less than {settings.settled_seconds} seconds ago", changed)
     if not settings.has_file_of_each and settings.periods.day(written) < period.end:
-        return Arrival(key, f"{file.name} was last written before {period} ended", written)
-    return Arrival(key, None, written)
+        return Arrival(key, f"{file.name} was last written before {period} ended", changed)
+    return Arrival(key, None, changed)
 
 
 def correction(
@@ -85,15 +93,64 @@ def correction(
             f"{published} is published; {found.key} is charged again, so run it by hand:"
             f" od-release run {published.release} --period {published.period}"
         )
-    certificate = folders.bundle(published) / CERTIFICATE
-    if found.written is None or not settings.has_file_of_each or not certificate.is_file():
+    if found.changed is None or not settings.has_file_of_each:
         return None
-    if found.written <= datetime.datetime.fromtimestamp(certificate.stat().st_mtime, datetime.UTC):
+    file = settings.records_path(found.key.period)
+    stated = folders.var / "confidential" / published.folder / _SOURCE
+    if stated.is_file():
+        differs = _differs(file, json.loads(stated.read_text(encoding="utf-8")))
+    else:  # an earlier version of this software released the period
+        certificate = folders.bundle(published) / CERTIFICATE
+        differs = certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime
+    if not differs:
         return None
     return (
-        f"the file of {published} was written after its publication; if its records are corrected, release"
+        f"the file of {published} was changed after it was read; if its records are corrected, release"
         f" them as revision {published.revision + 1}, which is charged again"
     )
+
+
+@contextmanager
+def source_kept(folder: Path, file: Path) -> Iterator[None]:
+    """Store the state and the digest of a file that the body reads, so that :func:`correction` can compare them.
+
+    Args:
+        folder: folder of the release in the confidential folder.
+        file: the file of records. If there is none, the body reports it.
+
+    Raises:
+        OdError: the file was changed while it was read.
+    """
+    state = _state(file) if file.is_file() else None
+    yield
+    facts = {"state": state, "digest": file_digest(file)}
+    if _state(file) != state:
+        raise OdError(
+            "OD-FILE-INCOMPLETE",
+            f"{file.name} was changed while it was read",
+            next_step="wait until the file is complete, then run the release",
+        )
+    write_durably(folder / _SOURCE, lambda path: path.write_text(json.dumps(facts), encoding="utf-8"))
+
+
+def _state(file: Path) -> list[int]:
+    """Return the size, inode, modification time and change time of a file, of which some differ after any change."""
+    status = file.stat()
+    return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _differs(file: Path, stated: dict[str, Any]) -> bool:
+    """Return whether a file has another content than stated. The content is read only if its state has changed."""
+    state = _state(file)
+    if state == stated["state"]:
+        return False
+    return state[0] != stated["state"][0] or _digest(file, *state) != stated["digest"]
+
+
+@lru_cache(maxsize=1024)
+def _digest(file: Path, *_state: int) -> str:
+    """Return the digest of a file. It is computed once in a process for each state of the file."""
+    return file_digest(file)
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+from od_assets.resources.arrivals import source_kept
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import store_of
 from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings, TableSettings
@@ -99,17 +100,21 @@ class ReleaseWork(Generic[P, G]):
 
     @contextmanager
     def reading(self) -> Iterator[Path]:
-        """Yield the path to which the body copies the records, and then store the settings with which they were read.
+        """Yield the path to which the body copies the records, and then store what was read, and with which settings.
 
         Raises:
-            OdError: a level was drawn already, from records that were read with other settings.
+            OdError: a level was drawn already, from records that were read with other settings. Or the file of records
+                was changed while the body read it.
         """
         drawn = self.is_drawn
         if drawn:
             hold_to_reading(self.folder, self.key, self.settings.reading, drawn=True)
         else:
             forget_reading(self.folder)
-        yield self.staged.records
+        here = self.settings.records_are_here and not drawn
+        file = self.settings.records_path(self.key.period)
+        with source_kept(self.folder, file) if here else nullcontext():
+            yield self.staged.records
         if not drawn:
             keep_reading(self.folder, self.settings.reading)
 

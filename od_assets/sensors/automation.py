@@ -62,8 +62,8 @@ def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], jo
 
     The sensor also reports why other periods cannot be released yet. It never releases a published period again, even
     if its file or the declared revision has changed. It requests one run per file. If the run fails and the file is
-    replaced, the sensor requests another run, because the run key contains the time at which the file was written (and
-    nothing else about the file). The cursor contains the run keys that were requested and whose releases are not
+    replaced, the sensor requests another run, because the run key contains the time at which the file was last changed
+    (and nothing else about the file). The cursor contains the run keys that were requested and whose releases are not
     published yet.
     """
 
@@ -89,7 +89,7 @@ def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], jo
             elif found.waits is not None:
                 said.append(f"{found.key} is waiting: {found.waits}")
             else:
-                request = _request(settings, period, found, found.written)
+                request = _request(settings, period, found, found.changed)
                 ready[str(request.run_key)] = request
                 if request.run_key in asked:
                     said.append(f"{found.key} was requested; if its run failed, correct its file or run it by hand")

@@ -11,6 +11,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from od_assets.assets import inputs
+from od_assets.engines import steps
 from od_assets.resources.arrivals import arrival, hold_to_marker
 from od_core import OdError
 from od_core.periods import Period
@@ -44,6 +46,7 @@ def run_of(project: Project, outcome: Any) -> dg.ExecuteInProcessResult:
 
 
 def test_a_file_that_arrives_is_asked_for_once_and_a_better_one_again(project: Project) -> None:
+    written = (project.root / "2001-01.csv").stat().st_mtime_ns
     first = look(project)
     assert asked(first) == ["2001-01"]
     assert [key.partition("@")[0] for key in json.loads(first.cursor)] == [JANUARY]
@@ -52,7 +55,7 @@ def test_a_file_that_arrives_is_asked_for_once_and_a_better_one_again(project: P
     assert f"{JANUARY} was requested" in again.skip_message
     assert "trips/2001-02/r1 is waiting: there is no file 2001-02.csv" in again.skip_message
     project.write_records(records().assign(origin="Z99"))
-    os.utime(project.root / "2001-01.csv", (1, 1))  # another time of writing
+    os.utime(project.root / "2001-01.csv", ns=(written, written))  # as `cp -p` and `rsync -a` set it
     better = look(project, again.cursor)
     assert asked(better) == ["2001-01"]
     assert len(json.loads(better.cursor)) == 1
@@ -71,7 +74,7 @@ def test_what_is_published_is_not_asked_for_and_a_corrected_file_is_refused(proj
     os.utime(project.root / "2001-01.csv", (later, later))
     corrected = look(project)
     assert asked(corrected) == []
-    assert f"the file of {JANUARY} was written after its publication" in corrected.skip_message
+    assert f"the file of {JANUARY} was changed after it was read" in corrected.skip_message
     assert "revision 2, which is charged again" in corrected.skip_message
     refused = project.run()
     assert not refused.success
@@ -80,6 +83,36 @@ def test_what_is_published_is_not_asked_for_and_a_corrected_file_is_refused(proj
     by_hand = look(project, revision=2)
     assert asked(by_hand) == []
     assert "trips/2001-02/r2 is charged again, so run it by hand" in by_hand.skip_message
+
+
+def test_a_corrected_file_is_noticed_whatever_its_time_and_a_copy_of_the_same_is_not(project: Project) -> None:
+    path = project.root / "2001-01.csv"
+    assert project.run().success
+    read, written = path.read_bytes(), path.stat().st_mtime_ns
+    for text, is_noticed in ((read, False), (read.replace(b"2001-01-15", b"2001-01-16", 1), True), (read + read, True)):
+        copy = path.with_suffix(".new")
+        copy.write_bytes(text)
+        os.utime(copy, ns=(written - 10**12, written - 10**12))  # as `cp -p` and `rsync -a` set it
+        copy.replace(path)
+        assert ("was changed after it was read" in look(project).skip_message) == is_noticed
+
+
+@pytest.mark.parametrize(("module", "name"), [(inputs, "load_period"), (steps, "count_records")])
+def test_a_file_that_is_replaced_while_or_after_it_is_read_is_noticed(project, monkeypatch, module, name) -> None:
+    path, work = project.root / "2001-01.csv", getattr(module, name)
+
+    def replace_after(*given: Any, **named: Any) -> Any:
+        done = work(*given, **named)
+        path.write_bytes(path.read_bytes() * 2)
+        return done
+
+    monkeypatch.setattr(module, name, replace_after)
+    outcome = project.run()
+    assert outcome.success == (module is steps)
+    if outcome.success:
+        assert "was changed after it was read" in look(project).skip_message
+    else:
+        assert "2001-01.csv was changed while it was read" in failure_text(outcome)
 
 
 def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
