@@ -206,6 +206,15 @@ def errors() -> Iterator[str]:
             yield f"| `{one.code}` | {cause} | {remedy} |"
 
 
+def estimators() -> Iterator[str]:
+    """Yield the rules of estimation in the words of reports and of Dagster."""
+    from od_core.flows.publishing.chosen_rule import ESTIMATORS
+
+    yield "| rule | what it makes of the measurements |\n|---|---|"
+    for one in ESTIMATORS.values():
+        yield f"| {_cell(one.name)} | {_cell(one.words)} |"
+
+
 def _escaped(text: str) -> str:
     return _cell(text.replace("<", "&lt;").replace(">", "&gt;"))
 
@@ -215,6 +224,7 @@ MADE: dict[str, Callable[[], Iterator[str]]] = {
     "components": components,
     "domain": domain,
     "errors": errors,
+    "estimators": estimators,
     "notebook": notebook_cells.page,
     "sources": sources,
 }

@@ -9,6 +9,7 @@ import glob
 import importlib
 import logging
 import os
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,7 +62,7 @@ def load_definitions() -> dg.Definitions:
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
-        raise unloadable(f"{type(error).__name__}: {error}") from None
+        raise stopped_by(error) from None
     warehouse = (definitions.resources or {}).get("od_warehouse")
     if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
         raise unloadable(
@@ -75,6 +76,22 @@ def unloadable(message: str) -> OdError:
     """Return the error for a project whose definitions cannot be loaded."""
     step = "correct the project; dg check defs shows the whole error"
     return OdError("OD-CODE-LOCATION", message, next_step=step)
+
+
+def stopped_by(error: Exception) -> OdError:
+    """Return the error for an exception of a project's code, named by its kind and its last line of the project.
+
+    Its text is left out: it may hold a password, or what a template of a declaration stands for.
+    """
+    root = current_project().root.resolve()
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [
+        line
+        for line in lines
+        if Path(line.filename).resolve().is_relative_to(root) and "site-packages" not in line.filename
+    ]
+    place = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+    return unloadable(f"{type(error).__name__}{place}")
 
 
 def _stated(project: Project) -> dg.Definitions:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import dagster as dg
 import pandas as pd
 
 from od_core import Release, ReleasePlan
+from od_core.errors import public_address
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report import labelled_changes, largest_changes, largest_flows
@@ -90,14 +90,7 @@ SOURCES = "od/sources"
 
 def source_metadata(addresses: Iterable[str]) -> dict[str, Any]:
     """Return metadata that names the files or addresses that an asset reads, without user, password and query."""
-    return {SOURCES: [_without_password(address) for address in addresses]}
-
-
-def _without_password(address: str) -> str:
-    parts = urlsplit(address)
-    if not parts.netloc:
-        return address
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return {SOURCES: [public_address(address) for address in addresses]}
 
 
 def confidential_tag(traits: dict[str, Any]) -> dict[str, Any]:

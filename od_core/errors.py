@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from typing import NoReturn, Self, cast
 
@@ -13,12 +14,71 @@ STAYS_CHARGED = "any budget reserved earlier stays charged"
 """Value of :attr:`OdError.spent` for errors that may occur after the budget of a release was reserved."""
 
 
+_HIDDEN: dict[str, str] = {}
+"""Values that no text of an error may contain, and what the text has in their place. See :func:`hide`."""
+
+_LONG = 8
+"""Length from which a hidden value is replaced inside a word, too."""
+
+
+def hide(value: str, shown: str) -> None:
+    """Let the text of every later error of this process contain ``shown`` in place of a value, which may be a secret.
+
+    A value of less than four characters, or of lower-case letters alone, is replaced only where it is quoted: it may be
+    a part of any sentence.
+
+    Args:
+        value: the value, such as that of an environment variable.
+        shown: what is known of it in public, such as ``{{ env.LAKE }}``.
+    """
+    if value.strip():
+        for form in {value, repr(value)[1:-1], json.dumps(value)[1:-1]}:
+            _HIDDEN[" ".join(form.split())] = shown
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, without the values that :func:`hide` was given.
+
+    >>> hide("hunter-22", "{{ env.WORD }}")
+    >>> one_line("there is no file /lake/hunter-22.csv")
+    'there is no file /lake/{{ env.WORD }}.csv'
+    """
+    text = " ".join(text.split())
+    found = "|".join(map(_found, sorted(_HIDDEN, key=len, reverse=True)))
+    return re.sub(found, lambda match: _HIDDEN[match[0]], text) if found else text
+
+
+def public_address(address: str) -> str:
+    """Return an address without user, password, parameters and query. A path without a scheme is returned as it is.
+
+    A password that holds a ``/`` or an ``@`` is left out, too, although no library would accept it.
+
+    >>> public_address("postgresql://role:a/b@host/data?c=d"), public_address("sc://host:15002/;token=x")
+    ('postgresql://host/data', 'sc://host:15002/')
+    >>> public_address("s3://bucket/a@b.csv"), public_address("local[4]")
+    ('s3://bucket/a@b.csv', 'local[4]')
+    """
+    scheme, sign, rest = address.partition("://")
+    return f"{scheme}{sign}{re.split('[?;]', re.sub(_USER, '', rest))[0]}" if sign else address
+
+
+_USER = re.compile(r"^([^/]*:.*|[^/]*)@")
+"""Pattern of the user and password at the beginning of an address without its scheme."""
+
+
+def _found(value: str) -> str:
+    """Return the regular expression of a hidden value in a text."""
+    if len(value) < 4 or re.fullmatch("[a-z]+", value):
+        return f"(?<=['\"]){re.escape(value)}(?=['\"])"
+    return re.escape(value) if len(value) >= _LONG else rf"(?<!\w){re.escape(value)}(?!\w)"
+
+
 class OdError(Exception):
     """An error whose text states what happened, whether budget was spent, and what to do next.
 
     The whole text is public. It may name columns, levels, zones of the public geography and budgets, but no value of
-    the confidential records. Other details go into ``confidential_detail``, which is never printed. The pipeline writes
-    them to a file of mode 0600.
+    the confidential records, no text of another library's error, and no value that :func:`hide` was given. Other
+    details go into ``confidential_detail``, which is never printed. The pipeline writes them to a file of mode 0600.
 
     ``OdError(code, ...)`` creates an instance of the subclass that the code belongs to, so that a caller can write
     ``except BudgetExceeded``. ``docs/reference/errors.md`` lists all codes.
@@ -29,6 +89,7 @@ class OdError(Exception):
         next_step: advice to the user.
         spent: whether budget was spent.
         confidential_detail: further details, or None.
+        file: name of the declared file that is at fault, if the message names it.
 
     >>> type(OdError("OD-LEDGER-CAP", "the cap is reached", next_step="wait for the next period")).__name__
     'BudgetExceeded'
@@ -46,34 +107,44 @@ class OdError(Exception):
         next_step: str,
         spent: str = NOTHING_SPENT,
         confidential_detail: str | None = None,
+        file: str | None = None,
     ) -> None:
-        super().__init__(code, message)
         self.code = code
-        self.message = " ".join(message.split())
-        self.next_step = " ".join(next_step.split())
+        self.message = one_line(message)
+        self.next_step = one_line(next_step)
         self.spent = spent
         self.confidential_detail = confidential_detail
+        self.file = file
+        super().__init__(code, self.message)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
-    def changed(self, *, code: str | None = None, message: str | None = None, next_step: str | None = None) -> OdError:
-        """Return a copy of the error with another code, message or next step; None keeps what the error has."""
+    def changed(
+        self,
+        *,
+        code: str | None = None,
+        message: str | None = None,
+        next_step: str | None = None,
+        file: str | None = None,
+    ) -> OdError:
+        """Return a copy of the error with another code, message, next step or file; None keeps what the error has."""
         return OdError(
             code or self.code,
             message or self.message,
             next_step=next_step or self.next_step,
             spent=self.spent,
             confidential_detail=self.confidential_detail,
+            file=file or self.file,
         )
 
     def in_file(self, name: str) -> OdError:
-        """Return a copy of the error whose message begins with the name of a file."""
-        return self.changed(message=f"{name}: {self.message}")
+        """Return a copy of the error that is the fault of a file, with whose name its message begins."""
+        return self.changed(message=f"{name}: {self.message}", file=name)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the error without its confidential detail, which must not reach another process."""
-        return (_rebuilt, (self.code, self.message, self.next_step, self.spent))
+        return (_rebuilt, (self.code, self.message, self.next_step, self.spent, self.file))
 
 
 def raise_alone(error: OdError) -> NoReturn:
@@ -87,8 +158,8 @@ def raise_alone(error: OdError) -> NoReturn:
         error.__cause__ = error.__context__ = None
 
 
-def _rebuilt(code: str, message: str, next_step: str, spent: str) -> OdError:
-    return OdError(code, message, next_step=next_step, spent=spent)
+def _rebuilt(code: str, message: str, next_step: str, spent: str, file: str | None) -> OdError:
+    return OdError(code, message, next_step=next_step, spent=spent, file=file)
 
 
 class BudgetError(OdError):
@@ -144,7 +215,7 @@ _CODES: dict[type[OdError], str] = {
     InputError: "COUNTS FILE GROUPS INTOPT MEASUREMENT-LENGTH MEASUREMENT-ORDER NODES STOPS TABLE TRIPS",
     NoiseError: "KEY-LENGTH NOISE",
     LedgerError: "IDENTITY KEY LEDGER LOST-DRAW REPLAY YEAR",
-    StorageError: "DATABASE DISK LINEAGE MEASUREMENT STAGED STORE SYSTEM",
+    StorageError: "DATABASE DISK LINEAGE MEASUREMENT NOTICE STAGED STORE SYSTEM",
     ReleaseError: (
         "BUNDLE CERTIFICATE CHECK DERIVED-SOURCE DRAWS-IMPOSSIBLE INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION"
         " RELEASE"

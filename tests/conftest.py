@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
 
-from od_core import Geography
+from od_core import Geography, errors
 from tests.checkouts_own import refuse_what_was_touched
 from tests.postgres import engine, postgres  # noqa: F401  # fixtures
 from tests.slow_folders import group, is_unwanted, markers, turn
@@ -83,6 +83,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own."""
     monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "var" / "dagster"))
+    monkeypatch.setattr(errors, "_HIDDEN", {})
     yield
     refuse_what_was_touched()
 

@@ -25,6 +25,7 @@ from od_core.flows.estimation.top_down import estimate_pieces
 from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.parts.work import ATTEMPTS
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.publishing.chosen_rule import ESTIMATORS, declared_rule
 from od_core.noise.sources import noise_named
 from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, ORIGIN, TRIPS, Column
 
@@ -157,6 +158,7 @@ def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
 
 
 def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.AssetsDefinition:
+    rule = ESTIMATORS[declared_rule(settings.mechanism.options)]
     measured = [measurement_key(settings, level) for level in settings.measurement_levels]
     estimated = [estimate_key(settings, level) for level in settings.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(settings)}
@@ -167,8 +169,8 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
         description=(
-            "Estimates that use all levels. Least squares over every measurement, then whole numbers of at least 0"
-            " down the tree; nothing is drawn, and nothing is charged."
+            f"Estimates that use all levels. {rule.words}. Then whole numbers of at least 0 down the tree; nothing is"
+            " drawn, and nothing is charged."
         ),
         **common,
     )

@@ -68,8 +68,9 @@ def _seconds(answer: str, _answers: Answers) -> None:
 def _owners(answer: str, _answers: Answers) -> None:
     try:
         dg.AssetSpec("any", owners=as_list(answer))
-    except dg.DagsterError as error:
-        raise OdError("OD-CONFIG", str(error), next_step="give team:name or an e-mail address") from None
+    except dg.DagsterError:
+        step = "give team:name or an e-mail address"
+        raise OdError("OD-CONFIG", f"Invalid owner {answer!r}", next_step=step) from None
 
 
 _CHECKS: dict[str, Callable[[str, Answers], object]] = {

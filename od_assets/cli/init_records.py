@@ -97,9 +97,9 @@ def unreadable_records(answers: Answers, settings: Fields) -> OdError | None:
     try:
         _opened(answers, settings)
     except OdError as error:
-        is_field = "next to the path of the files" in error.next_step
-        step = error.next_step + ("; init takes it as --set trips.FIELD=VALUE" if is_field else "")
-        return error.changed(next_step=step)
+        is_of_file = error.code == "OD-FILE-UNREADABLE"  # which a field of the section trips may mend
+        hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
+        return error.changed(next_step=error.next_step + hint) if is_of_file else error
     return None
 
 

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from od_assets.cli.findings import Finding, found
-from od_assets.code_location import BROKEN, load_definitions, unloadable
+from od_assets.code_location import BROKEN, load_definitions, stopped_by
 from od_assets.components.declarations import refuse_broken_declarations
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, dagster_home, stated_home
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
@@ -141,7 +141,7 @@ def _draw(name: str) -> None:
     try:
         noise = noise_named(name).draw(Fraction(1), 0, 0, _CELLS)
     except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved
-        fault = f"it cannot draw: {type(error).__name__}: {error}"
+        fault = f"it cannot draw ({type(error).__name__})"
     else:
         if noise.dtype == np.int64 and noise.shape == (_CELLS,):
             return
@@ -289,7 +289,7 @@ def code_location() -> list[Finding]:
             except OdError:
                 raise
             except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
-                raise unloadable(f"{type(error).__name__}: {error}") from None
+                raise stopped_by(error) from None
 
     return [found("code location", load)]
 

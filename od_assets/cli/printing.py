@@ -15,6 +15,7 @@ from od_assets.cli.tables import print_frame, print_rows
 from od_assets.terminal import WRONG, console
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.publishing.chosen_rule import ESTIMATORS, declared_rule
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.person_year import alike
@@ -141,8 +142,9 @@ def _print_errors(plan: ReleasePlan) -> None:
     )
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         console.print(
-            "That is the error of least squares. The declared estimate also learns from other pairs of areas, and what"
-            " it gains depends on the flows: od-release forecast simulates it on public data.\n"
+            f"That is the error of {ESTIMATORS['least_squares'].name}. The declared estimate is"
+            f" {ESTIMATORS[declared_rule(plan.mechanism.options)].name}: it also learns from other pairs of areas, and"
+            " what it gains depends on the flows. od-release forecast simulates it on public data.\n"
         )
 
 

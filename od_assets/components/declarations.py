@@ -65,8 +65,7 @@ def declaration(name: str) -> Series:
         release.partitions()
         release.settings()
     except OdError as error:
-        names_file = error.message.startswith(f"{release.domain}.yaml")
-        raise error if names_file else error.in_file(f"{name}/defs.yaml") from None
+        raise error if error.file else error.in_file(f"{name}/defs.yaml") from None
     return release
 
 

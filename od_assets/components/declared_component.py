@@ -1,11 +1,12 @@
 """Define the base class of all components."""
 
 from functools import partial
+from typing import Any, Self
 
 import dagster as dg
 from pydantic import BaseModel
 
-from od_assets.declared.section import Section, by_kind
+from od_assets.declared.section import Section, by_kind, hide_variables
 
 
 class Declared(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
@@ -19,3 +20,10 @@ class Declared(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # D
         if model is not None and not callable(extra):
             model.model_config["json_schema_extra"] = partial(by_kind, dict(extra or {}))
         return model
+
+    @classmethod
+    def resolve_from_model(cls, context: Any, model: BaseModel) -> Self:
+        """Return the component of a declaration. No error of this process shows what its templates stand for."""
+        hide_variables(model.model_dump())
+        made: Self = super().resolve_from_model(context, model)
+        return made

@@ -122,9 +122,13 @@ def _policy(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
             timezone=time_zone,
         )
     except (CheckError, OverflowError) as error:
-        reason = f"freshness: {str(error).removeprefix('Invariant failed. Description: ')}"
+        reason = (
+            "is too large"
+            if isinstance(error, OverflowError)
+            else "does not fit the deadlines, or they are no cron line"
+        )
         raise OdError(
             "OD-FRESHNESS",
-            "freshness: within_days is too large" if isinstance(error, OverflowError) else reason,
+            f"freshness: within_days {reason}",
             next_step="correct deadline and within_days",
         ) from None

@@ -1,5 +1,6 @@
 """Read the privacy domain of a data set from its YAML file, which all releases of the data set share."""
 
+from dataclasses import replace
 from functools import partial
 
 from pydantic import Field, ValidationError
@@ -9,6 +10,7 @@ from od_assets.declared.yaml_file import line_of, yaml_documents
 from od_assets.project import Project
 from od_core import PrivacyUnit
 from od_core.errors import OdError, nearest_known
+from od_core.periods import check_time_zone
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -78,20 +80,26 @@ class DomainSection(Section):
             max_weight: largest number of trips that a record with a weight counts as; None without weights.
 
         Raises:
-            OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file.
+            OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
+                names the file of the domain if what the file declares is at fault, whatever the release declares.
         """
-        self._refuse_misplaced_bound(max_trips)
+        own = self.max_trips
+        if self.unit in UNIT_KINDS and self.unit not in ("trip", "user_year"):
+            if own is not None:
+                message = f"declares max_trips, which each release of unit {self.unit!r} declares itself"
+                step = "move max_trips to the declarations of the releases"
+                raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
+            own = 1  # in place of that of the release
         try:
             unit = PrivacyUnit(
                 self.unit,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.neighbours,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.column,
-                self.max_trips or max_trips,
-                max_weight,
-                self.max_trips_year,
-                self.id_pattern,
+                own,
+                max_trips_year=self.max_trips_year,
+                id_pattern=self.id_pattern,
             )
-            return PrivacyDomain(
+            domain = PrivacyDomain(
                 self.name,
                 unit,
                 self.cap.cap(),
@@ -101,25 +109,19 @@ class DomainSection(Section):
                 self.year,
             )
         except OdError as error:
-            of_release = error.code == "OD-UNIT-MAX-TRIPS" or "max_" in error.message
-            of_year = self.unit == "user_year" or (self.max_trips_year, self.id_pattern) != (None, None)
-            in_domain = of_year or not of_release
-            raise error.in_file(f"{self.name}.yaml") if in_domain else error from None
-
-    def _refuse_misplaced_bound(self, max_trips: int | None) -> None:
-        """Raise OdError if the bound of a user's trips in a period is declared in the wrong file."""
+            raise error.in_file(self._file) from None
         if self.unit == "user_year" and max_trips is not None:
             raise OdError(
                 "OD-UNIT-MAX-TRIPS",
                 "max_trips is declared for one release, but under unit 'user_year' all releases count the same trips",
-                next_step=f"move max_trips to {self.name}.yaml",
+                next_step=f"move max_trips to {self._file}",
             )
-        if self.unit in UNIT_KINDS and self.unit != "user_year" and self.max_trips is not None:
-            raise OdError(
-                "OD-UNIT-MAX-TRIPS",
-                f"{self.name}.yaml declares max_trips, which each release of unit {self.unit!r} declares itself",
-                next_step="move max_trips to the declarations of the releases",
-            )
+        of_release = self.max_trips or max_trips
+        return replace(domain, unit=replace(unit, max_trips=of_release, max_weight=max_weight))
+
+    @property
+    def _file(self) -> str:
+        return f"{self.name}.yaml"
 
 
 def read_domain(project: Project, name: str) -> DomainSection:
@@ -136,13 +138,20 @@ def read_domain(project: Project, name: str) -> DomainSection:
         [document] = yaml_documents(path, path.name) or [None]
         declared = DomainSection.model_validate(document)
     except ValidationError as error:
-        raise _fault(f"{path.name}: {first_fault(error, DomainSection, partial(line_of, path))}") from None
+        fault = first_fault(error, DomainSection, partial(line_of, path))
+        raise _fault(f"{path.name}: {fault}", path.name) from None
     except ValueError:
-        raise _fault(f"{path.name} has more than one YAML document") from None
+        raise _fault(f"{path.name} has more than one YAML document", path.name) from None
     if declared.name != name:
-        raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file")
+        raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file", path.name)
+    if declared.time_zone is not None:  # periods are checked in it before the domain is
+        try:
+            check_time_zone(declared.time_zone)
+        except OdError as error:
+            raise error.in_file(path.name) from None
     return declared
 
 
-def _fault(message: str) -> OdError:
-    return OdError("OD-CONFIG", message, next_step="correct the files in the folder domains of the declarations")
+def _fault(message: str, file: str | None = None) -> OdError:
+    step = "correct the files in the folder domains of the declarations"
+    return OdError("OD-CONFIG", message, next_step=step, file=file)

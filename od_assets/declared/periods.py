@@ -27,7 +27,7 @@ def _period(field: str, text: str) -> Period:
     try:
         return Period(text)
     except OdError as error:
-        raise error.in_file(f"periods.{field}") from None
+        raise error.changed(message=f"periods.{field}: {error.message}") from None
 
 
 class Arrivals(Section):

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from od_core.errors import nearest_known
+from od_core.errors import hide, nearest_known
 
 Number = float | int | str
 """A decimal number. YAML reads 1e-8 as text and 1.0e-8 as a float; both are valid for the same number."""
@@ -16,6 +16,10 @@ Number = float | int | str
 
 _VARIABLE = re.compile(r"\{\{ *env\.(\w+) *\}\}")
 """Pattern of an environment variable in a text of a declaration, such as ``{{ env.LAKE }}``."""
+
+_TEMPLATE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
+_NAME = re.compile(r"\w+")
+"""Patterns of a template in a text of a declaration, and of the names in it."""
 
 
 def by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
@@ -38,7 +42,7 @@ def by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
 class Section(BaseModel):
     """A section of a declaration. True and false are accepted only for fields that are switches."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=partial(by_kind, {}))
+    model_config = ConfigDict(extra="forbid", json_schema_extra=partial(by_kind, {}), hide_input_in_errors=True)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -71,10 +75,29 @@ def with_environment(value: Any) -> Any:
 
 
 def _variable(found: re.Match[str]) -> str:
-    try:
-        return os.environ[found[1]]
-    except KeyError:
-        raise ValueError(f"the environment variable {found[1]} is not set") from None
+    if found[1] not in os.environ:
+        raise ValueError(f"the environment variable {found[1]} is not set")
+    hide_variables(found[0])
+    return os.environ[found[1]]
+
+
+def hide_variables(template: Any) -> None:
+    """Let no error show the values of the environment variables that the texts of a declaration name in templates.
+
+    Dagster takes them in more forms than one, such as ``{{ env('LAKE') }}``.
+
+    Args:
+        template: a value of a declaration, before its templates are replaced.
+    """
+    if isinstance(template, dict):
+        template = list(template.values())
+    if isinstance(template, list | tuple):
+        for part in template:
+            hide_variables(part)
+    elif isinstance(template, str):
+        for found in _TEMPLATE.findall(template):
+            for name in set(_NAME.findall(found)).intersection(os.environ):
+                hide(os.environ[name], f"{{{{ env.{name} }}}}")
 
 
 def is_switch(section: type[BaseModel], name: str | None) -> bool:

@@ -37,13 +37,15 @@ def yaml_documents(path: Path, where: str) -> list[Any]:
         return list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader))  # a safe loader
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
-        raise _fault(f"{where} is not valid YAML{line}: {error.problem}") from None
+        raise _fault(where, f"is not valid YAML{line}: {error.problem}") from None
     except OSError as error:
-        raise _fault(f"{where} cannot be opened: {error.strerror}") from None
+        raise _fault(where, f"cannot be opened: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise _fault(f"{where} is not UTF-8 text") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _fault(f"{where} is not valid YAML: {str(error) or 'it is nested too deeply'}") from None
+        raise _fault(where, "is not UTF-8 text") from None
+    except RecursionError:
+        raise _fault(where, "is not valid YAML: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError):  # a character, a number or a date
+        raise _fault(where, "is not valid YAML: it has a character, a number or a date that cannot be read") from None
 
 
 def line_of(path: Path, field: Sequence[str]) -> int | None:
@@ -69,5 +71,5 @@ def line_of(path: Path, field: Sequence[str]) -> int | None:
     return line
 
 
-def _fault(message: str) -> OdError:
-    return OdError("OD-CONFIG", message, next_step="correct the file")
+def _fault(where: str, message: str) -> OdError:
+    return OdError("OD-CONFIG", f"{where} {message}", next_step="correct the file", file=where)

@@ -1,6 +1,8 @@
 """Define the sensors that give notice of published releases and of failed runs."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -9,6 +11,7 @@ from od_assets.code_references import source_of
 from od_assets.failures import failure_lines
 from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG
 from od_assets.resources.notice_channels import Failed, Notices, Published
+from od_core.errors import OdError
 
 _FACTS = ("unit", "mechanism", "epsilon", "delta", "rho", "trips", "groups", "bundle", "guarantee")
 """Names of a bundle's metadata that a notice includes, if present. All of them are public."""
@@ -33,7 +36,8 @@ def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceP
     causes = failure_lines([entry.dagster_event for entry in entries if entry.dagster_event is not None])
     causes = causes or [context.failure_event.message or "the run did not start"]
     notice = Failed(run.tags[RELEASE_TAG], run.tags.get(PERIOD_TAG, context.partition_key), run.run_id, tuple(causes))
-    od_notices.failed(notice, context.log)
+    with _taken():
+        od_notices.failed(notice, context.log)
 
 
 @dg.sensor(
@@ -64,9 +68,28 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
             seen[name] = record.storage_id
             if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
                 said.append(_published(record))
-                od_notices.published(said[-1], context.log)
+                with _taken():
+                    od_notices.published(said[-1], context.log)
     context.update_cursor(json.dumps(seen))
     return dg.SkipReason(f"Published since the last evaluation: {', '.join(each.release for each in said) or 'none'}.")
+
+
+@contextmanager
+def _taken() -> Iterator[None]:
+    """Raise OdError for an exception of a channel of notices, whose text may hold the address of a webhook.
+
+    The notice is given again, since the evaluation fails.
+    """
+    try:
+        yield
+    except OdError:
+        raise
+    except Exception as error:  # noqa: BLE001  # a channel may raise anything
+        raise OdError(
+            "OD-NOTICE-UNSENT",
+            f"the channel of notices did not take one ({type(error).__name__})",
+            next_step="correct the class that is bound as od_notices; the notice is given again until it is taken",
+        ) from None
 
 
 def is_declared_here(repository: dg.RepositoryDefinition | None, series: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from od_core.parallel import in_order
 _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
 """Protocols for which fsspec creates a file in one conditional request. For others, it checks first and then writes."""
 
+_PASSWORD = re.compile(r"://[^/]*:.*@|[?]")
 
 _ERRORS = "errors"
 """Name of the folder of details of errors."""
@@ -170,7 +172,7 @@ class FsspecStore:
         address: address such as ``s3://bucket/folder``. Credentials belong in the environment of every process.
 
     Raises:
-        OdError: the storage is not known to create files exclusively.
+        OdError: the storage is not known to create files exclusively, or the address holds a password.
     """
 
     address: str
@@ -182,6 +184,12 @@ class FsspecStore:
                 "OD-STORE-UNSAFE",
                 f"storage {protocol!r} may not create files exclusively, so two draws could both be kept",
                 next_step=f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}",
+            )
+        if _PASSWORD.search(self.address):
+            raise OdError(
+                "OD-STORE-ADDRESS",
+                "the address of the store holds a user and a password, or a query, which messages would show",
+                next_step="give them to the driver of this storage in the environment of every process",
             )
 
     @property
@@ -239,9 +247,11 @@ class FsspecStore:
 
         try:
             files, folder = fsspec.url_to_fs(self.address)
-        except ImportError as error:
+        except ImportError:
             raise OdError(
-                "OD-STORE-DRIVER", str(error), next_step="install the fsspec driver for this storage"
+                "OD-STORE-DRIVER",
+                f"fsspec has no driver of storage {self.address.partition('://')[0]!r}",
+                next_step="install the fsspec driver for this storage",
             ) from None
         return files, folder
 

@@ -43,6 +43,18 @@ GRANT SELECT, INSERT ON od_ledger.entries TO "{writer}";
 COMMIT;
 """
 
+_REFUSALS = {
+    "resolve host": "the name of its host is not known",
+    "Connection refused": "nothing listens at its host and port",
+    "No such file or directory": "there is no such host or socket",
+    "authentication failed": "it refuses the role or its password",
+    "no password supplied": "it asks for a password",
+    "pg_hba.conf": "it admits no such role, database or host",
+    "timeout expired": "it does not answer",
+    "closed the connection": "it closed the connection",
+}
+"""Parts of texts of libpq and of the server, in English, and our words for them."""
+
 _ROLE = re.compile(r"[a-z_][a-z0-9_$-]{0,62}")
 
 _GUARDS = """
@@ -99,12 +111,13 @@ class PostgresChain(Chain):
         folder: see :class:`~od_core.ledger.chain.Chain`.
 
     Raises:
-        OdError: psycopg is not installed.
+        OdError: psycopg is not installed, or the address is not one that libpq can read in one way only.
     """
 
     def __init__(self, server: str, folder: Path) -> None:
         super().__init__(folder)
         require("postgres")
+        _refuse_unclear(server)
         self._server = server
         self._kept: Connection[dict[str, Any]] | None = None
 
@@ -226,18 +239,48 @@ def _usable() -> Iterator[None]:
         raise _unusable(error) from None
 
 
+def _refuse_unclear(server: str) -> None:
+    """Raise OdError if libpq cannot read an address, or would take a part of the password for a host, port or option.
+
+    No part of the address is repeated, because its parts cannot be told apart.
+
+    References:
+        PostgreSQL, section 34.1.1.2: a reserved sign in a part of the address is written with a percent sign.
+    """
+    from psycopg import Error
+    from psycopg.conninfo import conninfo_to_dict
+
+    role, at, rest = server.partition("://")[2].partition("@")
+    with suppress(Error):
+        conninfo_to_dict(server)
+        if not at or ("/" not in role and "@" not in rest):
+            return
+    raise OdError(
+        "OD-LEDGER-ADDRESS",
+        "the address of the ledger cannot be read; it is not repeated here, because it may hold a password",
+        next_step="write it as postgresql://role@host/database, with the password in a file of libpq, or with %25, %2F"
+        " and %40 for the signs % / and @ in it, and likewise for others",
+    )
+
+
 def _unusable(error: Error) -> OdError:
     """Return the OdError for a PostgreSQL error, which means that the ledger cannot be used now or is damaged.
+
+    The text of the error is not repeated, because it may quote the address.
 
     References:
         PostgreSQL, appendix A: class XX of SQLSTATE means that the server found damaged data.
     """
-    if (error.sqlstate or "").startswith("XX"):
+    state, said = error.sqlstate or "", str(error)
+    if state.startswith("XX"):
         return broken()
+    cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
+    cause = next((words for text, words in _REFUSALS.items() if text in said), cause)
     return OdError(
         "OD-LEDGER-UNAVAILABLE",
-        f"the ledger's server cannot be used: {' '.join(str(error).split())}",
-        next_step="check the server and the address in OD_LEDGER, then run the release again",
+        f"the ledger's server cannot be used: {cause}",
+        next_step="check the server and the address in OD_LEDGER, then run the release again; psql with the same"
+        " address says more",
         spent=STAYS_CHARGED,
     )
 

@@ -113,10 +113,11 @@ def _existing(path: Path) -> str:
 
 def _unusable(error: sqlite3.DatabaseError) -> OdError:
     """Return the OdError for an SQLite error, which means that the ledger cannot be used now or is damaged."""
-    if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
+    name = getattr(error, "sqlite_errorname", "")
+    if name.partition("_")[2].startswith(_PASSING):
         return OdError(
             "OD-LEDGER-UNAVAILABLE",
-            f"the ledger cannot be used: {error}",
+            f"the ledger cannot be used: SQLite reports {name}",
             next_step="check the disk, close other programs that have the ledger open, then run the release again",
             spent=STAYS_CHARGED,
         )

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from od_core.errors import OdError
+from od_core.errors import OdError, public_address
 from od_core.extras import require
 from od_core.ledger.lock import LOCK_NAME, exclusive
 
@@ -149,7 +149,7 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
     except Exception as error:  # noqa: BLE001  # of PySpark, py4j, gRPC or the operating system
         raise OdError(
             "OD-SPARK-SESSION",
-            f"cannot open a Spark session at {address.partition(';')[0]}",  # what follows may be a token
+            f"cannot open a Spark session at {public_address(address)}",
             next_step="check that Spark runs and is reachable; a master needs Java 17 or later on this machine",
             confidential_detail=f"{type(error).__name__}: {error}",
         ) from None

@@ -273,3 +273,24 @@ def test_commands_that_release_nothing_import_no_dagster(
     loaded = set(result.stdout.rpartition("loaded: ")[2].split())
     assert "od_assets.cli.app" in loaded, result.stderr
     assert not loaded & {*absent}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "Least squares over every measurement."),
+        ({"leaves": "empirical_bayes"}, "the leaves by empirical Bayes"),
+        ({"estimate": "shrunk"}, "by a normal distribution"),
+        ({"estimate": "shrunk", "leaves": "empirical_bayes"}, "by a mixture of distributions"),
+        ({"estimate": "auto"}, "the rule with the least error in held-out noise."),
+    ],
+    ids=str,
+)
+def test_the_asset_of_the_estimates_is_described_by_the_rule_of_estimation(
+    project: Project, options: dict[str, str], said: str
+) -> None:
+    component = project.component(mechanism="inftda_refined", mechanism_options=options)
+    graph = project.definitions(component).resolve_asset_graph()
+    description = str(graph.get(dg.AssetKey(["trips", "refined_flows"])).description)
+    assert said in description
+    assert description.startswith("Estimates that use all levels. ")

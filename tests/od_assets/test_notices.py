@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import runpy
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dagster._core.events import StepMaterializationData
 
 from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.resources.notice_channels import Failed, Notices, Published
+from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.publication.certificate import promise
 
@@ -125,6 +127,37 @@ def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project
     )
     assert stepped.startswith("trips__raw_trips: OD-FILE-MISSING: ")
     assert not any("NOWHERE" in str(notice) for notice in kept.said)
+
+
+class Webhook(Notices):
+    """A channel whose library quotes the address of the webhook, which is a secret, in its errors."""
+
+    def published(self, notice: Published, log: logging.Logger) -> None:
+        raise ConnectionError("no answer from https://hooks.example.org/services/" + "hunter2")
+
+    def failed(self, notice: Failed, log: logging.Logger) -> None:
+        self.published(Published("", {}), log)
+
+
+def test_a_channel_that_fails_says_no_secret_and_the_notice_is_given_again(project: Project) -> None:
+    watch = Watch(project, "release_published", Webhook())
+    watch.look()
+    reported(project, "2001-01", 1)
+    for _ in range(2):
+        with pytest.raises(OdError, match=r"OD-NOTICE-UNSENT: .* \(ConnectionError\)") as refused:
+            watch.look()
+        assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+    watch.notices = Kept()
+    watch.look()
+    assert [notice.release for notice in watch.notices.said] == ["trips/2001-01/r1"]
+
+    watch = Watch(project, "release_failed", Webhook())
+    watch.look()
+    project.write_records(records().assign(origin="NOWHERE"))
+    project.run()
+    [reaction] = watch.look().dagster_run_reactions
+    assert "OD-NOTICE-UNSENT" in reaction.error.to_string()
+    assert "hunter2" not in reaction.error.to_string()
 
 
 @dg.job(name="others")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+import yaml
 from jsonschema import Draft202012Validator
 
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
 from od_assets.components.declarations import declaration, refuse_unloadable
 from od_assets.components.declared_component import Declared
+from od_assets.declared.domain import DomainSection
 from od_assets.declared.reading import sound_series
+from od_assets.declared.section import _section_of
 from od_assets.runs.period_status import planned_period
 from od_core.errors import OdError
 from tests.od_assets.conftest import Project, projects_in
@@ -296,6 +301,9 @@ WRONG = [
     domain("unit: trip\n", "unit: household\n", "", "no privacy unit 'household'", "OD-UNIT-UNKNOWN"),
     domain("unit: trip\n", 'neighbours: " bounded"\n', "", "did you mean 'bounded'?", "OD-UNIT-UNKNOWN"),
     domain("unit: trip\n", "unit: user\n", "", "needs the column", "OD-UNIT-OPTIONS"),
+    domain("unit: trip\n", "unit: trip\ncolumn: person\n", "", "does not take a user column", "OD-UNIT-OPTIONS"),
+    domain("unit: trip\n", "unit: trip\nmax_trips: 2\n", "", "does not take a user column", "OD-UNIT-OPTIONS"),
+    domain("unit: trip\n", "time_zone: max_trips\n", "", "'max_trips'", "OD-TIME-ZONE"),
     domain(CAP, "cap: {rho: 1}\n", ": cap.reason", "Field required"),
     domain(CAP, "", ": cap", "Field required"),
     domain(CAP, "cap: {reason: a test}\n", "", "cap", "OD-DOMAIN-CAP"),
@@ -385,6 +393,8 @@ def test_a_wrong_declaration_is_refused_in_one_line(declared: Project, wrong: Wr
     line = str(caught.value)
     assert caught.value.code == wrong.code, line
     assert wrong.place in caught.value.message
+    if wrong.file == "domains/trips.yaml":
+        assert caught.value.file == "trips.yaml"
     assert wrong.cause in caught.value.message
     assert "nothing was spent; next: " in line
     assert "\n" not in line
@@ -438,3 +448,63 @@ def test_the_schema_for_dg_tells_sections_from_other_values(component: type[Decl
 
 def test_every_wrong_declaration_stands_once() -> None:
     assert len({(one.file, one.old, one.new) for one in WRONG}) == len(WRONG)
+
+
+def fields(section: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Path of every field of a component or section, and of its sections."""
+    for name, field in section.model_fields.items():
+        yield (*above, name)
+        part = _section_of(field.annotation)
+        if hasattr(part, "model_fields"):
+            yield from fields(part, (*above, name))
+
+
+def with_value(text: str, above: Sequence[str], value: object) -> str:
+    """The text of a declaration with another value of one field."""
+    document = yaml.safe_load(text)
+    section = document
+    for name in above[:-1]:
+        section[name] = section[name] if isinstance(section.get(name), dict) else {}
+        section = section[name]
+    section[above[-1]] = value
+    return yaml.dump(document, sort_keys=False)
+
+
+PLANTED = [
+    *(("trips/defs.yaml", DEFS, ("attributes", *path)) for path in fields(OdRelease)),
+    *(("domains/trips.yaml", DOMAIN, path) for path in fields(DomainSection)),
+    ("trips/defs.yaml", DEFS, ("attributes", "{{ env.OD_PLANTED }}")),
+    ("trips/defs.yaml", DEFS, ("type",)),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "path"), PLANTED, ids=[".".join(path) for *_, path in PLANTED])
+def test_no_fault_shows_what_a_template_stands_for(
+    declared: Project, file: str, text: str, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a field that has another meaning, such as a password under the name of a mechanism."""
+    monkeypatch.setenv("OD_PLANTED", "postgresql://role:hunter2@host/d")
+    write(declared)
+    template = "{{ env('OD_PLANTED') }}" if len(path) == 2 else "{{ env.OD_PLANTED }}"  # both of Dagster's forms
+    (declared.defs / file).write_text(with_value(text, path, template), encoding="utf-8")
+    fault: Exception | None = None
+    try:
+        look()
+    except Exception as error:  # noqa: BLE001  # of any kind: its text may reach the event log
+        fault = error
+    assert fault is None or isinstance(fault, OdError)
+    assert "hunter2" not in "".join(traceback.format_exception(fault)) + repr(fault)
+
+
+@pytest.mark.parametrize("field", ["mechanism", "noise", "name", "domain", "engine"])
+def test_no_fault_shows_a_short_word_that_a_template_stands_for(
+    declared: Project, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OD_PLANTED", "hunter2")
+    write(declared)
+    (declared.defs / "trips/defs.yaml").write_text(
+        with_value(DEFS, ("attributes", field), "x {{ env.OD_PLANTED | upper | lower }}"), encoding="utf-8"
+    )
+    with pytest.raises(OdError) as refused:
+        look()
+    assert "hunter2" not in str(refused.value)

@@ -1,11 +1,72 @@
-"""State the rule of estimation that held-out noise chose, in certificates and in words, and tell two rules apart."""
+"""State rules of estimation in words, and the one that held-out noise chose in certificates; tell two rules apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from od_core.flows.estimation.shrinkage import Rule
+if TYPE_CHECKING:
+    from od_core.flows.estimation.shrinkage import Rule
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A rule of estimation in words.
+
+    Attributes:
+        name: what it is called within a sentence.
+        words: what it makes of the measurements, without a full stop.
+        chosen: sentence if held-out noise chose it, with ``{u}`` for its option; empty if it is never chosen.
+    """
+
+    name: str
+    words: str
+    chosen: str = ""
+
+
+ESTIMATORS = {
+    "least_squares": Estimator(
+        "least squares",
+        "Least squares over every measurement",
+        "Held-out noise showed no rule of estimation that has less error than least squares.",
+    ),
+    "empirical_bayes": Estimator(
+        "empirical Bayes in the leaves",
+        "Least squares over every measurement above the leaves; the leaves by empirical Bayes, which learns from all of"
+        " them how many trips a leaf is likely to have",
+    ),
+    "normal": Estimator(
+        "normal deviations",
+        "Deviations from what other pairs of areas predict, by a normal distribution that is learnt at each level",
+        "Held-out noise chose the rule of estimation: deviations from what is predicted are normal.",
+    ),
+    "mixture": Estimator(
+        "a mixture of deviations",
+        "Deviations from what other pairs of areas predict, by a mixture of distributions that is learnt at each level",
+        "Held-out noise chose the rule of estimation: a mixture of deviations from what is predicted, in which small"
+        " flows get at least {u} standard deviations of the noise.",
+    ),
+    "auto": Estimator(
+        "the rule that held-out noise chooses",
+        "Least squares over every measurement, normal deviations from what other pairs of areas predict, or a mixture"
+        " of deviations: the rule with the least error in held-out noise",
+    ),
+}
+"""Words for the rules of estimation, by their names in certificates or, for ``auto``, in declarations."""
+
+
+def declared_rule(options: Mapping[str, str]) -> str:
+    """Return the name in :data:`ESTIMATORS` of the rule that the options of a mechanism declare.
+
+    >>> declared_rule({"estimate": "shrunk", "u": "3/2"}), declared_rule({"leaves": "empirical_bayes", "u": "3/2"})
+    ('mixture', 'empirical_bayes')
+    """
+    has_dial = options.get("u") is not None
+    if options.get("estimate") == "shrunk":
+        return "mixture" if has_dial else "normal"
+    return "empirical_bayes" if has_dial else options.get("estimate", "least_squares")
+
 
 _ESTIMATION = "estimation"
 """Name of the certificate's field."""
@@ -23,14 +84,7 @@ def estimation_text(certificate: dict[str, Any]) -> str:
     if _ESTIMATION not in certificate:
         return ""
     rule, u = certificate[_ESTIMATION]["rule"], certificate[_ESTIMATION]["u"]
-    if rule == "least_squares":
-        return "Held-out noise showed no rule of estimation that has less error than least squares."
-    if u is None:
-        return "Held-out noise chose the rule of estimation: deviations from what is predicted are normal."
-    return (
-        "Held-out noise chose the rule of estimation: a mixture of deviations from what is predicted, in which small"
-        f" flows get at least {u} standard deviations of the noise."
-    )
+    return ESTIMATORS[rule].chosen.format(u=u)
 
 
 def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -54,15 +108,10 @@ def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     )
 
 
-_RULES = {"least_squares": "least squares", "normal": "normal deviations", "mixture": "a mixture of deviations"}
-"""Words for the rules of estimation, by their names in certificates."""
-
-
 def _rule(certificate: Mapping[str, Any]) -> str:
     """Return the rule by which a release was estimated, in words: the one that was chosen, or else declared."""
     options = certificate["mechanism"]["options"]
-    u, shrinks = options.get("u"), options.get("estimate") == "shrunk"
-    rule = "least_squares" if not shrinks else "normal" if u is None else "mixture"
+    rule, u = declared_rule(options), options.get("u")
     if _ESTIMATION in certificate:
         rule, u = certificate[_ESTIMATION]["rule"], certificate[_ESTIMATION]["u"]
-    return _RULES[rule] if u is None else f"{_RULES[rule]} with u = {u}"
+    return ESTIMATORS[rule].name if u is None else f"{ESTIMATORS[rule].name} with u = {u}"

@@ -8,7 +8,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.publishing.changes import by_the_bound, changes
-from od_core.flows.publishing.chosen_rule import by_other_rule, estimation_text
+from od_core.flows.publishing.chosen_rule import ESTIMATORS, by_other_rule, estimation_text
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.report_areas import CountedChanges, areas_sections, distance_sections, main_results
 from od_core.flows.publishing.report_flows import (
@@ -136,7 +136,7 @@ def _errors(release: Release, certificate: dict[str, Any], interval: str | None)
             " comparing this release with its input. If many pairs have no trips, the error is smaller."
         ),
         *(
-            [paragraph(f"{chosen} This is the error of least squares.")]
+            [paragraph(f"{chosen} This is the error of {ESTIMATORS['least_squares'].name}.")]
             if (chosen := estimation_text(certificate))
             else []
         ),

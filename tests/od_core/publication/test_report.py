@@ -265,6 +265,11 @@ MIXTURE = {"estimation": {"rule": "mixture", "u": "3/2"}}
             {},
             "normal deviations and least",
         ),
+        (
+            {},
+            {"mechanism": {"name": "inftda_refined", "options": {"leaves": "empirical_bayes", "u": "3/2"}}},
+            "least squares and empirical Bayes in the leaves with u = 3/2",
+        ),
         (MIXTURE, MIXTURE, None),
         ({}, {"estimation": {"rule": "least_squares", "u": None}}, None),
     ],
