@@ -118,8 +118,8 @@ def _other_encoding(source: Path, form: RecordFormat) -> str:
             if not any(map(_NOT_LATIN_1.search, iter(partial(text.read, _PIECE), b""))):
                 return "write encoding: latin-1 next to the path of the files if they are Latin-1, or correct the file"
     return (
-        "save the file as UTF-8; if it is in Windows-1252, as spreadsheets of Western Europe write it, convert it:"
-        " iconv -f WINDOWS-1252 -t UTF-8"
+        "correct the file: save it as UTF-8 or, if it is in Windows-1252, as Western European spreadsheets write it,"
+        " convert it: iconv -f WINDOWS-1252 -t UTF-8"
     )
 
 

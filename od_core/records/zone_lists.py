@@ -220,7 +220,7 @@ def read_zones(path: Path) -> pd.DataFrame:
             _fault(
                 "OD-FILE-NOT-UTF8",
                 f"{path.name} is not UTF-8 text; it may be Windows-1252 or ISO 8859-1",
-                next_step="save it as UTF-8: iconv -f WINDOWS-1252 -t UTF-8",
+                next_step="correct the encoding of the geography's file: iconv -f WINDOWS-1252 -t UTF-8",
             )
         )
     except GZIP_ERRORS:
