@@ -112,7 +112,7 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
             sync(target.parent)
         elif changed := differing_files(staged, target):
             if not (_is_vouched_for(staged, target, published) and _only_damaged(staged, target, changed)):
-                raise _other_bundle(changed)
+                raise _other_bundle(changed, staged, target)
             with _zipped(staged, target):
                 yield
                 sync(staged)
@@ -120,7 +120,7 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
         elif not any(zip_faults(target, _release(target), zip_beside(target))):
             yield
         elif zip_is_sound(_release(target), zip_beside(target)):
-            raise _other_bundle([zip_beside(target).name])
+            raise _other_bundle([zip_beside(target).name], staged, target)
         else:
             with _zipped(target, target):
                 yield
@@ -130,13 +130,23 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _other_bundle(changed: list[str]) -> OdError:
+def _other_bundle(changed: list[str], made: Path, public: Path) -> OdError:
+    now, then = (content.get("od-release") for content in map(_software_of, (made, public)))
+    upgraded = now is not None and then is not None and now != then
     return OdError(
         "OD-BUNDLE-CHANGED",
-        f"the public bundle differs from the result of its measurements; different: {', '.join(changed)}",
-        next_step="restore the bundle from a copy, or restore the ledger and the measurements from which it was made",
+        "the public bundle differs from the result of its measurements"
+        + (f" (od-release {then} published it, and this is {now})" if upgraded else "")
+        + f"; different: {', '.join(changed)}",
+        next_step=(f"run the release again with od-release {then}, or " if upgraded else "")
+        + "restore the bundle from a copy, or restore the ledger and the measurements from which it was made",
         spent="nothing more was spent",
     )
+
+
+def _software_of(folder: Path) -> dict[str, Any]:
+    """Return the versions of the software that the certificate of a bundle names."""
+    return (_content(folder / CERTIFICATE) or {}).get("software") or {}
 
 
 def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
@@ -210,14 +220,21 @@ def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> 
 
     Returns:
         ``facts`` with the sentences and the bundle format of the certificate in ``folder``, and without fields that
-        this certificate lacks.
-        If the certificate in ``folder`` is not the published one, or if other fields than the sentences and the
-        software differ, ``facts`` unchanged.
+        this certificate lacks. If other fields than the sentences and the software differ, only the bundle format is
+        that of the certificate, so that the same files are compared. If the certificate in ``folder`` is not the
+        published one, ``facts`` unchanged.
     """
     public = _content(folder / CERTIFICATE)
-    if public is None or certificate_digest(public) != published or not _numbers_agree(facts, public):
+    if public is None or certificate_digest(public) != published:
         return facts
-    stated = {name: public[name] if name == _BUNDLE_FORMAT else facts[name] for name in facts if name in public}
+    facts = {
+        name: public[name] if name == _BUNDLE_FORMAT else fact
+        for name, fact in facts.items()
+        if name != _BUNDLE_FORMAT or name in public
+    }
+    if not _numbers_agree(facts, public):
+        return facts
+    stated = {name: fact for name, fact in facts.items() if name in public}
     return stated | {name: _in_order_of(facts[name], public[name]) for name in _SENTENCES if name in stated}
 
 
@@ -349,7 +366,7 @@ def differing_files(made: Path, public: Path) -> list[str]:
     The two certificates may name different versions of software. If they do, the text files in :data:`WORDS` may differ
     too, and only their checksums are checked.
     """
-    software = [(_content(folder / CERTIFICATE) or {}).get("software") for folder in (made, public)]
+    software = [_software_of(folder) for folder in (made, public)]
     apart = {CERTIFICATE, CHECKSUMS} if software[0] == software[1] else {CERTIFICATE, CHECKSUMS, *WORDS}
     names = {file.name for file in (*made.iterdir(), *public.iterdir())} - apart
     changed = {name for name in names if not _same(made / name, public / name, one_software=software[0] == software[1])}

@@ -35,7 +35,7 @@ def datapackage(
     """Return the Data Package descriptor of a bundle; ``written`` has the size and digest of each file, by name."""
     return {
         "profile": "data-package",
-        "name": certificate["release"].replace("/", "-"),
+        "name": certificate["release"].replace("/", "-").lower(),
         "id": certificate["release"],
         "title": f"{certificate['data_set']}: {contents} of {certificate['period']}",
         "description": in_markdown(promise(certificate["guarantee"])),

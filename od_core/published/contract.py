@@ -22,7 +22,8 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
     """Return the data contract of a bundle, which is a folder or a .zip file, as a JSON-ready dictionary.
 
     The contract is that of the series: its id stays the same in every period, and its version names the period and the
-    revision. It has no servers, because a bundle does not say where it is published.
+    revision. Its server is the folder of the bundle, since a bundle does not say where it is published: the CSV file of
+    each table is named after the table.
 
     Raises:
         OdError: the bundle does not exist, or its certificate or data package cannot be read.
@@ -53,6 +54,7 @@ def _contract(certificate: dict[str, Any], package: dict[str, Any]) -> dict[str,
             "limitations": " ".join(certificate["known_limitations"]),
         },
         "contractCreatedTs": package["created"],
+        "servers": [{"server": "bundle", "type": "local", "path": "{model}.csv", "format": "csv"}],
         "schema": _tables(package["resources"]),
         "customProperties": [
             {"property": "dataSet", "value": certificate["data_set"]},

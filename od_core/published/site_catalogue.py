@@ -1,6 +1,7 @@
 """Describe the releases of a site for programs: DCAT, schema.org, an Atom feed and a site map.
 
-Relative addresses in JSON-LD are relative to the file, so a catalogue is valid at any address.
+Relative addresses in JSON-LD are relative to the file, so a catalogue is valid at any address. If the address of the
+site is known, the catalogue has absolute addresses, since some programs do not resolve relative ones.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ _CONTEXT = {
 }
 _MEDIA_TYPES = "https://www.iana.org/assignments/media-types/"
 
+_EU = "http://publications.europa.eu/resource/authority/"
+_SUBJECT: dict[str, Any] = {
+    "dcat:keyword": ["origin-destination", "mobility", "trips", "differential privacy"],
+    "dcat:theme": [{"@id": f"{_EU}data-theme/TRAN"}],
+    "dct:accessRights": {"@id": f"{_EU}access-right/PUBLIC", "@type": "dct:RightsStatement"},
+}
+"""What every series and release is about, and who may read it, in the vocabularies that DCAT-AP names."""
+
 _MOST_ENTRIES = 100
 """Largest number of releases in the feed."""
 
@@ -43,12 +52,13 @@ def catalogue(site: SiteDescription, by_series: Mapping[str, Sequence[SiteReleas
             "@type": ["dcat:Dataset", "dcat:DatasetSeries"],
             "dct:title": name,
             "dct:description": f"Releases of {releases[0].contents}, by period.",
+            **_SUBJECT,
             **publisher,
         }
         for name, releases in sorted(by_series.items())
     ]
     data_sets = [_data_set(release, publisher, site.licence) for _, own in sorted(by_series.items()) for release in own]
-    return _json(
+    described = _absolute(
         {
             "@context": _CONTEXT,
             "@id": "index.html",
@@ -58,8 +68,20 @@ def catalogue(site: SiteDescription, by_series: Mapping[str, Sequence[SiteReleas
             **({} if not publisher else {"dct:publisher": _publisher(site)}),
             **_licence(site.licence),
             "dcat:dataset": [*series, *data_sets],
-        }
+        },
+        site.base,
     )
+    return _json(described)
+
+
+def _absolute(value: Any, base: str | None) -> Any:
+    """Return a part of the catalogue whose every ``@id`` in the site begins with the site's address, if it is known."""
+    if isinstance(value, list):
+        return [_absolute(one, base) for one in value]
+    if not isinstance(value, dict):
+        return value
+    own = base is not None and ":" not in value.get("@id", ":")
+    return {name: f"{base}{part}" if own and name == "@id" else _absolute(part, base) for name, part in value.items()}
 
 
 def _publisher(site: SiteDescription) -> dict[str, Any]:
@@ -79,6 +101,7 @@ def _data_set(release: SiteRelease, publisher: dict[str, Any], licence: str | No
         "dct:identifier": str(release.key),
         "dct:title": release.title,
         "dct:description": release.promise,
+        **_SUBJECT,
         **publisher,
         "dct:issued": _typed(release.certificate["measured_at"], "dateTime"),
         "dct:temporal": {
@@ -95,6 +118,7 @@ def _data_set(release: SiteRelease, publisher: dict[str, Any], licence: str | No
 def _distribution(release: SiteRelease, file: dict[str, Any]) -> dict[str, Any]:
     address = f"{release.folder}/{file['path']}"
     return {
+        "@id": f"{address}#distribution",
         "@type": "dcat:Distribution",
         "dct:title": file["title"],
         "dcat:accessURL": {"@id": address},

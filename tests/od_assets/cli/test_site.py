@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
@@ -143,6 +144,27 @@ def test_the_catalogue_describes_every_file(var: Path) -> None:
             assert digest == hashlib.sha256(site[name]).hexdigest()
         whole = {name for name in site if name.startswith(f"{key}/")}
         assert whole - described == {f"{key}/datapackage.json", f"{key}/SHA256SUMS"}
+
+
+@pytest.mark.parametrize("url", [None, "https://stat.example/trips"])
+def test_iris_of_the_catalogue_are_absolute_where_the_address_is_known(var: Path, url: str | None) -> None:
+    write_site(var / "releases", var / "site", SiteDescription("Trips", url, publisher="Office"))
+    catalogue = json.loads(content(var / "site")["catalog.jsonld"])
+    files = [file for one in catalogue["dcat:dataset"] for file in one.get("dcat:distribution", [])]
+    assert len({file["@id"] for file in files}) == len(files) > 40
+    for one in catalogue["dcat:dataset"]:
+        assert {"dcat:keyword", "dcat:theme", "dct:accessRights"} <= one.keys()
+    found: list[str] = []
+
+    def collect(value: Any) -> None:
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            collect(part)
+        found.extend([value["@id"]] if isinstance(value, dict) and "@id" in value else [])
+
+    collect(catalogue)
+    own = [one for one in found if not re.match("http://|https://www|spdx:", one)]
+    assert {catalogue["@id"], catalogue["dct:publisher"]["@id"], *(file["@id"] for file in files)} <= {*own}
+    assert all(one.startswith(f"{url}/") for one in own) or url is None
 
 
 def released(var: Path) -> list[SiteRelease]:

@@ -258,6 +258,30 @@ def test_a_damaged_bundle_of_an_earlier_version_keeps_its_certificate(copied):
         pass
 
 
+def test_an_upgrade_that_changes_a_bundle_is_named_and_compares_the_files_of_the_old_format(copied):
+    """As where a later version states another fact: its own files are not among the differences."""
+    old = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
+    old["software"]["od-release"], old["bundle_format"], old["noise"] = "0.0.1", 3, "another"
+    (copied / "certificate.json").write_text(json.dumps(old), encoding="utf-8")
+    (copied / "atlas.html").unlink()
+    sealed_again(copied)
+    published = certificate_digest(old)
+    now = as_published(facts(release()), copied, published)
+    assert now == facts(release()) | {"bundle_format": 3}
+    made = release()
+    with (
+        pytest.raises(OdError, match="OD-BUNDLE-CHANGED") as error,
+        staged_bundle(made, now, copied, published=published),
+    ):
+        pytest.fail("the body ran")
+    version = now["software"]["od-release"]
+    assert f"(od-release 0.0.1 published it, and this is {version})" in error.value.message
+    assert error.value.next_step.startswith("run the release again with od-release 0.0.1, or restore")
+    changed = error.value.message.partition("; different: ")[2].split(", ")
+    assert "certificate.json" in changed
+    assert "atlas.html" not in changed
+
+
 def test_a_workbook_is_compared_by_its_parts(whole, copied):
     """Another version of the compressor gives other bytes of the same workbook."""
     path = copied / "flows.xlsx"

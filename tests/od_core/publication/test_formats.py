@@ -36,6 +36,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certificate import certificate
+from od_core.publication.datapackage import datapackage
 from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
@@ -173,6 +174,17 @@ def test_frictionless_finds_every_row_as_described(bundle, tmp_path, monkeypatch
     areas.write_bytes(areas.read_bytes().replace(b",Midwest,", b",Midwets,", 1))
     found = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
     assert {error for _, error in found.flatten(["name", "type"])} >= {"hash-count", "foreign-key"}
+
+
+@pytest.mark.parametrize("period", ["2001", "2001-Q2", "2001-06", "2001-W05", "2001-01--2001-03", "2001-06-01"])
+def test_the_data_package_of_every_period_has_a_name_that_frictionless_takes(release, period):
+    """Lower case alone: weeks and quarters have letters in upper case."""
+    key = ReleaseKey("commuters", period)
+    descriptor = datapackage("flows", examples.facts(release, key), [], {})
+    resource = {"name": "empty", "path": "data.csv"}
+    errors = list(frictionless.Package.metadata_validate(descriptor | {"resources": [resource]}))
+    assert errors == []
+    assert descriptor["id"] == str(key)
 
 
 def test_the_data_package_describes_every_file_and_column(bundle):
