@@ -43,17 +43,22 @@ def explain(
 def _print(found: Explanation) -> None:
     from od_assets.cli.tables import print_rows
     from od_assets.terminal import console
+    from od_core.published.disclosure.wording import limit_text
 
     console.rule(str(found.facts.key))
     console.print(found.protected)
     console.print(f"{found.spent}\n")
+    print_rows("What may be learned about one unit", [_loss(row) for row in found.losses()])
+    console.print(f"{limit_text(found.facts)}\n")
     console.print(f"{found.statement}\n")
-    print_rows("What an attacker believes about one unit", [_belief(row) for row in found.beliefs()])
+    print_rows(
+        "What an attacker believes about one unit, from this release alone", [_belief(row) for row in found.beliefs()]
+    )
     console.print(
         "Best guess: how often a guess between the two cases is right, over all outcomes; without the release, it is"
         " the likelier case.\n"
     )
-    print_rows("A person with several units", [_person(row) for row in found.persons()])
+    print_rows("A person with several units, from this release alone", [_person(row) for row in found.persons()])
     console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
     if found.chosen is None:
         names = ", ".join(source["release"] for source in found.facts.sources)
@@ -73,6 +78,15 @@ def _print(found: Explanation) -> None:
             notes.setdefault(one.note, []).append(one.choice)
     for note, choices in notes.items():
         console.print(f"- {' / '.join(choices)}: {note}.")
+
+
+def _loss(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "of": row["of"].rstrip(","),
+        "epsilon": _bound(row["epsilon"]),
+        "delta": _bound(row["delta"]),
+        "best guess at even odds, at most": _percent(row["best_guess_after"], ROUND_CEILING),
+    }
 
 
 def _belief(row: dict[str, float]) -> dict[str, str]:

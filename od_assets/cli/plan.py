@@ -63,6 +63,11 @@ def plan(
     if page is not None:
         write_planning_page(settings, planned, page)
     guarantee = settings.kind.guarantee(planned, planned.spent)
+    if planned.unit.max_trips_year is not None:
+        from od_core.publication.certificate import year_sentence
+
+        periods = len(settings.domain.periods_of_year(settings.periods.first))
+        guarantee["year"] = year_sentence(planned.unit, planned.spent, periods)
     if as_json:
         levels = planned.to_frame().to_dict("records")
         facts = {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": settings.columns.row}

@@ -27,10 +27,12 @@ from od_core.flows.subtree_shapes import MAX_SHAPES, shapes_of
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.parallel import in_order
+from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsilon, text_above
-from od_core.privacy.budget import Budget
+from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.plan import Plan
+from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.markup import escaped
@@ -241,7 +243,9 @@ class _Choices:
     def _rule(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
         """Return the declared shares of the levels, or those of the mechanism if the declared ones do not fit.
 
-        If the conversion from epsilon to rho depends on the shares, return the rho of each budget, too.
+        If the conversion from epsilon to rho depends on the shares, return the rho of each budget, too. If the exact
+        privacy loss is defined, return the epsilon of these budgets, and how often the best guess is right; of the
+        declared budget alone if no other needs the privacy loss, because each takes some hundredths of a second.
         """
         neighbours, mechanism = self._neighbours(unit, segments), self.plan.mechanism
         declared, fits = self.plan.budget, True
@@ -255,13 +259,25 @@ class _Choices:
         queries = [(level, False) for level in shares if neighbours.sensitivity_squared(level) > 0]
         if segments is not None:
             queries += [(level, True) for level in shares]
-        conversion = declared.conversion_for(mechanism.default_conversion, shifted_cells(neighbours, queries))
-        rho = None
-        if conversion == "exact":
-            budgets = [replace(budget, shares=declared.shares) for budget in self.budgets]
-            plans = [planned_steps(tree, neighbours, mechanism, budget, segments) for budget in budgets]
-            rho = [_rho(sum((step.rho for step in steps), start=Fraction(0))) for steps in plans]
-        return {"shares": [[level, float(share)] for level, share in shares.items()], "fits": fits, "rho": rho}
+        rho = promise = None
+        if shifted_cells(neighbours, queries) is not None and privacy_loss.is_defined(declared.delta):
+            exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
+            spent = [
+                self._spent(tree, neighbours, replace(each, shares=declared.shares), segments)
+                if exact or each is self.plan.budget
+                else None
+                for each in self.budgets
+            ]
+            promise = [one and [float_above(one.epsilon), float_above(Guarantee.of(one).best_guess())] for one in spent]
+            rho = [_rho(one.rho) for one in spent if one] if exact else None
+        listed = [[level, float(share)] for level, share in shares.items()]
+        return {"shares": listed, "fits": fits, "rho": rho, "promise": promise}
+
+    def _spent(self, tree: FlowTree, neighbours: Neighbours, budget: Budget, segments: Segments | None) -> Spent:
+        """Return what a release of single trips spends, whose privacy loss is computed exactly."""
+        steps = planned_steps(tree, neighbours, self.plan.mechanism, budget, segments)
+        cells = shifted_cells(neighbours, [(step.level, step.by_segment) for step in steps])
+        return Spent(tuple(step.rho for step in steps), budget.delta, cells)
 
 
 def kept_levels(depth: int) -> list[tuple[int, ...]]:

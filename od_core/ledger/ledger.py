@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from od_core.errors import OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of
 from od_core.ledger.domain_entries import declared_facts, enter_domain
-from od_core.ledger.entries import DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries
+from od_core.ledger.entries import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries
 from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
 from od_core.ledger.lock import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
@@ -28,6 +28,7 @@ from od_core.periods import Period
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Charge, wrong_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods
+from od_core.privacy.person_year import year_of
 from od_core.privacy.plan import Plan, check_charges
 
 
@@ -55,11 +56,14 @@ class ReleaseRecord:
         measured_at: UTC time at which the last level was measured, which is the time of the release.
         lost_draws: number of draws that were lost with their process and charged once more.
         entry: number and hash of the last MEASURED entry. A ledger that lacks this entry is older than the release.
+        account: JSON-ready rules by which the release was charged: ``cap``, as it was when the release was measured,
+            and under unit ``user_year`` ``periods_of_year``, the number of elementary periods of its year.
     """
 
     measured_at: str
     lost_draws: int
     entry: EntryName
+    account: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Ledger:
@@ -306,9 +310,16 @@ class Ledger:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
         with self._transaction() as entries:
             row = entries.newest(MEASURED, release=str(key))
-        if row is None:
-            raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
-        return ReleaseRecord(str(row["at"]), len(self.lost_draws(key)), EntryName(row["number"], row["hash"]))
+            if row is None:
+                raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
+            declared = declared_facts(entries, row["domain"])
+            caps = entries.select("kind = ? AND domain = ? AND number < ?", CAP, row["domain"], row["number"])
+        account = {"cap": caps[-1]["content"]}
+        if "year" in declared:
+            year = year_of(Period(key.period), declared["elementary_period"], declared["year"])
+            account["periods_of_year"] = len(year)
+        name = EntryName(row["number"], row["hash"])
+        return ReleaseRecord(str(row["at"]), len(self.lost_draws(key)), name, account)
 
     def lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every draw that was lost and then charged once more, oldest first."""

@@ -260,12 +260,17 @@ class Spent:
         tight = accounting.epsilon_tight(self.rho, self.delta)
         return min(tight, accounting.epsilon_bun_steinke(self.rho, self.delta), self._exact() or tight)
 
-    def _exact(self) -> Fraction | None:
+    @property
+    def variances(self) -> tuple[Fraction, ...] | None:
+        """Variance of the noise of each cell that differs between neighbours; None if there is no exact epsilon."""
         if self.shifted_cells is None or not privacy_loss.is_defined(self.delta):
             return None
         levels = zip(self.levels, self.shifted_cells, strict=True)
-        variances = tuple(cells / (2 * rho) for rho, cells in levels for _ in range(cells))
-        return privacy_loss.epsilon_exact(variances, self.delta)
+        return tuple(cells / (2 * rho) for rho, cells in levels for _ in range(cells))
+
+    def _exact(self) -> Fraction | None:
+        variances = self.variances
+        return None if variances is None else privacy_loss.epsilon_exact(variances, self.delta)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,17 @@ FAULT_THRESHOLD = Fraction(1, 1000)
 """Default of the largest share of faulty trips for which an input is accepted."""
 
 
+REFUSALS = (
+    "its files are damaged or incomplete, or cannot be read with the declared columns, encoding and kinds of values",
+    "a record is dated outside the period, where that is declared to be refused",
+    "a column of trips or weights has values that are no such numbers, or counts are too large to be added up exactly",
+    "a column that is not declared may state how many trips a row is",
+    "it differs from the input from which a part of the release was drawn before, or from the counters of its users",
+    "it needs more memory, disk space or boxes than there are",
+)
+"""Further grounds on which an input is refused that may depend on its records; the only list of them."""
+
+
 def fault_share(value: Number) -> Fraction:
     """Return a fault threshold as an exact fraction. Raises OdError if it is not a number from 0 to 1."""
     try:
@@ -106,6 +117,7 @@ class Acceptance:
         empty = " or if none of its records is counted" if self.refuses_empty else ""
         return (
             f"An input is refused if {faulty} faulty{empty}. The promise holds between inputs that are both accepted."
+            f" An input is also refused if {'; or if '.join(REFUSALS)}. That an input was accepted is not protected."
         )
 
 

@@ -50,6 +50,12 @@ def alike(unit: PrivacyUnit, spent: Spent, periods: int) -> Fraction:
     return equal_periods(unit, periods) * (spent.rho - spent.every_period) + periods * spent.every_period
 
 
+def most_in_a_year(period: Period) -> int:
+    """Return the largest number of elementary periods like this one that a year of the calendar has."""
+    fixed = {"month": 12, "quarter": 4}
+    return fixed.get(period.length or "", -(-366 // (period.end - period.first).days))
+
+
 def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:
     """Return the elementary periods of the year that contains an elementary period.
 

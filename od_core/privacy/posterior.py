@@ -34,6 +34,11 @@ from fractions import Fraction
 from od_core.errors import OdError
 from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import as_decimal, epsilon_bun_steinke, epsilon_tight, exp_above
+from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.privacy.cap import Cap
+
+DELTA_OF_CAP = Fraction(1, 10**8)
+"""Delta at which a cap in rho is stated beside a release without a delta."""
 
 LARGEST_EXPONENT = Fraction(10_000)
 """Largest epsilon for which odds are computed. The factor e^10000 is as good as no promise."""
@@ -53,6 +58,8 @@ class Guarantee:
         rho: rho of zero-concentrated differential privacy; None if the release promises epsilon directly.
         variances: planned variance of the noise of each cell that differs between neighbours, if each differs by one;
             None if that is not so. See :func:`od_core.privacy.privacy_loss.delta_exact`.
+        aside: probability of the outcomes for which ``rho`` promises nothing; 0 unless a cap covers charges with a
+            delta.
 
     Raises:
         OdError: epsilon is not above 0, delta is not in [0, 1), or rho is not above 0.
@@ -62,6 +69,35 @@ class Guarantee:
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None
     variances: tuple[Fraction, ...] | None = None
+    aside: Fraction = Fraction(0)
+
+    @classmethod
+    def of(cls, spent: Spent) -> Guarantee:
+        """Return what a release promises that has spent a budget."""
+        if isinstance(spent, SpentDirectly):
+            return cls(spent.epsilon, spent.delta)
+        return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
+
+    @classmethod
+    def of_rho(cls, rho: Fraction, delta: Fraction) -> Guarantee:
+        """Return what releases promise together whose rho add up to ``rho``, with epsilon stated at ``delta``."""
+        return cls(epsilon_tight(rho, delta), delta, rho)
+
+    @classmethod
+    def of_cap(cls, cap: Cap, delta: Fraction) -> Guarantee:
+        """Return what all releases promise together that a cap allows.
+
+        A cap in epsilon and delta allows charges with deltas, whose sum d is at most its delta. All other charges have
+        a rho, whose sum is at most that of the cap at the rest of its delta. So the rho of the cap bounds all outcomes
+        but some of probability d.
+
+        Args:
+            cap: the cap.
+            delta: for a cap in rho, the delta at which epsilon is stated; if it is 0, :data:`DELTA_OF_CAP`.
+        """
+        if cap.epsilon is None:
+            return cls.of_rho(cap.allowed_rho(), delta or DELTA_OF_CAP)
+        return cls(cap.epsilon, cap.delta, cap.allowed_rho(), aside=cap.delta)
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0 or not 0 <= self.delta < 1 or (self.rho is not None and self.rho <= 0):
@@ -77,7 +113,7 @@ class Guarantee:
 
         The factor is rounded up. None if it is larger than e^``LARGEST_EXPONENT``, which is no promise.
         """
-        if self.rho is not None and self.delta > 0:
+        if self.rho is not None and self.delta > 0 and not self.aside:
             largest, times, missed = epsilon_bun_steinke(self.rho, self.delta), 1, self.delta
         else:
             largest, times, missed = self.epsilon, 2 if self.delta else 1, 2 * self.delta
@@ -116,7 +152,7 @@ class Guarantee:
         bounds = [Fraction(1), self._by_promise(factor)]
         epsilon = _ln_below(factor)
         if self.rho is not None:
-            bounds += [_by_divergence(self.rho), _by_renyi(self.rho, epsilon)]
+            bounds += [self.aside + bound for bound in (_by_divergence(self.rho), _by_renyi(self.rho, epsilon))]
         if self.variances is not None:
             bounds.append(Fraction(privacy_loss.delta_exact(self.variances, epsilon)))
         return min(bounds)
@@ -129,12 +165,18 @@ class Guarantee:
         """
         if units == 1:
             return self
-        if self.rho is not None and self.delta > 0:
-            rho = units**2 * self.rho
-            return Guarantee(epsilon_tight(rho, self.delta), self.delta, rho)
+        if self.rho is not None and self.delta > 0 and not self.aside:
+            return Guarantee.of_rho(units**2 * self.rho, self.delta)
         exponent = min((units - 1) * self.epsilon, LARGEST_EXPONENT)
         delta = units * exp_above(exponent) * self.delta
         return None if delta >= 1 else Guarantee(units * self.epsilon, delta)
+
+    def in_periods(self, periods: int) -> Guarantee | None:
+        """Return the guarantee of a release like this one in each of some periods; None if it promises nothing."""
+        if self.rho is not None and self.delta > 0 and not self.aside:
+            return Guarantee.of_rho(periods * self.rho, self.delta)
+        delta = periods * self.delta
+        return None if delta >= 1 else Guarantee(periods * self.epsilon, delta)
 
     def _by_promise(self, factor: Fraction) -> Fraction:
         """Return the delta at ln(``factor``) that follows from (epsilon, delta) alone.

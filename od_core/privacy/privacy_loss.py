@@ -96,7 +96,7 @@ def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
     """
     if epsilon < 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon must be at least 0", next_step="correct the budget")
-    return _delta_of(variances)(float(epsilon))
+    return _delta_of(tuple(variances))(float(epsilon))
 
 
 @lru_cache(maxsize=256)
@@ -161,7 +161,8 @@ def rho_for_epsilon_exact(
     return _last_within(delta_at, delta, slope, int(tight / unit)) * unit
 
 
-def _delta_of(variances: Sequence[Fraction]) -> Callable[[float], float]:
+@lru_cache(maxsize=32)
+def _delta_of(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
     """Return a function that computes :func:`delta_exact` for these variances, given epsilon."""
     if not variances or not _NARROWEST <= min(variances) <= max(variances) <= _WIDEST:
         raise OdError(

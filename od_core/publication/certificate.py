@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -15,11 +14,13 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import epsilon_tight, exp_above, float_above, text_above
-from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.periods import Period
+from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.budget import Spent
 from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
-from od_core.privacy.person_year import equal_periods
+from od_core.privacy.person_year import alike, most_in_a_year
 from od_core.privacy.plan import PlannedRelease
+from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.kind import Kind, R
 
@@ -42,9 +43,6 @@ SOFTWARE = (
 
 TRIPS_OF_A_PERSON = 40
 """Number of trips of the person in the certificate's example of what unit ``trip`` does not protect."""
-
-_MOST_EXPONENT = Fraction(10_000)
-"""Largest (k-1)*epsilon in :func:`_of_a_group`. Beyond it, a group's delta is above 1 for any delta > 10^-4000."""
 
 PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
@@ -101,14 +99,18 @@ def certificate(
     """
     _refuse_without_guarantee(release)
     plan, spent = release.plan, release.spent
-    planned, own = plan.facts(), kind.facts(release)
+    planned, own, guarantee = plan.facts(), kind.facts(release), kind.guarantee(plan, spent)
+    if plan.unit.max_trips_year is not None:
+        periods = record.account.get("periods_of_year") or most_in_a_year(Period(key.period))
+        guarantee["year"] = year_sentence(plan.unit, spent, periods)
     if "interval" in own and not intervals:
         own["interval"] = None
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
         "records": json.loads(json.dumps(records, sort_keys=True)),  # with the names in the order of the JSON file
-        "guarantee": kind.guarantee(plan, spent),
+        **({"account": dict(record.account)} if record.account else {}),
+        "guarantee": guarantee,
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
@@ -208,8 +210,6 @@ def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[s
             f" anything is counted: a secret key and the trips of that user alone decide which. Records without {users}"
             " are not counted."
         )
-    if unit.max_trips_year is not None:
-        sentences["year"] = _year(unit, spent)
     return sentences
 
 
@@ -265,25 +265,26 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
         )
     if unit.kind == "user_year":
         return "a person with several user ids as a whole; a user in several years as a whole"
-    year = f"in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: {_in_periods(spent)}"
+    one = Guarantee.of(spent)
+    of_year = _in_words(one.in_periods(PERIODS_OF_A_YEAR), spent)
+    year = f"in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: {of_year}"
     if unit.kind == "user_period":
         return f"a person with several user ids as a whole; a user in several periods as a whole (one {year})"
+    of_many = _in_words(one.of_units(TRIPS_OF_A_PERSON), spent)
     return (
-        f"a person with many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: {_of_a_group(spent)};"
+        f"a person with many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: {of_many};"
         f" one with a trip {year})"
     )
 
 
-def _year(unit: PrivacyUnit, spent: Spent) -> str:
+def year_sentence(unit: PrivacyUnit, spent: Spent, periods: int) -> str:
     """Return a sentence on what a whole year costs under unit ``user_year``, with one release in each period."""
-    rho = equal_periods(unit) * (spent.rho - spent.every_period) + PERIODS_OF_A_YEAR * spent.every_period
-    epsilon, delta = text_above(epsilon_tight(rho, spent.delta), 4), text_above(spent.delta)
-    limited = f"if a year has at most {PERIODS_OF_A_YEAR} periods"
-    many = limited if spent.every_period else "however many periods there are"
+    year = Guarantee.of_rho(alike(unit, spent, periods), spent.delta)
+    epsilon, delta = text_above(year.epsilon, 4), text_above(year.delta)
     return (
         "All releases from the records of a year together stay within the cap of the privacy domain, which holds for"
-        f" the trips of a user in the whole year. If each period of a year is released once, like this one, all of them"
-        f" together are ({epsilon}, {delta})-differentially private for that change, {many}."
+        f" the trips of a user in the whole year. If each of the {periods} periods of a year is released once, like"
+        f" this one, all of them together are ({epsilon}, {delta})-differentially private for that change."
     )
 
 
@@ -302,31 +303,9 @@ def _versions() -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _of_a_group(spent: Spent) -> str:
-    """Return the guarantee, in words, for a person with :data:`TRIPS_OF_A_PERSON` trips in the period.
-
-    For k trips, rho becomes k^2*rho [bun2016concentrated, Proposition 1.9]. (epsilon, delta) becomes (k*epsilon,
-    k*e^((k-1)*epsilon)*delta) [dwork2014foundations, Theorem 2.2, by summing the geometric series].
-    """
-    units = TRIPS_OF_A_PERSON
-    if not isinstance(spent, SpentDirectly):
-        return f"epsilon {text_above(epsilon_tight(spent.rho * units**2, spent.delta), digits=4)}"
-    if spent.delta == 0:
-        return _directly(units * spent.epsilon, spent.delta)
-    exponent = min((units - 1) * spent.epsilon, _MOST_EXPONENT)
-    return _directly(units * spent.epsilon, units * exp_above(exponent) * spent.delta)
-
-
-def _in_periods(spent: Spent) -> str:
-    """Return the guarantee, in words, for a person with a privacy unit in each of :data:`PERIODS_OF_A_YEAR` periods."""
-    if not isinstance(spent, SpentDirectly):
-        return f"epsilon {text_above(epsilon_tight(PERIODS_OF_A_YEAR * spent.rho, spent.delta), digits=4)}"
-    return _directly(PERIODS_OF_A_YEAR * spent.epsilon, PERIODS_OF_A_YEAR * spent.delta)
-
-
-def _directly(epsilon: Fraction, delta: Fraction) -> str:
-    """Return the guarantee (epsilon, delta) in words; ``no promise`` if delta is at least 1."""
-    if delta >= 1:
+def _in_words(guarantee: Guarantee | None, spent: Spent) -> str:
+    """Return a guarantee in words; delta is stated if it is not that of the release."""
+    if guarantee is None:
         return "no promise"
-    stated = f"epsilon {text_above(epsilon, digits=4)}"
-    return stated if delta == 0 else f"{stated} with delta {text_above(delta, digits=4)}"
+    stated = f"epsilon {text_above(guarantee.epsilon, digits=4)}"
+    return stated if guarantee.delta == spent.delta else f"{stated} with delta {text_above(guarantee.delta, digits=4)}"

@@ -49,7 +49,7 @@ class Explanation:
     @property
     def protected(self) -> str:
         """What was protected, in the words of the certificate, and the promise."""
-        return f"{self.facts.sentence('protected')} The promise is {promise_text(self.facts)}."
+        return f"{self.facts.sentence('protected')} The promise of this release is {promise_text(self.facts)}."
 
     @property
     def spent(self) -> str:
@@ -61,7 +61,13 @@ class Explanation:
         else:
             draws = stated["lost_draws"]
             lost = f", including {draws} lost draw{'s' * (draws > 1)}" if draws else ""
-            said = f"It charged rho {text_above(Fraction(stated['rho_exact']))}{lost}."
+            rho = text_above(Fraction(stated["rho_exact"]))
+            said = (
+                f"It cost rho {rho}{lost} for a user with all counted trips of the period; its year was charged at most"
+                " that, because the trips of a user in a year are bounded."
+                if self.facts.unit == "user_year"
+                else f"It charged rho {rho}{lost}."
+            )
         if self.balance is None:
             return f"{said} The ledger is not at hand, and the certificate does not state what is left of the cap."
         cap, left, number = self.balance.cap, self.balance.left, self.balance.releases
@@ -85,11 +91,24 @@ class Explanation:
             else " It holds for every outcome."
         )
         return (
-            "An attacker compares two cases that differ in one unit. The odds of a case grow by at most the factor"
+            "An attacker compares two cases that differ in one unit. By this release alone, the odds of a case grow by"
+            " at most the factor"
             f" {text_above(odds[0])}.{rare} The bounds hold for an attacker who knows all other records. They hold as"
             " well for one who knows any k of them, if what the attacker believes about the others does not depend on"
             " which case is true."
         )
+
+    def losses(self) -> list[dict[str, Any]]:
+        """Return what everything that may be published about a unit promises, and then less, down to this release."""
+        return [
+            {
+                "of": one.of,
+                "epsilon": float_above(one.guarantee.epsilon),
+                "delta": float_above(one.guarantee.delta),
+                "best_guess_after": float_above(one.guarantee.best_guess()),
+            }
+            for one in self.facts.losses
+        ]
 
     def beliefs(self) -> list[dict[str, float]]:
         """Return, for each prior, the least and the largest posterior, and how often the best guess is right."""
@@ -147,6 +166,7 @@ class Explanation:
             },
             "spent": {"sentence": self.spent, "rho": self.facts.certificate["spent"]["rho_exact"], "cap": balance},
             "attacker": {
+                "losses": self.losses(),
                 "statement": self.statement,
                 "odds_factor": None if odds is None else float_above(odds[0]),
                 "odds_factor_fails_with_probability": None if odds is None else float_above(odds[1]),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from od_core.published.disclosure.documents import CHECKLIST_PAGE, NOTICE, disclosure_documents
 from od_core.published.site import write_site
 from od_core.published.site_description import SiteDescription
 from tests.browser.conftest import PERIOD, show
@@ -41,6 +42,14 @@ def test_a_page_of_the_site_asks_nobody_fits_and_is_accessible(opened, site, nam
     show(page, f"site-{name}-{'phone' if width == PHONE else 'desk'}", whole=True)
     assert (seen.asked, seen.errors) == ([address], [])
     assert too_wide(page) == ""
+    assert [(found["id"], found["nodes"]) for found in Axe().run(page).response["violations"]] == []
+
+
+@pytest.mark.parametrize("name", [CHECKLIST_PAGE, NOTICE])
+def test_documents_for_people_are_accessible(opened, bundle, tmp_path, name):
+    (tmp_path / name).write_text(disclosure_documents(bundle)[1][name], encoding="utf-8")
+    page, seen = opened((tmp_path / name).as_uri())
+    assert seen.errors == []
     assert [(found["id"], found["nodes"]) for found in Axe().run(page).response["violations"]] == []
 
 

@@ -34,11 +34,13 @@ export interface UnitFacts {
   publishesTotal: [boolean, boolean];
 }
 
-/** What the declared shares give: the shares of the levels, and rho by budget if it depends on the shares. */
+/** What the declared shares give: the shares of the levels; rho by budget if it depends on the shares; and by budget,
+ * where the exact privacy loss is computed, epsilon and the largest chance of a right guess. */
 export interface Rule {
   shares: [level: number, share: number][];
   fits: boolean;
   rho: Rho[] | null;
+  promise: ([epsilon: number, guess: number] | null)[] | null;
 }
 
 export interface LevelSet {

@@ -1,5 +1,8 @@
 /** What a person is promised, from rho: epsilon at a delta, right guesses, and odds. */
 
+/** Orders of the Rényi divergence, less 1, that `_by_renyi` in `od_core/privacy/posterior.py` tries at epsilon 0. */
+const ORDERS = [0.001, 0.1, 0.3, 1];
+
 /** Epsilon at a delta by the conversion `tight`; see `epsilon_tight` in `od_core/privacy/accounting.py`. */
 export function epsilonTight(rho: number, logInverseDelta: number): number {
   let [low, high] = [0, Math.sqrt(logInverseDelta / rho)];
@@ -25,15 +28,14 @@ export function yearFactor(periods: number, most: number, yearly: number): numbe
   return full < periods ? full + ((yearly % most) / most) ** 2 : periods;
 }
 
-/** The largest chance of a right guess between two inputs that are equally likely. With p and q, the chances to guess
- * the first one if it is real and if it is not, p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta, so
- * (p + 1 - q) / 2 is at most (e^epsilon + delta) / (e^epsilon + 1). It is also at most 1/2 + d/2, where d is the total
- * variation distance; the divergence is at most rho, so d is at most sqrt(rho / 2) and sqrt(1 - e^-rho), by the
- * inequalities of Pinsker and of Bretagnolle and Huber. The smallest bound is returned. */
+/** The largest chance of a right guess between two inputs that are equally likely: 1/2 + d/2, where d bounds the delta
+ * at epsilon 0. The smallest bound that follows from epsilon and delta, or from rho, is taken; see `Guarantee` in
+ * `od_core/privacy/posterior.py`, which proves them. */
 export function rightGuess(epsilon: number, delta: number, rho: number): number {
-  const against = Math.exp(-epsilon);
-  const distance = Math.sqrt(Math.min(rho / 2, -Math.expm1(-rho)));
-  return Math.min((1 + delta * against) / (1 + against), (1 + distance) / 2);
+  const byPromise = Math.max(delta, 1 - (2 * (1 - delta)) / (1 + Math.exp(epsilon)));
+  const byDivergence = Math.sqrt(Math.min(rho / 2, -Math.expm1(-rho)));
+  const byRenyi = ORDERS.map((u) => Math.exp(u * (1 + u) * rho + (1 + u) * (Math.log(u) - Math.log1p(u)) - Math.log(u)));
+  return (1 + Math.min(1, byPromise, byDivergence, ...byRenyi)) / 2;
 }
 
 /** The logarithm of the factor by which the odds of the truth grow at most, except with a chance of delta

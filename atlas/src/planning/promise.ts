@@ -60,7 +60,11 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
       "p",
       { class: "note" },
       "Guessing: somebody who finds both sets of records equally likely beforehand says, from the tables, which one is" +
-        " real. Without the tables, they would be right in 50 %. The limit holds whatever else they know.",
+        " real. Without the tables, they would be right in 50 %. The limit holds whatever else they know." +
+        (planned.rule.promise && !exactPromise(planned)
+          ? " For this setting, epsilon and this limit are computed from rho alone, so they may be larger than the plan" +
+            " and the documents of the release will state."
+          : ""),
     ),
     make(
       "p",
@@ -132,9 +136,9 @@ function rows(facts: Facts, state: State, planned: Planned, record: string): HTM
 
 function row(facts: Facts, planned: Planned, name: string, rho: number, chosen = false): HTMLElement {
   const epsilon = epsilonTight(rho, facts.logInverseDelta);
-  // The budget's own epsilon may be smaller, because its conversion is more exact.
-  const stated = rho === planned.rho[0] ? Math.min(epsilon, planned.budget.promised) : epsilon;
-  const guess = rightGuess(stated, facts.delta.value, rho);
+  // One release of single trips has an exact privacy loss, which Python computed for the declared shares.
+  const own = rho === planned.rho[0] ? exactPromise(planned) : null;
+  const [stated, guess] = own ?? [epsilon, rightGuess(epsilon, facts.delta.value, rho)];
   const odds = logOdds(rho, facts.logInverseDelta);
   return make(
     "tr",
@@ -144,4 +148,9 @@ function row(facts: Facts, planned: Planned, name: string, rho: number, chosen =
     make("td", { class: "number", "data-name": "guess" }, exact(guess, chanceAtMost(guess))),
     make("td", { class: "number", "data-name": "odds" }, exact(odds, factorAtMost(odds))),
   );
+}
+
+/** Epsilon and the chance of a right guess for one trip, if Python computed them from the exact privacy loss. */
+function exactPromise({ rule, setting }: Planned): [epsilon: number, guess: number] | null {
+  return (!setting.weights && rule.promise?.[setting.budget]) || null;
 }

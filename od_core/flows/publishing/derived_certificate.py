@@ -13,10 +13,12 @@ from od_core.flows.publishing.flow_files import BUNDLE_FORMAT
 from od_core.flows.publishing.uncounted_facts import uncounted_facts
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import epsilon_tight, float_above, text_above
+from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import SpentDirectly
+from od_core.privacy.cap import Cap
 from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
+from od_core.privacy.posterior import Guarantee
 from od_core.publication.certificate import KNOWN_LIMITATIONS, software_versions
 
 _COPIED = (
@@ -61,6 +63,8 @@ def derived_certificate(
             "one_period": _facts(one),
             "all_periods": _facts(every),
         },
+        **_loss_facts({"one_period": one, "all_periods": every}),
+        **_account([source.certificate for source in sources]),
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
         **uncounted,
@@ -72,17 +76,20 @@ def derived_certificate(
     }
 
 
-_Promise = tuple[Fraction, Fraction]
-"""An epsilon and a delta."""
+def _one_period(releases: Sequence[Release]) -> Guarantee:
+    """Return a guarantee that holds for every change in the records of one of the periods."""
+    every = [Guarantee.of(one.spent) for one in releases]
+    rho, variances = [one.rho for one in every if one.rho is not None], {one.variances for one in every}
+    return Guarantee(
+        max(one.epsilon for one in every),
+        max(one.delta for one in every),
+        max(rho) if len(rho) == len(every) else None,
+        variances.pop() if len(variances) == 1 else None,
+    )
 
 
-def _one_period(releases: Sequence[Release]) -> _Promise:
-    """Return an epsilon and a delta that hold for every change in the records of one of the periods."""
-    return max(one.spent.epsilon for one in releases), max(one.spent.delta for one in releases)
-
-
-def _all_periods(sources: Sequence[Source]) -> _Promise:
-    """Return an epsilon and a delta that hold for changes in the records of all periods together.
+def _all_periods(sources: Sequence[Source]) -> Guarantee:
+    """Return a guarantee that holds for changes in the records of all periods together.
 
     Rho adds up; under unit ``user_year``, as far as the trips of a user in a year allow. If the periods are of several
     years, a change concerns some of them only, so the same number is an upper bound. A mechanism that promises
@@ -90,7 +97,8 @@ def _all_periods(sources: Sequence[Source]) -> _Promise:
     """
     unit, spent = sources[0].release.plan.unit, [source.release.spent for source in sources]
     if any(isinstance(one, SpentDirectly) for one in spent):
-        return sum((one.epsilon for one in spent), Fraction(0)), sum((one.delta for one in spent), Fraction(0))
+        epsilon, delta = (sum((getattr(one, name) for one in spent), Fraction(0)) for name in ("epsilon", "delta"))
+        return Guarantee(epsilon, delta)
     delta = max(one.delta for one in spent)
     by_period: dict[str, Fraction] = {}
     for source, one in zip(sources, spent, strict=True):
@@ -99,20 +107,37 @@ def _all_periods(sources: Sequence[Source]) -> _Promise:
     if unit.max_trips_year is not None:
         rho = largest_rho(by_period.values(), unit.contribution_bound, unit.max_trips_year)
     rho += sum((one.every_period for one in spent), Fraction(0))
-    return epsilon_tight(rho, delta), delta
+    return Guarantee.of_rho(rho, delta)
 
 
-def _facts(promise: _Promise) -> dict[str, float]:
-    epsilon, delta = map(float_above, promise)
-    return {"epsilon": epsilon, "delta": delta}
+def _facts(promise: Guarantee) -> dict[str, float]:
+    return {"epsilon": float_above(promise.epsilon), "delta": float_above(promise.delta)}
 
 
-def _in_words(promise: _Promise) -> str:
-    epsilon, delta = map(text_above, promise)
-    return f"({epsilon}, {delta})" if promise[1] else epsilon
+def _loss_facts(promises: Mapping[str, Guarantee]) -> dict[str, Any]:
+    """Return the field ``privacy_loss`` by its name; empty if no release has a rho."""
+    found = {}
+    for name, one in promises.items():
+        if one.rho is not None:
+            exact = {} if one.variances is None else {"variances": [str(each) for each in one.variances]}
+            found[name] = {"rho_exact": str(one.rho), **exact}
+    return {"privacy_loss": found} if found else {}
 
 
-def _guarantee(kind: DerivedKind[Any], sources: Sequence[Source], one: _Promise, every: _Promise) -> dict[str, str]:
+def _account(certificates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the field ``account`` with the largest cap of the releases, by its name; empty if one states none."""
+    stated = [one["account"] for one in certificates if "account" in one]
+    if len(stated) < len(certificates):
+        return {}
+    return {"account": max(stated, key=lambda one: Cap.from_facts(one["cap"]).allowed_rho())}
+
+
+def _in_words(promise: Guarantee) -> str:
+    epsilon, delta = text_above(promise.epsilon), text_above(promise.delta)
+    return f"({epsilon}, {delta})" if promise.delta else epsilon
+
+
+def _guarantee(kind: DerivedKind[Any], sources: Sequence[Source], one: Guarantee, every: Guarantee) -> dict[str, str]:
     """Return sentences, by name, on what derived flows and their releases together protect. Numbers are rounded up."""
     unit, number = sources[0].release.plan.unit, len(sources)
     releases = f"{number} published release{'s' * (number > 1)}"

@@ -11,7 +11,10 @@ _PARTS = (
         "What was released",
         ("release", "data_set", "period", "revision", "contents", "uncounted", "interval", "invariants", "promises"),
     ),
-    ("What was spent", ("spent", "unit", "neighbours", "contribution_bound", "fault_threshold")),
+    (
+        "What was spent",
+        ("spent", "privacy_loss", "account", "unit", "neighbours", "contribution_bound", "fault_threshold"),
+    ),
     (
         "How it was measured",
         ("records", "mechanism", "noise", "levels", "repeated_levels", "geographies", "geography_versions"),

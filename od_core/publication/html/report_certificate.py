@@ -83,13 +83,14 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
         ("cap", text_above(context.cap), _part(context.cap, context.cap), ""),
     ]
     lost = spent["lost_draws"]
+    costs = "charged at most" if certificate["unit"] == "user_year" else "charged"
     year = (
         " The total of a year adds up the periods that cost a user most, until the user's trips of the year are used"
         " up."
     )
     return joined(
         paragraph(
-            f"The release promises {promise_text(spent['epsilon'], spent['delta'])}. It charged rho {text_above(rho)}"
+            f"The release promises {promise_text(spent['epsilon'], spent['delta'])}. It {costs} rho {text_above(rho)}"
             f" to data set {certificate['data_set']}"
             f"{f', including {number(lost)} lost draws' if lost else ''}. This charge does not"
             " allow drawing the noise again. Rebuilding the release from its stored measurements costs no budget."

@@ -13,6 +13,9 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
 from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
+from od_core.privacy.cap import Cap
+from od_core.privacy.person_year import largest_rho, most_in_a_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.uncounted import is_of_uncounted
@@ -40,13 +43,14 @@ class Facts:
         key: series, period and revision.
         certificate: its certificate.
         files: name, description, SHA-256 and more of each file, as the data package states them.
-        guarantee: promise for one privacy unit.
+        losses: what is promised for one privacy unit: by everything that may be published about it first, and by this
+            release last; see :func:`losses_of`.
     """
 
     key: ReleaseKey
     certificate: dict[str, Any]
     files: tuple[dict[str, Any], ...]
-    guarantee: Guarantee
+    losses: tuple[Loss, ...]
 
     @classmethod
     def of(cls, folder: Path) -> Facts:
@@ -66,13 +70,23 @@ class Facts:
         try:
             with refuse_incomplete(named(folder)):
                 package = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
-                return cls(key, certificate, tuple(package["resources"]), guarantee_of(certificate))
+                return cls(key, certificate, tuple(package["resources"]), losses_of(certificate))
         except (ValueError, TypeError, ZeroDivisionError):
             raise OdError(
                 "OD-BUNDLE-CHANGED",
                 f"the certificate of {key} states numbers that are none",
                 next_step=REPAIR,
             ) from None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Promise of this release alone for one privacy unit."""
+        return self.losses[-1].guarantee
+
+    @property
+    def whole(self) -> Guarantee:
+        """Promise of everything that may be published about one privacy unit, as far as the certificate states it."""
+        return self.losses[0].guarantee
 
     @property
     def is_derived(self) -> bool:
@@ -134,10 +148,15 @@ class Facts:
 
     @property
     def variant(self) -> str:
-        """The variant of differential privacy in which the release is accounted."""
-        if self.guarantee.rho is not None:
+        """The variant of differential privacy of the first loss that is stated."""
+        if self.rho is not None:
             return "Zero-concentrated DP"
-        return "Approximate DP" if self.guarantee.delta else "Pure DP"
+        return "Approximate DP" if self.whole.delta else "Pure DP"
+
+    @property
+    def rho(self) -> Fraction | None:
+        """Rho of the first loss; None if it holds aside from some outcomes, or is not what derived flows promise."""
+        return None if (self.is_derived and "account" not in self.certificate) or self.whole.aside else self.whole.rho
 
     @property
     def noise_law(self) -> str:
@@ -193,8 +212,15 @@ def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
     """
     spent = certificate["spent"]
     if "sources" in certificate:
-        stated = spent["all_periods" if certificate["unit"] in ("user", "user_year") else "one_period"]
-        return Guarantee(Fraction(stated["epsilon"]), Fraction(stated["delta"]))
+        name = "all_periods" if certificate["unit"] in ("user", "user_year") else "one_period"
+        loss = certificate.get("privacy_loss", {}).get(name, {})
+        rho, variances = loss.get("rho_exact"), loss.get("variances")
+        return Guarantee(
+            Fraction(spent[name]["epsilon"]),
+            Fraction(spent[name]["delta"]),
+            None if rho is None else Fraction(rho),
+            None if variances is None else tuple(map(Fraction, variances)),
+        )
     steps = certificate["plan"]["steps"]
     if not all("variance" in step for step in steps):
         delta = spent["delta"] if spent["lost_draws"] else certificate["plan"]["delta"]
@@ -205,6 +231,54 @@ def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
     return Guarantee(
         Fraction(spent["epsilon"]), Fraction(certificate["plan"]["delta"]), Fraction(spent["rho_exact"]), variances
     )
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What some releases together promise for one privacy unit.
+
+    Attributes:
+        of: the releases, as the subject of a sentence.
+        guarantee: their promise.
+    """
+
+    of: str
+    guarantee: Guarantee
+
+    @property
+    def guess(self) -> int:
+        """In how many of 100 cases the best guess between two equally likely cases is right, at most."""
+        return of_100(self.guarantee.best_guess())
+
+
+_TOGETHER = {"user": "of all periods", "user_year": "of a year", "user_period": "of a period", "trip": "of a period"}
+
+
+def losses_of(certificate: dict[str, Any]) -> tuple[Loss, ...]:
+    """Return what is promised for a privacy unit: by everything that the cap allows, by a year, and by the release.
+
+    The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
+    releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
+    """
+    own, account, found = guarantee_of(certificate), certificate.get("account"), []
+    unit = certificate["unit"]
+    if account is not None:
+        together = f"Everything that may be published {_TOGETHER[unit]} under the cap of the data set"
+        found.append(Loss(together, Guarantee.of_cap(Cap.from_facts(account["cap"]), own.delta)))
+    if unit == "user_year" and "plan" in certificate:
+        spent, plan = certificate["spent"], certificate["plan"]
+        known = (account or {}).get("periods_of_year")
+        periods = known or most_in_a_year(Period(certificate["period"]))
+        in_full = Fraction(spent["rho_by_level_exact"][-1]) if is_of_uncounted(plan["steps"][-1]) else Fraction(0)
+        bound, year = certificate["contribution_bound"], plan["max_trips_year"]
+        rho = largest_rho([Fraction(spent["rho_exact"]) - in_full] * periods, bound, year) + periods * in_full
+        named = f"A year of {periods} periods, each of them released once like this one,"
+        found.append(Loss(named, Guarantee.of_rho(rho, own.delta)))
+    derived = "sources" in certificate
+    found.append(
+        Loss("These numbers, with the releases that they follow from," if derived else "This release alone", own)
+    )
+    return tuple(found)
 
 
 def of_100(probability: Fraction) -> int:

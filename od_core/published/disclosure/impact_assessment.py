@@ -9,7 +9,7 @@ from od_core.privacy.accounting import text_above
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
 from od_core.publication.markdown import in_markdown
 from od_core.published.disclosure.facts import TO_COMPLETE, Facts, of_100
-from od_core.published.disclosure.wording import promise_text, software_text, sources_text, unit_text
+from od_core.published.disclosure.wording import GUESS, loss_text, software_text, sources_text, unit_text
 
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 """Beliefs of an attacker before the release for which the residual risk is stated."""
@@ -104,13 +104,12 @@ def _necessity(facts: Facts) -> list[str]:
 
 
 def _risks(facts: Facts) -> list[tuple[str, str, str]]:
-    guess = of_100(facts.guarantee.best_guess())
     exact = in_markdown("; ".join(facts.invariants)) or "nothing"
     rows = [
         (
             "Singling out: somebody finds a person's trips in the tables",
             "noise on every measured count; no record and no identifier is published",
-            f"a best guess about one privacy unit is right at most {guess} times in 100",
+            f"about one privacy unit: {loss_text(facts)}",
         ),
         (
             "Linking: tables are combined with other data on the same people",
@@ -147,25 +146,32 @@ def _risks(facts: Facts) -> list[tuple[str, str, str]]:
                 "each trip is protected by itself",
                 "more can be learned of such a person as a whole"
                 if facts.is_derived
-                else f"with {TRIPS_OF_A_PERSON} trips in the period, a best guess is right up to {many} times in 100",
+                else f"from this release alone, of {TRIPS_OF_A_PERSON} trips in the period together:"
+                f" {GUESS.format(many)}",
             )
         )
     return rows
 
 
 def _residual(facts: Facts) -> list[str]:
-    odds = facts.guarantee.odds
-    if odds is None:
-        return [f"The promise is {promise_text(facts)}, which bounds no belief."]
+    """Return the losses, and a table with a column for each of them that bounds beliefs."""
+    bounded = [(one, one.guarantee.odds) for one in facts.losses]
+    columns = [one for one, odds in bounded if odds is not None]
+    said = f"For {in_markdown(unit_text(facts))}: {in_markdown(loss_text(facts))}"
+    none = [f"{in_markdown(one.of)}: this promise bounds no belief." for one, odds in bounded if odds is None]
+    if not columns:
+        return [said, *none]
     rows = []
     for prior in PRIORS:
-        low, high = facts.guarantee.posterior(prior)
-        rows.append((_percent(prior), f"{_percent(low, up=False)} to {_percent(high)}"))
-    rare = f", except with probability {text_above(float(odds[1]))}" if odds[1] else ""
+        ranges = [one.guarantee.posterior(prior) for one in columns]
+        rows.append((_percent(prior), *(f"{_percent(low, up=False)} to {_percent(high)}" for low, high in ranges)))
+    rare = [f"{in_markdown(one.of)}: {text_above(float(odds[1]))}" for one, odds in bounded if odds and odds[1]]
+    except_for = f", except with a probability ({'; '.join(rare)})" if rare else ""
     return [
-        f"The promise is {promise_text(facts)} for {in_markdown(unit_text(facts))}. For an attacker who knows"
-        f" everything else, a belief moves at most like this{rare}:",
-        _table(("belief before", "belief after"), rows),
+        said,
+        *none,
+        f"For an attacker who knows everything else, a belief moves at most like this{except_for}:",
+        _table(("belief before", *(f"after: {in_markdown(one.of)}" for one in columns)), rows),
     ]
 
 

@@ -88,7 +88,7 @@ def checklist_page(facts: Facts, items: Sequence[Item]) -> str:
         (
             heading,
             table(
-                "What is required, and what holds",
+                f"What is required, and what holds: {heading}",
                 ("requirement", "answer", "why, and where to see it"),
                 [(item.requirement, item.answer, _why(item)) for item in items if item.layer == layer],
             ),

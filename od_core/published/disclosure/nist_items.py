@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from od_core.privacy.accounting import text_above
-from od_core.published.disclosure.facts import TO_COMPLETE, Facts, of_100
+from od_core.published.disclosure.facts import TO_COMPLETE, Facts
 from od_core.published.disclosure.nist_checklist import Answer, Item
-from od_core.published.disclosure.wording import person_text, promise_text, software_text, sources_text, unit_text
+from od_core.published.disclosure.wording import loss_text, person_text, software_text, sources_text, unit_text
 
 SMALL_EPSILON, LARGE_EPSILON = Fraction(1), Fraction(10)
 """Epsilon up to which the publication calls a guarantee strong, and from which it doubts that it is meaningful."""
@@ -32,7 +32,7 @@ def _top(facts: Facts) -> list[Item]:
             "2",
             "All privacy parameters of the guarantee are reported.",
             "met",
-            f"{facts.variant}: {promise_text(facts)}. {_all_parameters(facts)}",
+            f"{facts.variant}. {loss_text(facts)} {_all_parameters(facts)}",
             ("/spent",),
             ("explanation/privacy.md#what-it-costs", "explanation/noise.md#exact-accounting"),
         ),
@@ -193,12 +193,11 @@ def _hazards(facts: Facts) -> list[Item]:
 
 
 def _hazards_of_parameters(facts: Facts) -> list[Item]:
-    epsilon, delta = facts.guarantee.epsilon, facts.guarantee.delta
+    epsilon, delta = facts.whole.epsilon, facts.whole.delta
     strong: Answer = "met" if epsilon <= SMALL_EPSILON else "met with a limit"
     size = "is at most 1" if epsilon <= SMALL_EPSILON else "is above 1, but below 10"
     if epsilon >= LARGE_EPSILON:
         strong, size = "not met", "is 10 or more, which may mean little"
-    guess = of_100(facts.guarantee.best_guess())
     return [
         Item(
             "large-epsilon",
@@ -206,8 +205,7 @@ def _hazards_of_parameters(facts: Facts) -> list[Item]:
             None,
             "Epsilon is small enough for the guarantee to mean something.",
             strong,
-            f"Epsilon {size}. Between two cases that are equally likely beforehand, the best guess of an attacker who"
-            f" knows everything else is right at most {guess} times in 100.",
+            f"Epsilon {size}. Of an attacker who knows everything else: {loss_text(facts)}",
             _SPENDING,
             ("explanation/privacy.md#what-it-costs",),
         ),
@@ -217,9 +215,9 @@ def _hazards_of_parameters(facts: Facts) -> list[Item]:
             "hazard",
             None,
             "Converted parameters are reported together with the original ones.",
-            "not applicable" if facts.guarantee.rho is None else "met",
+            "not applicable" if facts.is_derived or facts.guarantee.rho is None else "met",
             "The parameters are the original ones."
-            if facts.guarantee.rho is None
+            if facts.is_derived or facts.guarantee.rho is None
             else "Rho is stated exactly, with epsilon by each conversion at the stated delta.",
             ("/spent",),
             ("explanation/privacy.md#what-it-costs",),

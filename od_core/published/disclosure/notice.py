@@ -9,9 +9,14 @@ from od_core.publication.certificate import TRIPS_OF_A_PERSON
 from od_core.publication.html.report_page import number, page, paragraph
 from od_core.publication.markup import Markup, element, joined
 from od_core.published.disclosure.facts import TO_COMPLETE, Facts, of_100
-from od_core.published.disclosure.wording import sources_text
+from od_core.published.disclosure.wording import limit_text, sources_text
 
 _THINGS = {"flows": "trips between areas", "group sizes": "groups by their size", "boxes": "trips by where they went"}
+
+_ALL_OF = {
+    "user": "all your trips of all periods together, and gets weaker with each release, up to the common limit",
+    "user_year": "all your trips of a year together",
+}
 
 _STYLE = """<style>
 h2{margin-top:1.4rem;padding-top:.5rem}nav{display:none}
@@ -86,7 +91,7 @@ def _counted(facts: Facts) -> str:
         if "max_weight" in facts.plan:
             return f"A record counts as at most {number(facts.bound)} trips."
         return "The protection is for each single trip."
-    period = {"user_period": " in each period", "user_year": " in each period"}.get(facts.unit, "")
+    period = " in each release" if facts.unit == "user" else " in each period"
     if "max_trips_year" in facts.plan:
         period += f", and at most {number(facts.plan['max_trips_year'])} in a year"
     uncounted = facts.certificate.get("uncounted")
@@ -97,24 +102,27 @@ def _counted(facts: Facts) -> str:
         f" {number(uncounted['max_trips'])} of your trips are considered in it."
     )
     return (
-        f"At most {number(facts.bound)} of your trips are counted{period}. The protection is for all of them together."
-        f"{considered}"
+        f"At most {number(facts.bound)} of your trips are counted{period}. The protection is for"
+        f" {_ALL_OF.get(facts.unit, 'all of them together')}.{considered}"
     )
 
 
 def _risk(facts: Facts) -> Markup:
-    guess = of_100(facts.guarantee.best_guess())
     if facts.unit == "trip":
         known = "all other trips, yours and those of everyone else"
         asked = f"made a certain trip{' or another one' if facts.is_bounded else ''}"
     else:
         known = "everything about everyone else"
         asked = "made these trips or others" if facts.is_bounded else "are in the records"
+    first, *others = facts.losses
+    more = "".join(f" {one.of}: at most {one.guess} of 100 cases." for one in others)
+    limit = f" {limit_text(facts)}" if facts.unit == "user" and limit_text(facts) else ""
     parts = [
         paragraph(
             f"Suppose that somebody knows {known}, and wants to find out whether you {asked}. If they find both equally"
             " likely, they can only toss a coin without the statistics: they are right in 50 of 100 cases. With these"
-            f" statistics, the best method there can be is right in at most {guess} of 100 cases."
+            f" statistics, the best method there can be is right in at most {first.guess} of 100 cases. This holds for:"
+            f" {first.of[:1].lower()}{first.of[1:].rstrip(',')}.{more}{limit}"
         )
     ]
     if facts.unit == "trip" and not facts.is_derived:
@@ -122,7 +130,7 @@ def _risk(facts: Facts) -> Markup:
         many = 100 if person is None else of_100(person.best_guess())
         parts.append(
             paragraph(
-                "If you made many trips, more can be learned about all of them together: with"
+                "If you made many trips, more can be learned about all of them together: from this release alone, with"
                 f" {TRIPS_OF_A_PERSON} trips in the period, such a guess may be right in up to {many} of 100 cases."
             )
         )

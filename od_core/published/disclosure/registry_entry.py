@@ -13,7 +13,14 @@ import yaml
 
 from od_core.privacy.accounting import float_above
 from od_core.published.disclosure.facts import TO_COMPLETE, Facts
-from od_core.published.disclosure.wording import person_text, promise_text, software_text, sources_text, unit_text
+from od_core.published.disclosure.wording import (
+    loss_text,
+    person_text,
+    promise_text,
+    software_text,
+    sources_text,
+    unit_text,
+)
 
 ORGANISATION = (
     "deployment.basic.data_curators.0.data_curator_name",
@@ -24,6 +31,14 @@ ORGANISATION = (
     "deployment.administrative.registry_authors.0",
 )
 """Fields of an entry that the organisation completes."""
+
+_COMPOSITION = {
+    "trip": "The ledger adds up the charges of all releases of a period.",
+    "user": "The ledger adds up the charges of all releases of all periods.",
+    "user_year": (
+        "The ledger takes the largest sum that the releases of a year cost a user whose trips of the year are bounded."
+    ),
+}
 
 _ACTORS = (
     "Curator: the organisation that publishes the release. It sees the records, and is trusted.",
@@ -106,11 +121,11 @@ def _domain(facts: Facts) -> str:
 
 
 def _privacy_loss(facts: Facts) -> dict[str, Any]:
-    guarantee, parameters = facts.guarantee, {"epsilon": float_above(facts.guarantee.epsilon)}
+    guarantee, parameters = facts.whole, {"epsilon": float_above(facts.whole.epsilon)}
     if guarantee.delta:
         parameters["delta"] = float_above(guarantee.delta)
-    if guarantee.rho is not None:
-        parameters["rho"] = float_above(guarantee.rho)
+    if facts.rho is not None:
+        parameters["rho"] = float_above(facts.rho)
     units = {}
     if facts.unit == "trip" and "trips" in facts.certificate["contents"] and "max_weight" not in facts.plan:
         units = {"number_of_privacy_units": int(facts.certificate["contents"]["trips"])}
@@ -134,19 +149,19 @@ def _privacy_loss(facts: Facts) -> dict[str, Any]:
 
 
 def _parameters(facts: Facts, has_units: bool) -> str:
-    spent = facts.certificate["spent"]
+    spent, whole = facts.certificate["spent"], loss_text(facts)
     if facts.is_derived:
         said = "The parameters are those of the releases that these numbers follow from; nothing was charged for them."
     elif facts.guarantee.rho is not None:
         said = (
-            f"The promise is {promise_text(facts)}. It is the least of the conversions of the same rho"
+            f"The promise of this release is {promise_text(facts)}. It is the least of the conversions of the same rho"
             f" {spent['rho_exact']}: exact {spent['epsilon_exact'] or 'not defined'}, tight {spent['epsilon_tight']},"
             f" Bun and Steinke {spent['epsilon_bun_steinke']}, all rounded up."
         )
     else:
-        said = f"The promise is {promise_text(facts)}, which the mechanism gives directly."
+        said = f"The promise of this release is {promise_text(facts)}, which the mechanism gives directly."
     exact = "exact" if facts.has_exact_numbers else "the released one, which contains noise"
-    return f"{said} The number of privacy units is {exact}." if has_units else said
+    return f"{whole} {said}" + (f" The number of privacy units is {exact}." if has_units else "")
 
 
 def _model(facts: Facts) -> dict[str, Any]:
@@ -182,10 +197,16 @@ def _implementation(facts: Facts) -> dict[str, Any]:
                 "Records and counts stay in a folder that only the operator can read, and are never published.",
             )
         )
+        spent = facts.certificate["spent"]
+        lost = (
+            f" With draws that were lost with their process and charged once more ({spent['lost_draws']}), they add up"
+            f" to {spent['rho_exact']}."
+            if spent["lost_draws"]
+            else ""
+        )
         composition = (
-            f"The charges of the {len(facts.plan['steps'])} steps add up to rho"
-            f" {facts.certificate['spent']['rho_exact']}, as exact fractions. The ledger adds up the charges of all"
-            " releases of a period."
+            f"The charges of the {len(facts.plan['steps'])} steps add up to rho {spent['rho_planned_exact']}, as exact"
+            f" fractions.{lost} {_COMPOSITION.get(facts.unit, _COMPOSITION['trip'])}"
         )
     bounded = f" {facts.sentence('contribution')}" if "contribution" in facts.certificate["guarantee"] else ""
     return {

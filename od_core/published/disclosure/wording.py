@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from od_core.privacy import accounting
 from od_core.privacy.neighbours import SPANS
+from od_core.privacy.posterior import Guarantee
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
 from od_core.published.disclosure.facts import Facts
 
 
 def promise_text(facts: Facts) -> str:
     """Return the promise, such as ``epsilon 1 at delta 1e-8``, rounded up."""
-    return accounting.promise_text(float(facts.guarantee.epsilon), float(facts.guarantee.delta))
+    return _promise(facts.guarantee)
+
+
+GUESS = "between two cases that are equally likely beforehand, a best guess is right at most {} times in 100"
+"""What a bound on guesses says. Without the equal odds beforehand it would not be true."""
+
+
+def loss_text(facts: Facts) -> str:
+    """Return sentences on each of :attr:`Facts.losses`, everything that may be published about the unit first."""
+    return " ".join(
+        [f"{one.of}: {_promise(one.guarantee)}; {GUESS.format(one.guess)}." for one in facts.losses]
+        + [limit_text(facts)] * bool(limit_text(facts))
+    )
+
+
+def limit_text(facts: Facts) -> str:
+    """Return a sentence on what the losses leave out; empty if the first one is of everything about the unit."""
+    if "account" in facts.certificate:
+        return ""
+    return "The certificate does not state the cap, up to which the losses of all releases about one unit add up."
+
+
+def _promise(guarantee: Guarantee) -> str:
+    return accounting.promise_text(float(guarantee.epsilon), float(guarantee.delta))
 
 
 def unit_text(facts: Facts) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
-from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
+from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.posterior import Guarantee
 from od_core.published.disclosure import documents as made
@@ -27,7 +27,7 @@ from tests.od_core.published.disclosure.certified import FILES, KINDS, certified
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?!\w)")
 
 PHRASES = {
-    made.REGISTRY: [r"90 % interval", r"9 times in 10", r"SHA-256", r'"tier": 3'],
+    made.REGISTRY: [r"90 % interval", r"times in 100", r"9 times in 10", r"SHA-256", r'"tier": 3'],
     made.CHECKLIST: [
         *(r"NIST SP 800-226", r"10\.6028/NIST\.SP\.800-226", r"March 2025", r"times in 100", r"9 times in 10"),
         *(r"Epsilon is at most 1\.", r"is above 1, but below 10\.", r"is 10 or more", r"above 1e-5\.", r"1/n\^2"),
@@ -132,8 +132,12 @@ def explained(name: str) -> set[str]:
     found = {*of_certificate(release.facts), "40", *of_certificate(FILES), *numbers(day)}
     if release.plan is None:
         users = release.facts["unit"] == "user"
-        stated = release.facts["spent"]["all_periods" if users else "one_period"]
-        promised = Guarantee(Fraction(stated["epsilon"]), Fraction(stated["delta"]))
+        name, spent = ("all_periods", certified("users")) if users else ("one_period", certified("trips"))
+        stated = release.facts["spent"][name]
+        one = guarantee(spent.plan.spent)  # of each of two releases
+        rho = 2 * one.rho if users else one.rho
+        promised = Guarantee(Fraction(stated["epsilon"]), Fraction(stated["delta"]), rho, one.variances)
+        found |= {*of_certificate(float_above(rho))}
     else:
         spent = release.plan.spent
         promised = guarantee(spent)

@@ -1,0 +1,141 @@
+"""Every document states first what everything about a unit promises, and all state the same numbers."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from od_core import Budget, PrivacyUnit, plan_release
+from od_core.periods import Period
+from od_core.privacy.neighbours import REFUSALS
+from od_core.privacy.person_year import most_in_a_year
+from od_core.privacy.posterior import Guarantee
+from od_core.publication.certificate import year_sentence
+from od_core.published.disclosure import documents as made
+from od_core.published.disclosure.documents import disclosure_documents
+from od_core.published.disclosure.facts import Facts, losses_of
+from od_core.published.disclosure.wording import GUESS
+from od_core.published.explanation import Explanation
+from tests.od_core.ledger.ledger_rows import GEOGRAPHY
+from tests.od_core.published.disclosure.certified import certified, written
+
+RHO = Fraction("0.1234")
+DELTA = Fraction(1, 10**6)
+
+
+def of_user_year(most: int = 36, periods: int | None = 12, **cap: str) -> dict[str, Any]:
+    """The certificate of users with the plan of a month of a year, and a cap."""
+    unit = PrivacyUnit("user_year", "unbounded", "who", 3, max_trips_year=most, id_pattern="[a-z0-9]+")
+    plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
+    facts = copy.deepcopy(certified("users").facts)
+    facts |= {"unit": unit.kind, "plan": json.loads(json.dumps(plan.facts()))}
+    facts["spent"] |= {
+        "rho_exact": str(plan.spent.rho),
+        "rho_planned_exact": str(plan.spent.rho),
+        "epsilon": float(plan.spent.epsilon),
+        "rho_by_level_exact": [str(rho) for rho in plan.spent.levels],
+    }
+    if cap:
+        facts["account"] = {"cap": cap, **({} if periods is None else {"periods_of_year": periods})}
+    return facts
+
+
+def with_cap(name: str, **cap: str) -> dict[str, Any]:
+    return copy.deepcopy(certified(name).facts) | {"account": {"cap": cap}}
+
+
+CASES = {
+    "a year of users": lambda: of_user_year(rho="1.6"),
+    "a year of weeks": lambda: of_user_year(periods=52, rho="2"),
+    "a year without its account": of_user_year,
+    "users": lambda: with_cap("users", epsilon="6", delta="1e-6"),
+    "user periods": lambda: with_cap("user periods", rho="0.7"),
+    "trips": lambda: with_cap("trips", rho="1/2"),
+    "threshold": lambda: with_cap("threshold", epsilon="3", delta="1e-5"),
+    "group sizes": lambda: with_cap("group sizes", rho="4"),
+    "sum": lambda: with_cap("sum", rho="1"),
+}
+
+
+def cases(guarantee: Guarantee) -> int:
+    return math.ceil(100 * guarantee.best_guess())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_documents_state_the_same_losses_and_the_whole_first(name: str, tmp_path: Path) -> None:
+    facts = CASES[name]()
+    folder = written(facts, tmp_path / "r1")
+    _, texts = disclosure_documents(folder)
+    losses = losses_of(facts)
+    explained = Explanation(Facts.of(folder), None, None, ()).to_facts()["attacker"]["losses"]
+    assert [row["epsilon"] for row in explained] == pytest.approx([float(one.guarantee.epsilon) for one in losses])
+    for document in (made.REGISTRY, made.CHECKLIST, made.ASSESSMENT):
+        text = " ".join(texts[document].replace("\\", "").split())
+        places = [text.find(f"{one.of}: epsilon") for one in losses]
+        assert -1 not in places, document
+        assert places == sorted(places), document
+        for one in losses:
+            assert GUESS.format(cases(one.guarantee)) in text, document
+        assert text.count("times in 100") == text.count("between two cases that are equally likely beforehand")
+    notice = texts[made.NOTICE]
+    assert f"right in at most {cases(losses[0].guarantee)} of 100 cases. This holds for:" in notice
+    for one in losses[1:]:
+        assert f"{one.of}: at most {cases(one.guarantee)} of 100 cases." in notice
+
+
+def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
+    """With 3 trips a month and 36 in the year, the best guess is right 93 times in 100, and not 63 times."""
+    whole, year, month = losses_of(of_user_year(rho="2"))
+    assert float(month.guarantee.best_guess()) == pytest.approx(0.5 + math.sqrt(float(RHO) / 2) / 2)
+    assert (month.guess, year.guess, year.guarantee.rho) == (63, 93, 12 * RHO)
+    assert whole.guarantee.rho == 2
+    four = losses_of(of_user_year(12, rho="2"))[1]
+    assert four.guarantee.rho == 4 * RHO
+
+
+def test_the_periods_of_a_year_are_those_of_the_data_set() -> None:
+    unit = PrivacyUnit("user_year", "unbounded", "who", 1, max_trips_year=60, id_pattern="[a-z]+")
+    plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
+    said = year_sentence(unit, plan.spent, 52)
+    assert "each of the 52 periods" in said
+    assert f"({float(Guarantee.of_rho(52 * RHO, DELTA).epsilon):.4g}"[:4] in said
+    lengths = ("2001-03-05", "2001-W05", "2001-03", "2001-Q2")
+    assert [most_in_a_year(Period(text)) for text in lengths] == [366, 53, 12, 4]
+
+
+def test_charges_add_up_after_a_lost_draw(tmp_path: Path) -> None:
+    facts = copy.deepcopy(certified("trips").facts)
+    planned = Fraction(facts["spent"]["rho_planned_exact"])
+    facts["spent"] |= {"lost_draws": 1, "rho_exact": str(planned * 5 / 4), "epsilon_exact": None}
+    _, texts = disclosure_documents(written(facts, tmp_path / "r1"))
+    said = " ".join(texts[made.REGISTRY].split())
+    assert f"steps add up to rho {planned}, as exact fractions" in said
+    assert f"charged once more (1), they add up to {planned * 5 / 4}" in said
+
+
+def test_a_sum_of_trips_states_what_its_releases_do(tmp_path: Path) -> None:
+    """The records of a trip are of one of the periods, so the sum reveals as much as one of them."""
+    assert losses_of(certified("sum").facts)[-1].guess == losses_of(certified("trips").facts)[-1].guess
+
+
+def test_users_read_that_each_release_adds_to_what_is_learned(tmp_path: Path) -> None:
+    _, texts = disclosure_documents(written(copy.deepcopy(certified("users").facts), tmp_path / "r1"))
+    assert "of your trips are counted in each release" in texts[made.NOTICE]
+    assert "gets weaker with each release, up to the common limit" in texts[made.NOTICE]
+    assert "does not state the cap" in texts[made.NOTICE]
+
+
+def test_the_list_of_refusals_is_quoted(tmp_path: Path) -> None:
+    """In the page of the documentation and in the documents, from the one list."""
+    page = " ".join((Path(__file__).parents[4] / "docs" / "explanation" / "privacy.md").read_text("utf-8").split())
+    _, texts = disclosure_documents(written(certified("trips").facts, tmp_path / "r1"))
+    for ground in REFUSALS:
+        assert f"- {ground}" in page
+        for document in (made.REGISTRY, made.ASSESSMENT):
+            assert ground in " ".join(texts[document].split()), document
