@@ -18,8 +18,10 @@ from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
 from od_assets.code_references import source_of
 from od_assets.components.declarations import broken_declarations
+from od_assets.declared.yaml_file import yaml_documents
 from od_assets.project import Project, current_project, project_at
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.declared_names import declaration_files
 from od_core.errors import OdError
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ def load_definitions() -> dg.Definitions:
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
-        raise unloadable(f"{type(error).__name__}: {error}") from None
+        raise unloadable(error) from None
     warehouse = (definitions.resources or {}).get("od_warehouse")
     if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
         raise unloadable(
@@ -71,8 +73,9 @@ def load_definitions() -> dg.Definitions:
     return definitions
 
 
-def unloadable(message: str) -> OdError:
-    """Return the error for a project whose definitions cannot be loaded."""
+def unloadable(why: str | Exception) -> OdError:
+    """Return the error for a project whose definitions cannot be loaded. Dagster's exceptions may have many lines."""
+    message = why if isinstance(why, str) else " ".join(f"{type(why).__name__}: {why}".split())
     step = "correct the project; dg check defs shows the whole error"
     return OdError("OD-CODE-LOCATION", message, next_step=step)
 
@@ -94,6 +97,10 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
         OdError: a declaration is broken, and without it there is no warehouse.
     """
     try:
+        for path in declaration_files():
+            is_left_out = glob.escape(path.parent.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
+            if not is_left_out and "&" in path.read_text(encoding="utf-8", errors="replace"):
+                yaml_documents(path, path.parent.name)  # Dagster would write out all aliases, however many
         return load()
     except Exception:
         faults = broken_declarations()

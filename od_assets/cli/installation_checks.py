@@ -289,7 +289,7 @@ def code_location() -> list[Finding]:
             except OdError:
                 raise
             except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
-                raise unloadable(f"{type(error).__name__}: {error}") from None
+                raise unloadable(error) from None
 
     return [found("code location", load)]
 
