@@ -19,8 +19,10 @@ from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
 from od_assets.code_references import source_of
 from od_assets.components.declarations import broken_declarations
+from od_assets.declared.yaml_file import yaml_documents
 from od_assets.project import Project, current_project, project_at
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.declared_names import declaration_files
 from od_core.errors import OdError
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ def load_definitions() -> dg.Definitions:
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
-        raise stopped_by(error) from None
+        raise unloadable(error) from None
     warehouse = (definitions.resources or {}).get("od_warehouse")
     if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
         raise unloadable(
@@ -72,26 +74,29 @@ def load_definitions() -> dg.Definitions:
     return definitions
 
 
-def unloadable(message: str) -> OdError:
-    """Return the error for a project whose definitions cannot be loaded."""
+def unloadable(why: str | Exception) -> OdError:
+    """Return the error for a project whose definitions cannot be loaded.
+
+    An exception is named by its kind and its last line of the project. Its text is left out, because it may hold a
+    password, or what a template of a declaration stands for. Only Dagster's text on invalid definitions is kept, which
+    names assets and resources.
+    """
+    message = why if isinstance(why, str) else f"{type(why).__name__}{_place(why)}"
+    if isinstance(why, dg.DagsterInvalidDefinitionError):
+        message += f": {why}"
     step = "correct the project; dg check defs shows the whole error"
     return OdError("OD-CODE-LOCATION", message, next_step=step)
 
 
-def stopped_by(error: Exception) -> OdError:
-    """Return the error for an exception of a project's code, named by its kind and its last line of the project.
-
-    Its text is left out: it may hold a password, or what a template of a declaration stands for.
-    """
+def _place(error: Exception) -> str:
+    """Return the last line of the project that an exception passed through, in words; else an empty text."""
     root = current_project().root.resolve()
-    lines = traceback.extract_tb(error.__traceback__)
     own = [
         line
-        for line in lines
+        for line in traceback.extract_tb(error.__traceback__)
         if Path(line.filename).resolve().is_relative_to(root) and "site-packages" not in line.filename
     ]
-    place = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
-    return unloadable(f"{type(error).__name__}{place}")
+    return f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
 
 
 def _stated(project: Project) -> dg.Definitions:
@@ -111,6 +116,10 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
         OdError: a declaration is broken, and without it there is no warehouse.
     """
     try:
+        for path in declaration_files():
+            is_left_out = glob.escape(path.parent.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
+            if not is_left_out and "&" in path.read_text(encoding="utf-8", errors="replace"):
+                yaml_documents(path, path.parent.name)  # Dagster would write out all aliases, however many
         return load()
     except Exception:
         faults = broken_declarations()

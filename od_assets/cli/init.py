@@ -49,7 +49,7 @@ def init(
         typer.Option("--set", help="Any other field, such as geography.unknown=264; can be given more than once."),
     ] = None,
 ) -> None:
-    """Declare a new release: ask for the missing options, write its two files, and print its plan. Releases nothing."""
+    """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
     from od_assets.cli.init_answers import answered
     from od_assets.cli.new_declaration import initialize, places_of
 

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from od_assets.cli.findings import Finding, found
-from od_assets.code_location import BROKEN, load_definitions, stopped_by
+from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.declarations import refuse_broken_declarations
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, dagster_home, stated_home
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
@@ -289,7 +289,7 @@ def code_location() -> list[Finding]:
             except OdError:
                 raise
             except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
-                raise stopped_by(error) from None
+                raise unloadable(error) from None
 
     return [found("code location", load)]
 

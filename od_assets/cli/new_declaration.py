@@ -21,6 +21,7 @@ from od_assets.declared.periods import Periods
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
+from od_assets.series.declared_names import WAREHOUSE, declarations_of
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import BudgetExceeded
 from od_core.ledger.release_key import ReleaseKey
@@ -67,6 +68,8 @@ def places_of(name: str) -> tuple[Path, Path]:
 def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
     """Write the declarations of a release and of its data set, if the release can be planned; write both or neither.
 
+    If the project has no warehouse yet, declare it, too.
+
     Args:
         name: name of the release and of the data set.
         answers: answers to all questions, by flag.
@@ -84,6 +87,9 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
         text = f"type: od_assets.components.OdRelease\n\nattributes:\n{yaml_block(_kept(release, fitting), indent=2)}"
         make_file(places[1], yaml_block(data_set), made)
         make_file(places[0], text, made)
+        warehouse = current_project().defs / "warehouse" / "defs.yaml"
+        if not declarations_of(WAREHOUSE):
+            make_file(warehouse, f"type: {WAREHOUSE}\nattributes: {{}}\n", made)
         component = declaration(name)
         found = component.settings()
         geography, period = found.read_geography(), planned_period(component, None)
@@ -101,7 +107,7 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
             raise error.changed(next_step=step) from None
         Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(declared)  # a declaration with a fault would stop the whole project from loading
-    return Initialized(places, geography.area_counts)
+    return Initialized((*places, *({warehouse} & {*made})), geography.area_counts)
 
 
 def _for_one_cap(settings: SeriesSettings[Any, Any], plan: Plan) -> Fraction:

@@ -30,11 +30,13 @@ def run(
         with _without_collection():
             from od_assets.cli.printing import print_outcome
             from od_assets.components.declarations import declaration
-            from od_assets.runs.period_status import chosen_periods
+            from od_assets.runs.period_status import chosen_periods, refuse_without_file
             from od_assets.runs.run_period import release_job, run_period
 
             component = declaration(release)
             periods = chosen_periods(component, period, every=every)
+            if period is None and not every:
+                refuse_without_file(component, periods[0])
             prepare_dagster_home()
             job = release_job(component)
         outcomes = []

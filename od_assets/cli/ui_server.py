@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,6 +30,7 @@ from od_assets.cli.ui_guard import guarded
 from od_assets.cli.ui_reports import with_reports
 from od_assets.project import Project, current_project, releases_folder
 from od_core.errors import OdError
+from od_core.files.lock import locked
 from od_core.ledger.lock import exclusive
 
 TOKEN = "OD_UI_TOKEN"  # noqa: S105  # a variable name, not a token
@@ -83,6 +84,7 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
         instance.optimize_for_webserver(15_000, 3600, 20)  # as dagster-webserver does
         daemon = None
         if workspace is None:
+            stack.enter_context(_only_one(Path(os.environ["DAGSTER_HOME"])))
             workspace = stack.enter_context(_code_server(instance))
             daemon = stack.enter_context(_daemon(workspace))
         target = WorkspaceFileTarget([str(workspace)])
@@ -101,9 +103,20 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
     return 0
 
 
+def _only_one(home: Path) -> AbstractContextManager[None]:
+    """Return a context that only one UI of a Dagster home can be in: two daemons would launch each run twice."""
+    held = OdError(
+        "OD-UI-RUNNING",
+        f"od-release ui runs already for {home.parent}",
+        next_step="open the address that it printed, or end it first",
+    )
+    return locked(home / "ui.lock", held, seconds=0)
+
+
 def _listening(address: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((address, port))
+        family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((address, port), family=family)
     except OSError as error:
         raise OdError(
             "OD-UI-PORT",

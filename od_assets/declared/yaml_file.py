@@ -10,9 +10,23 @@ import yaml
 
 from od_core.errors import OdError
 
+_MOST_NODES = 100_000
+"""Largest number of values, names included, in a document. A large declaration has some hundred."""
+
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses a mapping in which a name is written twice. YAML would keep the last value."""
+    """A safe loader that refuses a mapping in which a name is written twice. YAML would keep the last value.
+
+    It also refuses aliases that stand for more than :data:`_MOST_NODES` values: a few lines can stand for billions.
+    """
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        """Return the value of a document."""
+        if _nodes(node, {}) > _MOST_NODES:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"its aliases (*) stand for more than {_MOST_NODES:,} values", node.start_mark
+            )
+        return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return the mapping of a node."""
@@ -21,6 +35,16 @@ class _Loader(yaml.SafeLoader):
             if names.count(text) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"{text!r} is written twice", name.start_mark)
         return super().construct_mapping(node, deep=deep)
+
+
+def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return the number of nodes that a node stands for. ``known`` has those of nodes that were counted before."""
+    if id(node) not in known:
+        known[id(node)] = _MOST_NODES + 1  # while it is counted: a node that contains itself has no end
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        inner = [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]
+        known[id(node)] = 1 + sum(_nodes(part, known) for part in inner)
+    return known[id(node)]
 
 
 def yaml_documents(path: Path, where: str) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from od_assets.declared.series import DeclaredSeries
 from od_assets.resources.arrivals import arrival
+from od_assets.resources.folders import Folders
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.ledger.entries import DRAWING, MEASURED
@@ -31,6 +32,23 @@ def chosen_periods(component: DeclaredSeries, period: str | None, *, every: bool
     if period is not None and period not in periods:
         raise _no_period(f"{period!r} is not an ended period of {component.name} ({periods[0]} to {periods[-1]})")
     return [period or periods[-1]]
+
+
+def refuse_without_file(component: DeclaredSeries, period: str) -> None:
+    """Raise OdError if the newest period has no file yet; name the newest period that has one.
+
+    A release that has begun needs its file no more.
+    """
+    settings, folders = component.settings(), Folders()
+    if (folders.confidential.path / settings.key(period).folder).exists():
+        return
+    found = [arrival(settings, each) for each in reversed(settings.periods.ended())]
+    if found[0].waits is None or found[0].written is not None:
+        return
+    newest = next((each.key.period for each in found if each.written is not None), None)
+    step = "see trips.files in its declaration" if newest is None else f"release that one: --period {newest}"
+    has = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
+    raise OdError("OD-FILE-ABSENT", f"{component.name} {period}: {found[0].waits}; {has}", next_step=step)
 
 
 def planned_period(component: DeclaredSeries, period: str | None) -> str:

@@ -15,13 +15,14 @@ import dagster as dg
 import pandas as pd
 from dagster._utils.interrupts import capture_interrupts
 
-from od_assets.code_location import load_definitions
+from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
 from od_assets.components.series import Series
 from od_assets.failures import failure_lines
 from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.progress import by_step, followed, number_of_steps
+from od_core.errors import OdError
 from od_core.ledger.balance import Balance
 from od_core.ledger.entries import MEASURED
 from od_core.ledger.ledger import Ledger
@@ -71,8 +72,22 @@ class Outcome:
 
 
 def release_job(component: Series) -> dg.JobDefinition:
-    """Return the release job of a series, from the definitions of the project."""
-    return load_definitions().resolve_job_def(f"{component.name}_release")
+    """Return the release job of a series, from the definitions of the project.
+
+    Raises:
+        OdError: the definitions cannot be loaded, there is no warehouse, or Dagster refuses the jobs of the project.
+    """
+    definitions = load_definitions()
+    if "od_warehouse" not in (definitions.resources or {}):
+        raise OdError(
+            "OD-WAREHOUSE-ABSENT",
+            "the project declares no warehouse, which all of its releases share",
+            next_step="declare one: dg scaffold defs od_assets.components.OdWarehouse warehouse",
+        )
+    try:
+        return definitions.resolve_job_def(f"{component.name}_release")
+    except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
+        raise unloadable(error) from None
 
 
 def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Any:

@@ -77,7 +77,7 @@ def test_all_periods_end_at_once_and_lose_no_draw(number: signal.Signals, tmp_pa
         after = moments.integers(30)  # a period has 14 entries in the ledger
         while len(entries(var)) < after:
             assert process.poll() is None
-            time.sleep(0.002)
+            time.sleep(0.02)
         time.sleep(moments.uniform(0, 0.3))
         before = {row["release"] for row in entries(var)}
         os.killpg(process.pid, number)  # as a terminal does

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable
 
 import dagster as dg
 import pytest
@@ -18,7 +19,7 @@ from od_assets.cli.installation_checks import code_location
 from od_assets.code_location import load_definitions, load_from_defs_folder
 from od_assets.components.declarations import refuse_broken_declarations
 from od_core.errors import OdError
-from tests.od_assets.conftest import ATTRIBUTES, Project
+from tests.od_assets.conftest import ATTRIBUTES, Project, records
 
 BROKEN = {
     "attributes:\n  unit: [trip\n": "broken/defs.yaml is not valid YAML (line 3)",
@@ -27,6 +28,9 @@ BROKEN = {
     "type: od_asets.components.OdRelease\nattributes: {}\n": "broken/defs.yaml: type: there is no package 'od_asets'",
     yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES}): (
         "broken/defs.yaml: name: 'trips' differs from the name of its folder"
+    ),
+    "\n".join(["a0: &a0 [x, x]", *(f"a{k}: &a{k} [*a{k - 1}, *a{k - 1}]" for k in range(1, 40))]): (
+        "broken/defs.yaml is not valid YAML (line 1): its aliases (*) stand for more than 100,000 values"
     ),
     "type: [1]\n": "broken/defs.yaml: type: must name a component",
     "type: od_assets.components.OdComparison\nattributes: {sets: [x]}\n": "broken/defs.yaml: ",
@@ -158,3 +162,31 @@ def test_what_is_broken_for_another_reason_is_not_hidden(
     (project.defs / "beside.py").write_text("1 / 0", encoding="utf-8")
     with pytest.raises(OdError, match=r"^OD-CODE-LOCATION: .*ZeroDivisionError"):
         load_definitions()
+
+
+def test_a_run_without_a_warehouse_or_of_a_project_that_dagster_refuses_is_one_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    declare_beside_trips(project, monkeypatch, "od_assets.code_location")
+    project.write_records(records())
+    (project.defs / "warehouse" / "defs.yaml").unlink()
+    assert refused("run", "trips", "--period", "2001-01").startswith("OD-WAREHOUSE-ABSENT: the project declares no")
+    warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
+    (project.defs / "warehouse" / "defs.yaml").write_text(warehouse, encoding="utf-8")
+    lacking = BESIDE.replace("asset", "asset(required_resource_keys={'absent'})")
+    (project.defs / "beside.py").write_text(lacking, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "declared.defs.beside", raising=False)
+    monkeypatch.delitem(sys.modules, "declared.all", raising=False)
+    said = refused("run", "trips", "--period", "2001-01")
+    assert said.startswith("OD-CODE-LOCATION: DagsterInvalidDefinitionError: resource with key 'absent'")
+    assert said.count("\n") == 1
+
+
+def test_a_run_without_a_period_names_the_newest_that_has_a_file(
+    project: Project, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    declare_beside_trips(project, monkeypatch, "od_assets.code_location")
+    project.write_records(records())
+    assert "trips 2001-02: there is no file 2001-02.csv; the newest period that has a file is 2001-01 [" in refused(
+        "run", "trips"
+    )

@@ -70,7 +70,12 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     result = init(every="month", set="schedule=0 6 2 * *")
     assert result.exit_code == 0, result.exception
     files = written(empty)
-    assert sorted(files) == ["domains/mine.yaml", "mine/defs.yaml"]
+    assert sorted(files) == ["domains/mine.yaml", "mine/defs.yaml", "warehouse/defs.yaml"]
+    assert yaml.safe_load(files["warehouse/defs.yaml"]) == {
+        "type": "od_assets.components.OdWarehouse",
+        "attributes": {},
+    }
+    assert "warehouse/defs.yaml" in result.stdout.replace("\n", "")
     declared = yaml.safe_load(files["mine/defs.yaml"])
     assert declared == {
         "type": "od_assets.components.OdRelease",

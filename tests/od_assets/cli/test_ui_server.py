@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from od_assets.cli.ui_server import serve
+from od_assets.cli.ui_server import _listening, _only_one, serve
 from od_core.errors import OdError
 
 
@@ -21,6 +21,25 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(OdError, match=f"OD-UI-PORT: cannot listen on port {port} of 127.0.0.1:"):
             serve(port, [])
+
+
+def test_an_address_of_ipv6_is_listened_on() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with _listening("::1", 0) as listening:
+        assert listening.getsockname()[0] == "::1"
+
+
+def test_a_second_ui_of_a_home_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its daemon would launch what the first one launches."""
+    home = tmp_path / "dagster"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with _only_one(home), pytest.raises(OdError, match="OD-UI-RUNNING"):
+        serve(0, [])
 
 
 @pytest.mark.parametrize("token", ["", "t" * 31, "t" * 31 + " ", "t" * 31 + ";", "t" * 31 + "\xe9"])
