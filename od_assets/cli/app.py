@@ -23,6 +23,7 @@ from od_assets.cli.forecast import forecast
 from od_assets.cli.init import init
 from od_assets.cli.ledger import ledger_app
 from od_assets.cli.plan import plan
+from od_assets.cli.purge import purge
 from od_assets.cli.report import report
 from od_assets.cli.run import run
 from od_assets.cli.site import site
@@ -45,6 +46,7 @@ app.command()(draws)
 app.command()(site)
 app.command()(disclose)
 app.command()(explain)
+app.command()(purge)
 app.add_typer(ledger_app, name="ledger")
 
 

@@ -46,7 +46,8 @@ def status(as_json: Json = False) -> None:
         except OdError as error:
             faults += [] if str(error) in map(str, faults) else [error]
     listed = {row["release"] for row in rows}
-    rows += [release_status(ledger, key) for key in ledger.published() if str(key) not in listed]
+    with ledger.one_look():
+        rows += [release_status(ledger, key) for key in ledger.published() if str(key) not in listed]
     rows += [derived_status(key) for key in published_derived(Folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:

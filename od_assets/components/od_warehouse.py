@@ -39,6 +39,13 @@ class OdWarehouse(Declared):
         LOCK_SECONDS, description="Longest time that a step waits for a step of another release or of the same run."
     )
 
+    keep_records_days: int | None = Field(
+        None,
+        ge=1,
+        description="Days after publication for which the copy of a release's records is kept; every later run removes"
+        " it. By default, until od-release purge.",
+    )
+
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         """Return the description that ``dg list components`` shows."""
@@ -46,7 +53,8 @@ class OdWarehouse(Declared):
 
     def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
         """Build the resources ``od_warehouse`` and ``od_notices``, and the sensors for runs, releases and lineage."""
-        resources: dict[str, object] = {"od_warehouse": Warehouse.of(Project.of(context), self.lock_seconds)}
+        warehouse = Warehouse.of(Project.of(context), self.lock_seconds, self.keep_records_days)
+        resources: dict[str, object] = {"od_warehouse": warehouse}
         if self.notices:
             resources["od_notices"] = Notices()
         sensors = [dead_runs, release_failed, release_published]

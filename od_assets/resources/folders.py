@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from functools import cached_property
 from pathlib import Path
 
 from od_assets.project import current_project, releases_folder
 from od_core.errors import OdError
+from od_core.files.durable import sync
 from od_core.ledger.chain import Chain
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.integrity import chain_of
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.staged_files import StagedFiles
 from od_core.privacy.domain import PrivacyDomain
 
 
@@ -39,8 +42,8 @@ class Folders:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Budget ledger, created if there is none. It is opened once per run, because opening verifies it."""
-        return Ledger(*self.ledger_place)
+        """Budget ledger, created if there is none. It is verified whole before this process first adds an entry."""
+        return Ledger(*self.ledger_place, whole=False)
 
     def existing_ledger(self) -> Ledger:
         """Return the ledger without creating one. Raises OdError if nothing was released yet."""
@@ -66,8 +69,8 @@ class Folders:
 
         If there is no ledger, the result is empty, and no ledger is created.
         """
-        keys = self.ledger.published() if self.ledger_chain.exists() else []
-        return {key.period: key for key in sorted(keys) if key.release == series}
+        keys = self.ledger.published(series=series) if self.ledger_chain.exists() else []
+        return {key.period: key for key in sorted(keys)}
 
     def verify_ledger(self) -> int:
         """Verify the ledger, and return the number of its entries.
@@ -86,6 +89,21 @@ class Folders:
     def confidential(self) -> ConfidentialFolder:
         """The confidential folder."""
         return ConfidentialFolder(self.var / "confidential")
+
+    def kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:
+        """Return the copies of records of releases that were published at least some days ago, by release."""
+        if not self.ledger_chain.exists():
+            return {}
+        latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
+        published = [key for key, at in self.ledger.published_at().items() if at <= latest]
+        files = {key: StagedFiles(self.var / "confidential" / key.folder).records for key in published}
+        return {key: file for key, file in files.items() if file.exists()}
+
+    def purge(self, days: int = 0) -> None:
+        """Remove the files of :meth:`kept_records` durably, while no release runs."""
+        for file in self.kept_records(days).values():
+            file.unlink()
+            sync(file.parent)
 
     @property
     def database(self) -> Path:

@@ -37,12 +37,17 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
 
     lock_seconds: float = LOCK_SECONDS
 
+    keep_records_days: int | None = None
+    """Days after publication for which the copy of a release's records is kept; None for as long as nobody purges."""
+
     _instance: dg.DagsterInstance | None = PrivateAttr(None)
 
     @classmethod
-    def of(cls, project: Project, lock_seconds: float = LOCK_SECONDS) -> Warehouse:
+    def of(
+        cls, project: Project, lock_seconds: float = LOCK_SECONDS, keep_records_days: int | None = None
+    ) -> Warehouse:
         """Return the warehouse of a project."""
-        return cls(folder=str(project.var), lock_seconds=lock_seconds)
+        return cls(folder=str(project.var), lock_seconds=lock_seconds, keep_records_days=keep_records_days)
 
     @property
     def var(self) -> Path:
@@ -113,3 +118,5 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
                 sweep_dead_runs(context.instance)
             self._instance = context.instance
             yield self
+            if self.keep_records_days is not None:
+                self.purge(self.keep_records_days)

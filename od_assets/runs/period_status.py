@@ -73,18 +73,19 @@ def period_status(component: DeclaredSeries, ledger: Ledger) -> list[dict[str, A
     """
     settings = component.settings()
     rows = []
-    planned = _plans(settings)
-    for period in settings.periods.ended():
-        try:
-            left = ledger.balance(settings.domain.name, period.text).left
-        except OdError:  # the first release declares the domain in the ledger
-            left = settings.domain.cap.allowed_rho()
-        key = settings.key(period.text)
-        row = release_status(ledger, key, left)
-        if row["state"] != "not begun" and (plan := planned(period.text)) is not None:
-            row["settings_changed"] = ledger.changed_settings(key, settings.domain.name, plan)
-        waits = arrival(settings, period).waits
-        rows.append(row | {"state": "waits", "waits_for": waits} if waits and row["state"] == "not begun" else row)
+    planned, ended = _plans(settings), settings.periods.ended()
+    try:
+        left = ledger.remaining(settings.domain.name, [period.text for period in ended])
+    except OdError:  # the first release declares the domain in the ledger
+        left = dict.fromkeys((period.text for period in ended), settings.domain.cap.allowed_rho())
+    with ledger.one_look():
+        for period in ended:
+            key = settings.key(period.text)
+            row = release_status(ledger, key, left[period.text])
+            if row["state"] != "not begun" and (plan := planned(period.text)) is not None:
+                row["settings_changed"] = ledger.changed_settings(key, settings.domain.name, plan)
+            waits = arrival(settings, period).waits
+            rows.append(row | {"state": "waits", "waits_for": waits} if waits and row["state"] == "not begun" else row)
     return rows
 
 

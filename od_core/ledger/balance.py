@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from od_core.errors import OdError
 from od_core.ledger.entries import CAP, DOMAIN, RESERVED, Entries
-from od_core.periods import Period
+from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.domain import charged_periods
 from od_core.privacy.person_year import largest_rho, year_of, year_text
 from od_core.privacy.uncounted import is_of_uncounted
+from od_core.privacy.unit import UnitKind
 
 NEWEST = (1 << 63) - 1
 """Largest possible number (position in the ledger) of an entry; as a limit, it includes all entries."""
@@ -34,6 +37,7 @@ class Balance:
         lost_draws: number of draws that were lost with their process and charged once more.
         asked: rho by which a requested charge would raise ``spent``; 0 if none is requested.
         parts: for a year, the rho of each elementary period that was charged, by its text.
+        of: elementary periods whose charges count against the cap; for a year, all of its periods.
     """
 
     domain: str
@@ -44,6 +48,7 @@ class Balance:
     lost_draws: int
     asked: Fraction = Fraction(0)
     parts: Mapping[str, Fraction] = field(default_factory=dict)
+    of: frozenset[str] = frozenset()
 
     @property
     def left(self) -> Fraction:
@@ -69,7 +74,7 @@ def in_full_of(row: dict[str, Any]) -> Fraction:
 def balances(
     entries: Entries,
     domain: str,
-    periods: Sequence[str],
+    periods: Sequence[str] | None = None,
     asked: Charge | None = None,
     until: int = NEWEST,
     asked_in_full: Fraction = Fraction(0),
@@ -79,7 +84,7 @@ def balances(
     Args:
         entries: entries of the ledger.
         domain: name of the data set, which is declared.
-        periods: the elementary periods.
+        periods: the elementary periods; by default all that were charged, sorted.
         asked: requested charge to each of the periods, which is not reserved yet. Its delta is subtracted from the cap
             like the delta of a reservation.
         until: number of the last entry to include.
@@ -88,10 +93,16 @@ def balances(
     of_domain = "kind = ? AND domain = ? AND number <= ?"
     declared = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
-    rows = [(row, charge_of(row)) for row in entries.select(of_domain, RESERVED, domain, until)]
+    asked_of = None if periods is None else frozenset[str]().union(*_capped(declared, periods).values())
+    rows = [(row, charge_of(row)) for row in _charging(entries, declared, domain, asked_of, until)]
+    by_part: dict[str, list[int]] = {}
+    for place, (row, _) in enumerate(rows):
+        for part in row["content"]["periods"]:
+            by_part.setdefault(part, []).append(place)
+    periods = sorted(by_part) if periods is None else periods
     found = []
     for name, parts in _capped(declared, periods).items():
-        mine = [(row, charge) for row, charge in rows if not parts.isdisjoint(row["content"]["periods"])]
+        mine = [rows[place] for place in sorted({place for part in parts for place in by_part.get(part, ())})]
         delta = sum((charge.delta for _, charge in mine), start=Fraction(0) if asked is None else asked.delta)
         charged, in_full = {part: Fraction(0) for part in parts}, {part: Fraction(0) for part in parts}
         by_release: dict[str, Fraction] = {}
@@ -115,9 +126,37 @@ def balances(
                 lost_draws=sum(row["draw"] > 1 for row, _ in mine),
                 asked=_added_up(declared, charged, in_full) - spent,
                 parts=each if "year" in declared else {},
+                of=parts,
             )
         )
     return found
+
+
+def _charging(
+    entries: Entries, declared: Mapping[str, Any], domain: str, asked: frozenset[str] | None, until: int
+) -> list[dict[str, Any]]:
+    """Return the RESERVED entries that can charge some elementary periods, oldest first; all if ``asked`` is None.
+
+    The entries of other periods are not read: which periods an entry charges follows from the period of its release.
+    """
+    where, values = "kind = ? AND domain = ? AND number <= ?", (RESERVED, domain, until)
+    if asked is None:
+        return entries.select(where, *values)
+    texts = entries.distinct("period", where, *values)
+    charging = [
+        text
+        for text in texts  # entries of a trial may have no release
+        if text and not asked.isdisjoint(_charged(text, declared["elementary_period"], declared["unit"]))
+    ]
+    if len(charging) == len(texts):
+        return entries.select(where, *values)
+    named = f"(period IS NULL OR period IN ({', '.join('?' * len(charging))}))" if charging else "period IS NULL"
+    return entries.select(f"{where} AND {named}", *values, *charging)
+
+
+@lru_cache(maxsize=1 << 16)
+def _charged(period: str, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
+    return tuple(charged_periods(Period(period), elementary, unit))
 
 
 def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, frozenset[str]]:

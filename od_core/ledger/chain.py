@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from od_core.ledger.entries import Entries
+from od_core.ledger.entries import NONE, Entries
 from od_core.ledger.head import Head
 from od_core.ledger.lock import LOCK_SECONDS, exclusive
 
@@ -29,6 +29,8 @@ class Chain(ABC):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._head = Head(folder / "confidential" / "ledger.head")
+        self._verified = NONE
+        """Number and hash of the entry up to which this object has verified the chain."""
 
     @abstractmethod
     def _begun(self) -> AbstractContextManager[Entries]:
@@ -53,6 +55,9 @@ class Chain(ABC):
     def transaction(self) -> Iterator[Entries]:
         """Open a transaction, and commit it when the context ends without an exception. Then update the head.
 
+        The first transaction of this object verifies the whole chain, and each other one the entries since then. So
+        nothing is charged or drawn with a ledger of which another process has changed an entry before.
+
         Yields:
             The entries.
 
@@ -62,6 +67,7 @@ class Chain(ABC):
         """
         with self._begun() as entries:
             self._head.check(entries)
+            self._verified = entries.verify(self._verified)
             yield entries
         if entries.added is not None:
             self._head.renew(entries.added)
@@ -85,14 +91,17 @@ class Chain(ABC):
     def look(self) -> Iterator[Entries]:
         """Open the entries for reading only. No entry is added, and no ledger is created.
 
+        The chain is verified from the entry that the head names, which was added after the entries before it had been
+        verified. No lock is taken.
+
         Yields:
             The entries.
 
         Raises:
-            OdError: there is no ledger, or :meth:`transaction` would refuse it.
+            OdError: there is no ledger, it lacks the entry that the head names, or an entry after that one was edited.
         """
         with self._snapshot() as entries:
-            self._head.check(entries)
+            entries.verify(self._head.check(entries))
             yield entries
 
     def copy_to(self, target: Chain) -> int:

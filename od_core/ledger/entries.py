@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from od_core.errors import STAYS_CHARGED, OdError
@@ -20,6 +20,9 @@ DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED
 
 KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
 """All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
+
+NONE = (0, "")
+"""Number and hash that stand for the last entry of a ledger without entries."""
 
 COLUMNS = """\
     at TEXT NOT NULL,
@@ -37,6 +40,16 @@ COLUMNS = """\
     hash TEXT NOT NULL"""
 """SQL of the columns of an entry after its number, which is the primary key. It is the same in every database."""
 
+INDEXES = """\
+CREATE INDEX IF NOT EXISTS entries_by_release ON entries (kind, release, domain, level, number);
+CREATE INDEX IF NOT EXISTS entries_by_period ON entries (domain, kind, period, number);
+CREATE INDEX IF NOT EXISTS entries_by_domain ON entries (domain, number);
+"""
+"""SQL of the indexes, with which the entries of a release or a period are found without reading the others.
+
+A ledger without them is slower, and works all the same.
+"""
+
 _AMOUNTS = ("rho", "epsilon", "delta")
 
 
@@ -51,8 +64,10 @@ class Connection(Protocol):
 class Entries:
     """The entries of a ledger, read and added within one transaction."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, indexes_hold: Callable[[], bool] = lambda: True) -> None:
         self._connection = connection
+        self._indexes_hold = indexes_hold
+        """Function that returns whether the indexes agree with the entries, where the database does not ensure it."""
         self.added: str | None = None
         """Number and hash of the last entry that this transaction added, as in the head file; None if it added none."""
 
@@ -78,6 +93,11 @@ class Entries:
         """Return whether there is an entry with this number and this hash."""
         found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,))
         return any(entry["hash"] == entry_hash for entry in found)
+
+    def distinct(self, column: str, where: str, *values: str | int) -> list[Any]:
+        """Return the values of one column in the entries that satisfy a condition, as for :meth:`select`, each once."""
+        found = self._connection.execute(f"SELECT DISTINCT {column} FROM entries WHERE {where}", values)  # noqa: S608
+        return [entry[column] for entry in found]
 
     def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
         found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # our own SQL
@@ -119,7 +139,7 @@ class Entries:
         Raises:
             OdError: this ledger has entries.
         """
-        if self.verify():
+        if self.verify()[0]:
             raise OdError(
                 "OD-LEDGER-STATE",
                 "the ledger to copy to has entries already",
@@ -127,11 +147,14 @@ class Entries:
             )
         for entry in source.rows():
             self._add(entry)
-        return self.verify()
+        return self.verify()[0]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Return all entries as they are stored, oldest first."""
-        return map(dict, self._connection.execute("SELECT * FROM entries ORDER BY number"))
+    def rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
+        """Return the entries after a number as they are stored, oldest first; all by default."""
+        found = self._connection.execute(
+            "SELECT * FROM entries WHERE number > ? OR ? = 0 ORDER BY number", (after,) * 2
+        )
+        return map(dict, found)
 
     def _add(self, entry: Mapping[str, Any]) -> None:
         self._connection.execute(
@@ -140,8 +163,8 @@ class Entries:
         )
         self.added = f"{entry['number']:012d} {entry['hash']}"
 
-    def hold_to(self, head: str) -> None:
-        """Check that the entries contain the newest entry that was ever added.
+    def hold_to(self, head: str) -> tuple[int, str]:
+        """Check that the entries contain the newest entry that was ever added, and return its number and hash.
 
         Args:
             head: number and hash of that entry, as the head file states them.
@@ -159,19 +182,29 @@ class Entries:
                 " record all that was spent",
                 spent=STAYS_CHARGED,
             )
+        return int(number), stated
 
-    def verify(self) -> int:
-        """Verify the chain of hashes and return the number of entries.
+    def verify(self, since: tuple[int, str] = NONE) -> tuple[int, str]:
+        """Verify the chain of hashes, and return the number and the hash of the last entry.
+
+        If the whole chain is verified, so are the indexes: a damaged index would hide charges.
+
+        Args:
+            since: number and hash of an entry up to which the chain is verified already. If there is no such entry,
+                the whole chain is verified.
 
         Raises:
             OdError: the chain is broken, or a later version of this package added entries of a kind of its own.
         """
-        number, previous, kinds = 0, "", set()
-        for number, entry in enumerate(self.rows(), start=1):
+        kinds: set[str] = set()
+        last, previous = since if since == NONE or self.has(*since) else NONE
+        if last == 0 and not self._indexes_hold():
+            raise broken()
+        for number, entry in enumerate(self.rows(last), start=last + 1):
             stated = entry.pop("hash")
             if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated:
                 raise broken()
-            previous = stated
+            last, previous = number, stated
             kinds.add(entry["kind"])
         if kinds - KINDS:
             raise OdError(
@@ -179,7 +212,7 @@ class Entries:
                 f"the ledger has entries of a later version of od-release: {', '.join(sorted(kinds - KINDS))}",
                 next_step="install the newest version that has released here; an older one may not count all charges",
             )
-        return number
+        return last, previous
 
 
 def _entry_hash(entry: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE, make_folder, write_durably
-from od_core.ledger.entries import RESERVED, Entries
+from od_core.ledger.entries import NONE, RESERVED, Entries
 
 _HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
 
@@ -24,15 +24,17 @@ class Head:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def check(self, entries: Entries) -> None:
-        """Check that the entries contain the entry that the head names. There may be no head if nothing was charged.
+    def check(self, entries: Entries) -> tuple[int, str]:
+        """Check that the entries contain the entry that the head names, and return its number and hash.
+
+        There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned.
 
         Raises:
             OdError: they lack that entry, or the head is damaged or missing.
         """
         head = self._path.read_bytes() if self._path.exists() else None
         if head is None and entries.newest(RESERVED) is None:
-            return  # nothing was charged yet, so nothing can be lost
+            return NONE  # nothing was charged yet, so nothing can be lost
         if head is None or not _HEAD.fullmatch(head):
             raise OdError(
                 "OD-LEDGER-HEAD",
@@ -41,7 +43,7 @@ class Head:
                 next_step="restore it from the newest backup of the confidential folder",
                 spent=STAYS_CHARGED,
             )
-        entries.hold_to(head.decode())
+        return entries.hold_to(head.decode())
 
     def renew(self, newest: str) -> None:
         """Write the number and hash of the newest entry to the head, unless another process has written newer ones.

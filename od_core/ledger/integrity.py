@@ -65,7 +65,7 @@ def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName], server: str |
 
 def verify_entries(entries: Entries) -> int:
     """Verify the hashes and the charges of all entries, and return their number. Raises OdError if one is wrong."""
-    number = entries.verify()
+    number, _ = entries.verify()
     for row in entries.select("kind = ?", RESERVED):
         refuse_other_charge(_noise_of(row["content"]), charge_of(row))
     return number

@@ -8,9 +8,11 @@ may have seen the lost draw, so its charge remains, and a new draw needs a furth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,12 @@ from od_core.errors import OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of
 from od_core.ledger.domain_entries import declared_facts, enter_domain
-from od_core.ledger.entries import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries
+from od_core.ledger.entries import CAP, DOMAIN, DRAWING, KINDS, MEASURED, PUBLISHED, RESERVED, Entries, broken
 from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
 from od_core.ledger.lock import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.reservation import begin_draw, reserve
-from od_core.ledger.same_series import changed_settings, is_reserved, refuse_other_areas
+from od_core.ledger.same_series import IN_SERIES, changed_settings, is_reserved, prefix, refuse_other_areas
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Charge, wrong_charge
@@ -67,28 +69,50 @@ class ReleaseRecord:
 
 
 class Ledger:
-    """A ledger, whose chain of hashes is verified when it is opened.
+    """A ledger. Its whole chain of hashes is verified when it is opened, and before this object first adds an entry.
 
     Args:
         path: the SQLite file that stores the entries, which is created if it is missing. Its folder also contains the
             folder ``confidential`` and the lock of releases.
         server: address of a PostgreSQL database that stores the entries instead, such as
             ``postgresql://role@host/database``. No file is created at ``path`` then.
+        whole: False to verify the chain only from the entry that the head file names, until an entry is added. Every
+            entry up to that one was verified when it was added. This serves readers that charge nothing.
 
     Raises:
         OdError: the ledger cannot be used now, is damaged or edited, or lacks the entry that its head file names. Or
             the server has no ledger, or does not guard it against changes.
     """
 
-    def __init__(self, path: str | Path, server: str | None = None) -> None:
+    def __init__(self, path: str | Path, server: str | None = None, *, whole: bool = True) -> None:
         self.path = Path(path)
-        make_folder(self.path.parent)
         self._chain = chain_of(self.path, server)
-        with self._transaction() as entries:
-            entries.verify()
+        self._look: Entries | None = None
+        if whole or not self._chain.exists():
+            make_folder(self.path.parent)
+            with self._transaction():
+                pass
+        else:
+            with self._read():
+                pass
 
     def _transaction(self) -> AbstractContextManager[Entries]:
         return self._chain.transaction()
+
+    def _read(self) -> AbstractContextManager[Entries]:
+        return self._chain.look() if self._look is None else nullcontext(self._look)
+
+    @contextmanager
+    def one_look(self) -> Iterator[None]:
+        """Open a context in which all methods that only read see the ledger as it is now. No entry may be added in it.
+
+        This saves time if much is read.
+        """
+        with self._chain.look() as self._look:
+            try:
+                yield
+            finally:
+                self._look = None
 
     def kept_open(self) -> AbstractContextManager[None]:
         """Return a context in which all transactions use one connection. This saves time if there are many."""
@@ -110,18 +134,20 @@ class Ledger:
 
     def declared(self, domain: str) -> dict[str, Any]:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             return declared_facts(entries, domain)
 
     def newest_of(self, domain: str) -> EntryName:
         """Return the newest entry of a declared data set. Another ledger, or an older copy, does not have it."""
-        with self._transaction() as entries:
-            newest = entries.select("domain = ?", domain)[-1]
+        with self._read() as entries:
+            newest = entries.newest(*sorted(KINDS), domain=domain)
+            if newest is None:
+                raise broken()
             return EntryName(newest["number"], newest["hash"])
 
     def has(self, entry: EntryName) -> bool:
         """Return whether the ledger has an entry."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             return entries.has(entry.number, entry.hash)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
@@ -170,7 +196,7 @@ class Ledger:
             OdError: the release was reserved with another plan or for another data set. Or it is not reserved, and its
                 areas differ from those of another period of the same revision.
         """
-        with self._transaction() as entries:
+        with self._read() as entries:
             if not is_reserved(entries, key, domain, plan):
                 refuse_other_areas(entries, key, plan)
 
@@ -179,7 +205,7 @@ class Ledger:
 
         The list is empty if nothing changed, or if the release is not reserved.
         """
-        with self._transaction() as entries:
+        with self._read() as entries:
             return changed_settings(entries, key, domain, plan) or []
 
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
@@ -247,13 +273,13 @@ class Ledger:
 
     def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Return the newest state of a level, or None if it was never reserved."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
     def level_kinds(self, key: ReleaseKey) -> list[str]:
         """Return the newest state of each reserved level of a release: RESERVED, DRAWING or MEASURED."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             return [row["kind"] for row in _levels(entries, key).values()]
 
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
@@ -272,20 +298,20 @@ class Ledger:
 
     def is_drawn(self, key: ReleaseKey) -> bool:
         """Return whether a draw of any level of the release has ever begun."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             return entries.newest(DRAWING, release=str(key)) is not None
 
     def drawn(self, domain: str) -> dict[ReleaseKey, list[str]]:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
-        with self._transaction() as entries:
-            drawn = {row["release"] for row in entries.select("kind = ? AND domain = ?", DRAWING, domain)}
-            reserved = entries.select("kind = ? AND domain = ?", RESERVED, domain)
-        charged = {row["release"]: row["content"]["periods"] for row in reserved if row["release"] in drawn}
-        return {ReleaseKey.parse(name): periods for name, periods in charged.items()}
+        with self._read() as entries:
+            facts = declared_facts(entries, domain)
+            keys = map(ReleaseKey.parse, entries.distinct("release", "kind = ? AND domain = ?", DRAWING, domain))
+        every, unit = facts["elementary_period"], facts["unit"]
+        return {key: list(charged_periods(Period(key.period), every, unit)) for key in keys}
 
     def noise(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
         # Entries of early versions name no backend, because OpenDP was the only one.
         return ", ".join(sorted({entry["content"].get("noise") or "opendp" for entry in drawn}))
@@ -296,19 +322,19 @@ class Ledger:
 
     def published_certificate(self, key: ReleaseKey) -> str | None:
         """Return the digest of the certificate of a published release, or None if it is not published."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             row = entries.newest(PUBLISHED, release=str(key))
         return None if row is None else str(row["content"]["certificate"])
 
     def published_exactly(self, key: ReleaseKey) -> dict[str, int]:
         """Return the numbers that a release published without noise, by name. Return {} if it is not public."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             row = entries.newest(PUBLISHED, release=str(key))
         return {} if row is None else dict(row["content"].get("exact", {}))
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             row = entries.newest(MEASURED, release=str(key))
             if row is None:
                 raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
@@ -323,13 +349,13 @@ class Ledger:
 
     def lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every draw that was lost and then charged once more, oldest first."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             rows = entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key))
         return [(row["level"], charge_of(row)) for row in rows]
 
     def charges(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every reservation of a release, including lost draws, oldest first."""
-        with self._transaction() as entries:
+        with self._read() as entries:
             rows = entries.select("kind = ? AND release = ?", RESERVED, str(key))
         return [(row["level"], charge_of(row)) for row in rows]
 
@@ -354,7 +380,7 @@ class Ledger:
         Raises:
             OdError: one of these entries is missing, so the ledger is older than the release.
         """
-        with self._transaction() as entries:
+        with self._read() as entries:
             hold_to_witnesses(entries, witnesses)
 
     def verify(self) -> int:
@@ -367,10 +393,14 @@ class Ledger:
         with self._transaction() as entries:
             return verify_entries(entries)
 
-    def published(self, until: int = NEWEST) -> list[ReleaseKey]:
-        """Return the releases whose PUBLISHED entry has at most the number ``until``, oldest first."""
-        with self._transaction() as entries:
-            found = entries.select("kind = ? AND number <= ?", PUBLISHED, until)
+    def published(self, until: int = NEWEST, series: str | None = None) -> list[ReleaseKey]:
+        """Return the releases whose PUBLISHED entry has at most the number ``until``, oldest first.
+
+        If a series is given, only its releases are returned.
+        """
+        where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, (PUBLISHED, *prefix(series)))
+        with self._read() as entries:
+            found = entries.select(f"{where} AND number <= ?", *values, until)
             return [ReleaseKey.parse(entry["release"]) for entry in found]
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
@@ -382,25 +412,45 @@ class Ledger:
         Raises:
             OdError: the domain is not declared, or the period cannot be charged in it.
         """
-        with self._transaction() as entries:
+        with self._read() as entries:
             content = declared_facts(entries, domain)
             periods = charged_periods(Period(period), content["elementary_period"], content["unit"])
             return min(balances(entries, domain, periods, until=until), key=lambda balance: balance.left)
+
+    def published_at(self) -> dict[ReleaseKey, datetime.datetime]:
+        """Return the time at which each release was published, oldest first."""
+        with self._read() as entries:
+            found = entries.select("kind = ?", PUBLISHED)
+        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in found}
+
+    def remaining(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
+        """Return the rho that a domain has left for a release of each period, as :meth:`balance` does for one.
+
+        The charges are read once for all periods.
+        """
+        with self._read() as entries:
+            content = declared_facts(entries, domain)
+            parts = {
+                period: charged_periods(Period(period), content["elementary_period"], content["unit"])
+                for period in periods
+            }
+            every = list(dict.fromkeys(part for charged in parts.values() for part in charged))
+            left = {part: balance.left for balance in balances(entries, domain, every) for part in balance.of}
+        return {period: min(left[part] for part in charged) for period, charged in parts.items()}
 
     def balances(self) -> list[Balance]:
         """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.
 
         Under unit ``user_year``, the balances are those of years.
         """
-        with self._transaction() as entries:
+        with self._read() as entries:
             found = []
             for domain in sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN)):
-                charges = entries.select("kind = ? AND domain = ?", RESERVED, domain)
-                periods = sorted({period for charge in charges for period in charge["content"]["periods"]})
-                found += balances(entries, domain, periods)
+                found += balances(entries, domain)
         return found
 
 
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
     """Return the newest entry of each level of a release, by level."""
-    return {row["level"]: row for row in entries.select("release = ? AND level IS NOT NULL", str(key))}
+    states = "kind IN (?, ?, ?) AND release = ?"
+    return {row["level"]: row for row in entries.select(states, RESERVED, DRAWING, MEASURED, str(key))}

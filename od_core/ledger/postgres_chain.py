@@ -8,6 +8,7 @@ each other. That the number of an entry is the primary key would stop two of the
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.extras import require
 from od_core.ledger.chain import WAIT_SECONDS, Chain
-from od_core.ledger.entries import COLUMNS, Entries, broken
+from od_core.ledger.entries import COLUMNS, INDEXES, Entries, broken
 from od_core.ledger.lock import LOCK_SECONDS
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ $$ BEGIN RAISE EXCEPTION 'ledger entries are never changed or removed'; END $$;
 CREATE TRIGGER entries_are_final BEFORE UPDATE OR DELETE OR TRUNCATE ON od_ledger.entries
 FOR EACH STATEMENT EXECUTE FUNCTION od_ledger.refuse();
 ALTER TABLE od_ledger.entries ENABLE ALWAYS TRIGGER entries_are_final;
-GRANT USAGE ON SCHEMA od_ledger TO "{writer}";
+{indexes}GRANT USAGE ON SCHEMA od_ledger TO "{writer}";
 GRANT SELECT, INSERT ON od_ledger.entries TO "{writer}";
 COMMIT;
 """
@@ -100,7 +101,8 @@ def schema(writer: str) -> str:
             f"{writer!r} is not the name of a role that can own nothing and write the ledger",
             next_step="use a role whose name has lowercase letters, digits and underscores",
         )
-    return _SCHEMA.format(columns=COLUMNS, writer=writer)
+    indexes = INDEXES.replace("ON entries", "ON od_ledger.entries")
+    return _SCHEMA.format(columns=COLUMNS, indexes=indexes, writer=writer)
 
 
 class PostgresChain(Chain):
@@ -156,10 +158,13 @@ class PostgresChain(Chain):
         """
         from psycopg.errors import LockNotAvailable
 
+        end = time.monotonic() + seconds
         with super().exclusive(seconds), _usable(), closing(self._connect()) as connection:
             # The server learns within a minute that a host disappeared.
             connection.execute("SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10")
-            connection.execute(f"SET tcp_keepalives_count = 3; SET lock_timeout = '{max(seconds, 0.001):.3f}s'")
+            connection.execute(
+                f"SET tcp_keepalives_count = 3; SET lock_timeout = '{max(end - time.monotonic(), 0.001):.3f}s'"
+            )
             try:
                 connection.execute(f"SELECT pg_advisory_lock({_RELEASES})")
             except LockNotAvailable:

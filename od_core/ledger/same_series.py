@@ -16,6 +16,14 @@ from od_core.ledger.entries import RESERVED, Entries
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import Plan
 
+IN_SERIES = "kind = ? AND substr(release, 1, ?) = ?"
+"""Condition on the entries of one kind for the releases of one series, with the values of :func:`prefix`."""
+
+
+def prefix(series: str) -> tuple[int, str]:
+    """Return the length and the text with which the text form of each key of a series begins."""
+    return len(series) + 1, f"{series}/"
+
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
     """Return whether a release is reserved. Raises OdError if it is reserved with another plan or data set."""
@@ -32,12 +40,12 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
 
 def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
     """Return the names of the settings that differ from those of the reservation; None if there is no reservation."""
-    found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
-    if not found:
+    found = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
+    if found is None:
         return None
-    then, now = found[0]["content"]["plan"], json.loads(json.dumps(plan.facts()))
+    then, now = found["content"]["plan"], json.loads(json.dumps(plan.facts()))
     changed = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))  # some are stated only if set
-    return changed if found[0]["domain"] == domain else ["data set", *changed]
+    return changed if found["domain"] == domain else ["data set", *changed]
 
 
 def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
@@ -45,22 +53,30 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
 
     Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
     """
-    for row in entries.select("kind = ? AND domain <> ?", RESERVED, domain):
-        if ReleaseKey.parse(row["release"]).release == key.release:
-            raise OdError(
-                "OD-DOMAIN-CONFLICT",
-                f"releases of {key.release} are charged to data set {row['domain']!r}, not to {domain!r}",
-                next_step="declare the data set that was charged earlier, or rename the series",
-            )
+    for other in entries.distinct("domain", f"{IN_SERIES} AND domain <> ?", RESERVED, *prefix(key.release), domain):
+        raise OdError(
+            "OD-DOMAIN-CONFLICT",
+            f"releases of {key.release} are charged to data set {other!r}, not to {domain!r}",
+            next_step="declare the data set that was charged earlier, or rename the series",
+        )
 
 
 def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
-    """Raise OdError if another period of the same revision was reserved with other areas."""
+    """Raise OdError if another period of the same revision was reserved with other areas.
+
+    Each release of the revision was checked when it was reserved, so all have the areas of the first and of the last.
+    The others are read for the message alone.
+    """
     now = _areas(plan.facts())
     found: dict[ReleaseKey, dict[str, str]] = {}
-    series = f"{key.release}/"
-    first = "number IN (SELECT min(number) FROM entries WHERE kind = ? AND substr(release, 1, ?) = ? GROUP BY release)"
-    for row in entries.select(first, RESERVED, len(series), series):
+    reserved = (RESERVED, *prefix(key.release))
+    one = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
+    of_revision = (*reserved, f"%/r{key.revision}")
+    ends = entries.select(f"{one.format('min')} OR {one.format('max')}", *of_revision, *of_revision)
+    if all(_areas(row["content"]["plan"]) == now for row in ends):
+        return
+    first = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608
+    for row in entries.select(first, *reserved):
         found[ReleaseKey.parse(row["release"])] = _areas(row["content"]["plan"])
     others = {other: then for other, then in sorted(found.items()) if then != now}
     changed = next((other for other in others if other.revision == key.revision), None)

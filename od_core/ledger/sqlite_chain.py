@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.chain import WAIT_SECONDS, Chain
-from od_core.ledger.entries import COLUMNS, Entries, broken
+from od_core.ledger.entries import COLUMNS, INDEXES, Entries, broken
 
 _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
 """Beginnings of the names of SQLite errors (without ``SQLITE_``) that do not concern the content of the file.
@@ -26,7 +27,7 @@ CREATE TRIGGER IF NOT EXISTS entries_are_final BEFORE UPDATE ON entries
 BEGIN SELECT RAISE(ABORT, 'ledger entries are never changed'); END;
 CREATE TRIGGER IF NOT EXISTS entries_stay BEFORE DELETE ON entries
 BEGIN SELECT RAISE(ABORT, 'ledger entries are never removed'); END;
-"""
+{INDEXES}"""
 
 
 class SqliteChain(Chain):
@@ -48,7 +49,7 @@ class SqliteChain(Chain):
             with self._connected() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    yield Entries(connection)
+                    yield Entries(connection, partial(_indexes_hold, connection))
                 except BaseException:
                     connection.execute("ROLLBACK")
                     raise
@@ -60,13 +61,25 @@ class SqliteChain(Chain):
     def _snapshot(self) -> Iterator[Entries]:
         """Open the entries as :meth:`Chain._snapshot` does. A missing file is not created."""
         try:
-            with closing(sqlite3.connect(_existing(self._path), uri=True, timeout=WAIT_SECONDS)) as connection:
-                connection.row_factory = sqlite3.Row
-                connection.execute("PRAGMA query_only = ON")
+            with self._readable() as connection:
                 connection.execute("BEGIN")
-                yield Entries(connection)
+                try:
+                    yield Entries(connection, partial(_indexes_hold, connection))
+                finally:
+                    connection.execute("ROLLBACK")
         except sqlite3.DatabaseError as error:
             raise _unusable(error) from None
+
+    @contextmanager
+    def _readable(self) -> Iterator[sqlite3.Connection]:
+        """Yield the shared connection as :meth:`_connected` does, and otherwise a new one that cannot write."""
+        if self._kept is not None and _identity(self._path) == self._kept_file:
+            yield self._kept
+            return
+        with closing(sqlite3.connect(_existing(self._path), uri=True, timeout=WAIT_SECONDS)) as connection:
+            connection.row_factory, connection.isolation_level = sqlite3.Row, None
+            connection.execute("PRAGMA query_only = ON")
+            yield connection
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -104,6 +117,10 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _indexes_hold(connection: sqlite3.Connection) -> bool:
+    return [row[0] for row in connection.execute("PRAGMA integrity_check(1)")] == ["ok"]
 
 
 def _existing(path: Path) -> str:

@@ -111,7 +111,8 @@ def count_in_spark(
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
-            cannot be read; or Spark failed. No message contains a value of a record.
+            cannot be read, or is a stream or a view with random values; or Spark failed. No message contains a value of
+            a record.
     """
     check_sources(columns.segments, breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
@@ -123,8 +124,11 @@ def count_in_spark(
     try:
         with _spark_errors_stay_inside():
             frame = session.read.parquet(source) if "/" in source else session.table(source)
+            _refuse_unstable(frame)
             query = SparkQuery(frame, columns, record_format, time_zone, id_patterns(unit))
             records = query.records(Period(period), tree.origin, tree.destination)
+            if counters is not None:  # counts and counters are two queries, which must see the same users
+                records = records.localCheckpoint()
             if is_flows:
                 _check_counts(records)
             public = zone_tables(tree) | category_tables(breakdowns)
@@ -298,6 +302,21 @@ def _refuse_failed(outcomes: Sequence[str], files: Sequence[str], store: Store) 
             _TASK_FAILED,
             "a task of Spark could not write the counts of its part",
             next_step=f"{read_details(store)}, then run the release again",
+        )
+
+
+def _refuse_unstable(source: DataFrame) -> None:
+    """Raise OdError if a source is a stream, or its definition shows that each query may read other records.
+
+    Spark Connect does not show the definition of a view.
+    """
+    plan = getattr(source, "_jdf", None)
+    if source.isStreaming or (plan is not None and not plan.queryExecution().analyzed().deterministic()):
+        raise OdError(
+            "OD-SPARK-SOURCE",
+            "the source of the records may give other records whenever it is read: it is a stream, or a view with"
+            " random values",
+            next_step="write the records to a table or to files, and name these",
         )
 
 

@@ -263,6 +263,38 @@ def test_users_of_a_year_are_counted_as_by_duckdb_with_the_same_counters(session
         assert (min(users.values()), max(users.values())) == ((1, 1) if month == 7 else (3, 3))
 
 
+def test_counts_and_counters_of_users_are_of_one_reading_of_a_source_that_looks_stable(session, tmp_path):
+    """A function that Spark takes for deterministic names the users, and says how often it was called."""
+    table, calls = some_records(7), tmp_path / "calls"
+
+    from pyspark.sql.functions import udf
+
+    def named(person):
+        with calls.open("a", encoding="utf-8") as file:
+            file.write("x")
+        return person
+
+    name = "people_" + tmp_path.name.replace("-", "_")
+    renamed = udf(named, "string")
+    session.createDataFrame(table).withColumn("person", renamed("person")).createOrReplaceTempView(name)
+    year, key = PersonYear(tmp_path / "year", m=3, most=4), ReleaseKey("commuters", PERIOD)
+    bound = {"unit": year.unit, "key": year.confidential.key(), "counters": year.counters(key)}
+    columns = RecordColumns("home", "work", "day", user="person")
+    given = bound | {"fault_threshold": Fraction(1), "record_format": PLAIN}
+    count_in_spark(session, name, columns, PERIOD, TREES["destination"], LocalStore(tmp_path), "a", **given)
+    assert calls.stat().st_size == len(table)
+
+
+@pytest.mark.parametrize("random", ["rand() < 0.5", "uuid() < '8'", "monotonically_increasing_id() % 2 = 0"])
+def test_a_view_with_random_values_is_refused(session, tmp_path, random):
+    session.createDataFrame(some_records(7)).createOrReplaceTempView("steady")
+    session.sql(f"SELECT * FROM steady WHERE {random}").createOrReplaceTempView("unsteady")
+    given = {"fault_threshold": Fraction(1), "record_format": PLAIN}
+    columns = RecordColumns("home", "work", "day")
+    with pytest.raises(OdError, match="OD-SPARK-SOURCE"):
+        count_in_spark(session, "unsteady", columns, PERIOD, TREES["destination"], LocalStore(tmp_path), "a", **given)
+
+
 def test_an_id_that_the_pattern_refuses_is_told_as_by_duckdb(session, tmp_path):
     table = pa.table({"home": ["01"] * 2, "work": ["A"] * 2, "day": [datetime.date(2001, 6, 1)] * 2})
     source = tmp_path / "records.parquet"

@@ -15,7 +15,8 @@ import pytest
 
 from od_core import OdError
 from od_core.ledger import head as head_module
-from od_core.ledger import sqlite_chain
+from od_core.ledger import postgres_chain, sqlite_chain
+from od_core.ledger.entries import Entries
 from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -33,6 +34,7 @@ from tests.od_core.ledger.ledger_rows import (
     small_plan,
 )
 from tests.od_core.ledger.processes import reserve_at_once
+from tests.postgres import server_of
 
 
 @pytest.fixture
@@ -241,6 +243,82 @@ def test_a_look_counts_the_entries_and_changes_nothing(history):
     before = {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()}
     assert look_at_ledger(history, {}) == len(rows(history))
     assert {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_reader_that_trusts_the_head_draws_nothing_from_an_edited_ledger(history, key, name):
+    """It verifies from the newest entry on, and the whole chain before it adds its first one."""
+    reader = Ledger(history, whole=False)
+    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("DROP TRIGGER entries_stay")
+        connection.execute(EDITS[name])
+    for use in (
+        lambda: reader.reserve(ReleaseKey("commuters", "2001-07"), "commuters", small_plan()),
+        lambda: reader.start_draw(key, 1),
+        lambda: Ledger(history, whole=False).publish(key, "0" * 64),
+        reader.verify,
+    ):
+        with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
+            use()
+
+
+def test_an_index_that_hides_a_charge_is_found(history):
+    """The entries are whole, but what looks for them by their release would miss one."""
+    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        changed = "UPDATE sqlite_master SET sql = replace(sql, 'level, number)', 'draw, number)') WHERE type = 'index'"
+        assert connection.execute(changed).rowcount
+    with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
+        Ledger(history)
+
+
+@pytest.mark.usefixtures("engine")
+def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkeypatch):
+    """Entries parsed for one release and for a sensor; and no table is read from end to end.
+
+    All remaining budgets of a data set are found in one pass: 4 entries a release.
+    """
+    read, scanned = [], []
+
+    class Counting(Entries):
+        def _read(self, where, values):
+            found = super()._read(where, values)
+            read.extend(found)
+            if server_of(ledger.path) is None:
+                plan = self._connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM entries WHERE {where}", values)
+                scanned.extend(row["detail"] for row in plan if "SCAN entries" in row["detail"])
+            return found
+
+    for module in (sqlite_chain, postgres_chain):
+        monkeypatch.setattr(module, "Entries", Counting)
+
+    def entries_read(use):
+        read.clear()
+        use()
+        return len(read)
+
+    def release(number):
+        key = ReleaseKey("commuters", f"{2001 + number // 12}-{number % 12 + 1:02d}")
+        ledger.reserve(key, "commuters", small_plan())
+        for level in (1, 2, 3, 4):
+            ledger.start_draw(key, level)
+            finish(ledger, key, level, "0")
+        ledger.publish(key, "0" * 64)
+        ledger.changed_settings(key, "commuters", small_plan())
+        ledger.balance("commuters", key.period)
+
+    counts = [entries_read(lambda number=number: release(number)) for number in range(24)]
+    assert counts[2:] == counts[1:-1]
+    assert not [detail for detail in scanned if "INDEX" not in detail]
+    periods = [key.period for key in ledger.published()]
+    assert len(periods) == 24
+    assert entries_read(lambda: ledger.remaining("commuters", periods)) == 24 * 4 + 3
+    assert entries_read(lambda: ledger.published(series="commuters")) == 24
+    assert entries_read(lambda: ledger.published(series="commuter")) == 0
+    assert {period: ledger.balance("commuters", period).left for period in periods} == ledger.remaining(
+        "commuters", periods
+    )
 
 
 @pytest.mark.usefixtures("engine")
