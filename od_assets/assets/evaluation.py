@@ -137,11 +137,10 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
     return [runs, tables, figures]
 
 
-_HALF = (
-    "The authors' runs of the top-down mechanisms spent half of the rho that the paper states, on real commuters and on"
-    " their machine. [The comparison](../../explanation/comparison.md#beside-the-authors-own-figures) has our errors at"
-    " that rho."
-)
+_HALF = """\
+The authors' runs of the top-down mechanisms spent half of the rho that the paper states, on real commuters and on
+their machine. [The comparison](../../explanation/comparison.md#beside-the-authors-own-figures) has our errors at that
+rho."""
 
 
 def _tables_text(data_sets: str, results: pd.DataFrame, refused: pd.DataFrame) -> str:
