@@ -68,6 +68,7 @@ VARIANTS = (
     Variant("exact", "inftda", "exact", "uniform"),
     Variant("+shares", "inftda", "exact", "geography"),
     Variant("refined, bun_steinke, uniform", "inftda_refined", "bun_steinke", "uniform"),
+    Variant("refined, bun_steinke", "inftda_refined", "bun_steinke"),
     Variant("refined", "inftda_refined"),
     Variant("refined, tree dropped", "inftda_refined", options=(("keep_all_cap", 0),)),
     Variant("empirical bayes", "inftda_refined", options=(("leaves", "empirical_bayes"),)),

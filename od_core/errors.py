@@ -17,6 +17,9 @@ STAYS_CHARGED = "any budget reserved earlier stays charged"
 _HIDDEN: dict[str, str] = {}
 """Values that no text of an error may contain, and what the text has in their place. See :func:`hide`."""
 
+_USER = re.compile(r"^([^/]*:.*|[^/]*)@")
+"""Pattern of the user and password at the beginning of an address without its scheme."""
+
 _LONG = 8
 """Length from which a hidden value is replaced inside a word, too."""
 
@@ -60,10 +63,6 @@ def public_address(address: str) -> str:
     """
     scheme, sign, rest = address.partition("://")
     return f"{scheme}{sign}{re.split('[?;]', re.sub(_USER, '', rest))[0]}" if sign else address
-
-
-_USER = re.compile(r"^([^/]*:.*|[^/]*)@")
-"""Pattern of the user and password at the beginning of an address without its scheme."""
 
 
 def _found(value: str) -> str:

@@ -1,7 +1,8 @@
 """Make OpenLineage events from the event log of a run and the definitions of its assets, and send them.
 
-The events contain names, descriptions, columns, data versions and results of checks, all of which Dagster shows. They
-contain no text of an error and no other metadata.
+The events contain names, descriptions, columns, data versions and results of checks of public assets. They contain no
+text of an error and no other metadata. What would tell of the records is left out: how long steps took, which step of a
+run failed, and results of checks of confidential assets.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from od_core.errors import OdError
 _TYPES = dg.DagsterEventType
 _TOLD = {
     *(_TYPES.RUN_START, _TYPES.RUN_SUCCESS, _TYPES.RUN_FAILURE, _TYPES.RUN_CANCELED),
-    *(_TYPES.STEP_START, _TYPES.STEP_SUCCESS, _TYPES.STEP_FAILURE, _TYPES.STEP_SKIPPED),
+    _TYPES.STEP_START,
     *(_TYPES.ASSET_MATERIALIZATION_PLANNED, _TYPES.ASSET_MATERIALIZATION),
     *(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, _TYPES.ASSET_CHECK_EVALUATION),
 }
@@ -47,8 +48,6 @@ _ENDS = {
     _TYPES.RUN_SUCCESS: RunState.COMPLETE,
     _TYPES.RUN_FAILURE: RunState.FAIL,
     _TYPES.RUN_CANCELED: RunState.ABORT,
-    _TYPES.STEP_SUCCESS: RunState.COMPLETE,
-    _TYPES.STEP_FAILURE: RunState.FAIL,
 }
 _NOISE = column_lineage_dataset.Transformation(
     "DIRECT", "TRANSFORMATION", "Noise of a differentially private mechanism is added.", masking=True
@@ -126,29 +125,25 @@ class _Translation:
             self.evaluations.setdefault(step, []).append(data)
 
     def events(self) -> list[RunEvent]:
-        """Return one event per start and per end of the run and of its steps, in order."""
-        events, open_steps, end = [], dict[str, None](), self.logged[-1][0]
-        started = [at for at, event in self.logged if event.event_type == _TYPES.RUN_START]
-        events.append(self._event(started[0] if started else end, RunState.START))
-        for at, event in self.logged:
-            step, state = event.step_key or "", _ENDS.get(event.event_type)
-            if event.event_type == _TYPES.STEP_START:
-                open_steps[step] = None
-                events.append(self._event(at, RunState.START, step))
-            elif state is not None and step in open_steps:
-                del open_steps[step]
-                events.append(self._event(at, state, step))
-            elif state is not None and not step:
-                lost = RunState.ABORT if state is RunState.ABORT else RunState.FAIL
-                events += [self._event(at, lost, left) for left in open_steps]  # their process ended without a word
-                events.append(self._event(at, state))
-                open_steps.clear()
-        return events
+        """Return one event per start and per end of the run and, if it was completed, of each of its steps.
 
-    def _event(self, at: float, state: RunState, step: str = "") -> RunEvent:
+        All have the day on which the run ended as their time, and steps stand in the order of their names, because how
+        long a step took depends on the records. So does which step failed: a run that was not completed is told without
+        its steps.
+        """
+        state = [_ENDS[event.event_type] for _, event in self.logged if event.event_type in _ENDS][-1]
+        steps = list[str]()
+        if state is RunState.COMPLETE:
+            started = {event.step_key or "" for _, event in self.logged if event.event_type == _TYPES.STEP_START}
+            steps = sorted(started.intersection((*self.written, *self.checked)))
+        told = [self._event(each, step) for step in steps for each in (RunState.START, RunState.COMPLETE)]
+        return [self._event(RunState.START), *told, self._event(state)]
+
+    def _event(self, state: RunState, step: str = "") -> RunEvent:
         written = self.written.get(step, []) if step else []
+        ended = datetime.datetime.fromtimestamp(self.logged[-1][0], datetime.UTC).date()
         return RunEvent(
-            eventTime=datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(),
+            eventTime=f"{ended}T00:00:00+00:00",
             eventType=state,
             run=self._run(step),
             job=self._job(step),
@@ -185,7 +180,9 @@ class _Translation:
             sources = chain.from_iterable(self._sources(key).values())
             read |= {*self._parents(key), *(source.asset_key for source in sources)}
         keys = sorted(read.difference(written))
-        results = self.evaluations.get(step, []) if done else []
+        results = [
+            each for each in self.evaluations.get(step, []) if done and not self._is_confidential(each.asset_key)
+        ]
         assets = [
             InputDataset(
                 self.namespace, key.to_user_string(), facets=self._facets(key), inputFacets=_assertions(key, results)
@@ -262,7 +259,8 @@ class _Translation:
         return set(self.graph.get(key).parent_keys) if self.graph.has(key) else set()
 
     def _is_confidential(self, key: dg.AssetKey) -> bool:
-        return CONFIDENTIAL_TAG in self.graph.get(key).tags
+        """Return whether an asset is confidential, or is not declared any more."""
+        return not self.graph.has(key) or CONFIDENTIAL_TAG in self.graph.get(key).tags
 
     def _metadata(self, key: dg.AssetKey) -> Mapping[str, Any]:
         metadata: Mapping[str, Any] = self.graph.get(key).metadata if self.graph.has(key) else {}
