@@ -21,7 +21,6 @@ from od_core.records.file_faults import reading_errors, refuse_truncated, unread
 from od_core.records.formats.table import TABLE
 from od_core.records.load_query import as_count
 from od_core.records.open_file import OpenFile, open_records
-from od_core.records.row_meaning import is_number_type
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
@@ -35,12 +34,12 @@ class ReadTable(NamedTuple):
 
     Attributes:
         frame: at least the columns that were asked for.
-        is_number: for every column of the table, whether its type is a number type.
+        columns: names of all columns of the table.
         named: name of the table for a message, such as ``the records`` or the name of its file.
     """
 
     frame: pd.DataFrame
-    is_number: dict[str, bool]
+    columns: list[str]
     named: str
 
 
@@ -78,12 +77,7 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _missing(name, needed, names, named, code)
-    kind = pd.api.types
-    is_number = {
-        str(name): kind.is_numeric_dtype(dtype) and not kind.is_bool_dtype(dtype)
-        for name, dtype in frame.dtypes.items()
-    }
-    return ReadTable(frame, is_number, named)
+    return ReadTable(frame, names, named)
 
 
 def _missing(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
@@ -111,7 +105,7 @@ def _read_file(
         wanted = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
         fields = ", ".join(_field(name, types[name], name in numbers) for name in wanted)
         frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
-    return ReadTable(frame, {name: is_number_type(kind) for name, kind in types.items()}, source.name)
+    return ReadTable(frame, list(types), source.name)
 
 
 def _field(name: str, kind: str, is_number: bool) -> str:
