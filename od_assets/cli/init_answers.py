@@ -15,8 +15,8 @@ from od_assets.cli.init_records import (
     absent_records,
     found_records,
     newest_file,
-    unclear_rows,
     unreadable_records,
+    unstated_rows,
 )
 from od_assets.cli.init_zones import found_zones, further_columns, may_be_prefixes
 from od_assets.project import current_project
@@ -48,7 +48,8 @@ def answered(
 
     Raises:
         OdError: an answer is missing or does not fit the files, and there is no terminal; the records cannot be read,
-            and no other reader was asked for; or it is unclear whether a row is one trip, and no answer confirms it.
+            and no other reader was asked for; or no answer states what a row is, though the
+            records have unused columns.
     """
     answers: dict[str, str] = {}
     told: set[str] = set()
@@ -142,24 +143,33 @@ def _may_ask_again(question: Question, answers: Answers) -> bool:
 
 def _said_of_rows(
     question: Question,
-    answers: Answers,
+    answers: dict[str, str],
     ask: Callable[[Question], str] | None,
     tell: Callable[[str], None],
     settings: Fields,
 ) -> str:
-    """Return the answer to whether each row is one trip. Ask the user only if the records suggest otherwise.
+    """Return the answer to whether each row is one trip. Ask the user if the records have unused columns.
+
+    The user may also name the column of the number of trips, which becomes the answer to that question.
 
     Raises:
-        OdError: the records suggest otherwise, and the user does not confirm that each row is one trip.
+        OdError: the user does not state what a row is, though the records have unused columns or look like flows.
     """
-    unclear = unclear_rows(answers, settings)
-    if unclear is None:
+    found = unstated_rows(answers, settings)
+    if found is None:
         return ""
+    unstated, unused = found
+    if unstated is None:
+        return "true"
     if ask is not None:
-        tell(f"{unclear.message}.")
-        if ask(question).strip().lower() == "true":
+        tell(f"{unstated.message}.")
+        answer = ask(question).strip()
+        if answer in unused:
+            answers["trips"] = answer
+            return ""
+        if answer.lower() == "true":
             return "true"
-    raise unclear
+    raise unstated
 
 
 _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {

@@ -124,7 +124,7 @@ QUESTIONS = (
     Question("column", "Column of user ids", "domain:column", None, units=USERS),
     Question(
         "one_row_a_trip",
-        "Whether each row is one trip, even if other columns may hold the number of trips: true, or empty to stop here",
+        "What a row is: true if each row is one trip, or the column of the number of trips; empty to stop here",
         "trips.one_row_a_trip",
     ),
     Question(

@@ -21,13 +21,14 @@ from od_assets.cli.init_questions import Answers, Fields, fill
 from od_assets.declared.flows import Trips
 from od_assets.project import current_project
 from od_core.errors import OdError
+from od_core.files.data_frame import shown_columns
 from od_core.files.durable import absence
 from od_core.periods import Period
 from od_core.records.dated_rows import has_dates
 from od_core.records.format import RecordColumns, RecordFormat, column_in, shown
 from od_core.records.header import has_header
 from od_core.records.open_file import record_schema
-from od_core.records.row_meaning import unclear_records
+from od_core.records.row_meaning import count_columns, has_single_pairs, unused_columns
 
 _PERIOD = re.compile(r"\d{4}(-Q\d|-W\d{2}|-\d{2}(-\d{2})?)?")
 """Pattern of the text of a period in the name of a file."""
@@ -136,28 +137,32 @@ def absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | No
     return OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
 
 
-def unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
-    """Return an error if the columns or first rows of the newest file of records suggest that a row is not one trip.
+def unstated_rows(answers: Answers, settings: Fields) -> tuple[OdError | None, list[str]] | None:
+    """Return an error if it must be asked what a row of the newest file of records is, and the file's unused columns.
 
-    Return None if nothing suggests it, if the answers state that a row is one trip or name a column of trips, or if
-    there is no file.
+    The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
+    flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
     """
     records = _opened(answers, settings)
-    if records is None:
+    if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
         return None
-    unclear, are_pairs_single = unclear_records(records.source, records.columns, records.form)
-    if not unclear and not are_pairs_single:
+    if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
         return None
-    found = (
-        f"column {unclear[0]!r} may hold the number of trips of a row, judging by its name or its numbers"
-        if unclear
-        else "no pair of origin and destination appears twice, as in a table of flows"
-    )
+    unused = unused_columns(records.schema, records.columns, records.form)
+    if unused:
+        counts = count_columns(records.source, unused, records.form)
+        found = (
+            f"unused columns: {shown_columns(unused)}; those that look like counts: {shown_columns(counts) or 'none'}"
+        )
+    elif has_single_pairs(records.source, records.columns, records.form):
+        found = "no pair of origin and destination appears twice, as in a table of flows"
+    else:
+        return None, []
     return OdError(
         "OD-TRIPS-ROWS",
-        f"{records.source.name}: {found}; nothing says whether a row is one trip",
+        f"{records.source.name}: nothing says whether a row is one trip; {found}",
         next_step="give --trips and the column that holds the number of trips of a row, or --one-row-a-trip true",
-    )
+    ), unused
 
 
 def found_records(answers: Answers, settings: Fields) -> list[str]:

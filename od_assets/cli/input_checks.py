@@ -38,7 +38,6 @@ from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.file_faults import in_records
 from od_core.records.load import refuse_absent
-from od_core.records.row_meaning import unclear_records
 from od_core.records.segments import Breakdown
 
 _FIRST_ROWS = 5
@@ -51,19 +50,17 @@ class _Inspection:
 
     Attributes:
         refused: errors with which a release would refuse the input, in the order in which it meets them.
-        unclear: reasons why a row may stand for many trips, although each row is counted as one trip.
         numbers: lines of text with the number of faults of each kind and the first faulty records.
     """
 
     refused: tuple[OdError, ...]
-    unclear: tuple[str, ...]
     numbers: tuple[str, ...]
 
     def text(self, title: str) -> str:
         """Return all findings as text."""
         verdict = "would be refused" if self.refused else "would not be refused"
         refused = [text for error in self.refused for text in (str(error), error.confidential_detail) if text]
-        return "\n".join([f"{title}: {verdict}", *dict.fromkeys(refused), *self.unclear, "", *self.numbers, ""])
+        return "\n".join([f"{title}: {verdict}", *dict.fromkeys(refused), "", *self.numbers, ""])
 
 
 def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
@@ -87,10 +84,6 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
         first = inspection.refused[0]
         fault = f"the input would be refused. {first.code}: {first.message}"
         return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
-    if inspection.unclear:
-        step = f"{look}; then name the column of trips in the declaration, or write one_row_a_trip: true"
-        fault = "a row may stand for many trips, but would be counted as one"
-        return [*findings, Finding(what, fault, step)]
     return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
 
 
@@ -121,17 +114,7 @@ def _inspection(work: ReleaseWork[Any, Any], counters: InspectedCounters | None)
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    unclear = () if refused else tuple(_unclear(work.settings, work.key.period))
-    return _Inspection(tuple(refused), unclear, tuple(numbers))
-
-
-def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
-    """Confidential: return reasons to doubt that a row is one trip, if no declaration states whether it is."""
-    columns, are_pairs_single = unclear_records(settings.records_path(period), settings.columns, settings.record_format)
-    return [
-        *(f"column {name!r} holds numbers, or has a name that suggests so, but is not read" for name in columns),
-        *(["no pair of origin and destination appears twice among the first records"] if are_pairs_single else []),
-    ]
+    return _Inspection(tuple(refused), tuple(numbers))
 
 
 def _inspect(

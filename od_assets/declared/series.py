@@ -35,7 +35,7 @@ class Records(Section):
     )
     table: str | None = Field(None, description="Name of a table, if the files are DuckDB files.")
     one_row_a_trip: bool = Field(
-        False, description="Whether each row is one trip, even if unnamed columns may hold numbers of trips."
+        False, description="Whether each row is one trip; to be stated if the records have columns that are not used."
     )
     categories: dict[str, list[str]] = Field(
         default_factory=dict,

@@ -271,8 +271,8 @@ def release_flows(
             which is published exactly, only if the unit is a single unweighted trip with bounded neighbours and no trip
             can be dropped: both geographies have an unknown area and every breakdown an unknown category, or the
             threshold is 0.
-        one_row_a_trip: whether to count each row as one trip even if the table has numeric columns that are not read;
-            see :func:`od_core.records.trip_counts.count_trips`.
+        one_row_a_trip: whether each row is one trip. It must be stated if the table has columns that are not read, and
+            no column of trips or weights; see :func:`od_core.records.trip_counts.count_trips`.
         columns: your names of the columns in ``flows``, if they differ, such as ``{"origin": "from_zone"}``. The keys
             are ``origin``, ``destination``, ``trips``, ``weight`` and the names of the breakdowns.
         segments, segment_unknown, segment_share: see :func:`od_core.flows.plan.plan_release`. ``flows`` has a text

@@ -129,7 +129,7 @@ class RecordFormat:
         joined: additional columns, by name, each with the fields that are joined to it; for ``lines`` only.
         estimates: columns that look like counts but contain estimates.
         one_row_a_trip: True if each row is known to be one trip when no column of trips is named. If False, a file with
-            an unnamed column that may contain the trips of a row is refused.
+            columns that are not used is refused.
         has_numbered_zones: True if zone codes are published as whole numbers, which never had leading zeros.
         delimiter: character between fields; None for a comma.
         encoding: encoding of the text; None for UTF-8.

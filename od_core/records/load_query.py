@@ -13,7 +13,7 @@ from od_core.records.faults import MAX_COUNT
 from od_core.records.file_faults import CORRECT, file_fault
 from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in
 from od_core.records.open_file import OpenFile
-from od_core.records.row_meaning import refuse_unclear_rows
+from od_core.records.row_meaning import refuse_unstated_rows
 from od_core.records.segment_source import DAY_TYPES, DAYS, SegmentSource
 from od_core.records.weights import no_weights
 
@@ -45,7 +45,7 @@ class RecordQuery:
         time_zone: time zone in which times that have a zone are assigned to days. If None, such times are refused.
 
     Raises:
-        OdError: a column is missing, or an unnamed column may contain the trips of a row.
+        OdError: a column is missing, or there are unused columns and nothing states what a row is.
     """
 
     def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
@@ -56,7 +56,7 @@ class RecordQuery:
             if column_in(name, list(self._types)) is None:
                 raise file.missing(name, expected)
         table = f"{file.source.name} (reader {file.form.name!r})"
-        refuse_unclear_rows(self._types, columns, file.form, table)
+        refuse_unstated_rows(self._types, columns, file.form, table)
 
     def text(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
         """Return the SQL, whose result has the columns that :mod:`od_core.records.load` lists.

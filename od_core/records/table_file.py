@@ -24,7 +24,6 @@ from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, NOT_N
 from od_core.records.formats.table import TABLE
 from od_core.records.load_query import as_count
 from od_core.records.open_file import OpenFile, opened
-from od_core.records.row_meaning import is_number_type
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
@@ -38,12 +37,12 @@ class ReadTable(NamedTuple):
 
     Attributes:
         frame: at least the columns that were asked for.
-        is_number: for every column of the table, whether its type is a number type.
+        columns: names of all columns of the table.
         named: name of the table for a message, such as ``the records`` or the name of its file.
     """
 
     frame: pd.DataFrame
-    is_number: dict[str, bool]
+    columns: list[str]
     named: str
 
 
@@ -83,9 +82,8 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _missing(name, needed, names, named, code)
-    is_number = {str(name): holds_numbers(column) for name, column in frame.items()}
     of_text = [name for name in numbers if name in names and _is_text(frame[name])]
-    return ReadTable(frame.assign(**{name: _as_counts(frame[name]) for name in of_text}), is_number, named)
+    return ReadTable(frame.assign(**{name: _as_counts(frame[name]) for name in of_text}), names, named)
 
 
 def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | None], OdError]) -> NDArray[np.int64]:
@@ -156,7 +154,7 @@ def _read_file(
         wanted = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
         fields = ", ".join(_field(name, types[name], name in numbers) for name in wanted)
         frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
-    return ReadTable(frame, {name: is_number_type(kind) for name, kind in types.items()}, source.name)
+    return ReadTable(frame, list(types), source.name)
 
 
 def _field(name: str, kind: str, is_number: bool) -> str:

@@ -201,7 +201,7 @@ def count_trips(
         key: secret of 32 to 64 bytes, chosen without using the data. For user units, it decides which trips count.
         period: period of the records. Other trips of a user are chosen in another period.
         one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights,
-            an unread column is refused if it contains numbers or has a name such as ``count``.
+            a table with columns that are not read is refused.
         breakdowns: breakdowns by which trips are also counted. Each has a text column with its name, which ``columns``
             may change. A record whose category is missing or not listed goes to the breakdown's ``unknown`` category.
             If there is none, the record is a fault and is dropped. The contribution bound chooses trips of the same
@@ -211,12 +211,12 @@ def count_trips(
     Raises:
         OdError: :func:`place_trips` raised it; the unit is a user, and its column is missing or contains neither text
             nor whole numbers, the records have a column of trips, or the key has a wrong length; the records have
-            weights and the unit has no ``max_weight``, or the reverse; a column may contain the trips of a row; a
+            weights and the unit has no ``max_weight``, or the reverse; nothing states what a row is; a
             column of categories contains no text, or is also another column; or a method of ``counters`` raised it.
     """
     table = TripTable.of(flows, unit, columns, breakdowns, whole=True)
     if not one_row_a_trip:
-        table.refuse_unclear_rows()
+        table.refuse_unstated_rows()
     code = table.segment_codes
     is_whole, weights, ids = code >= 0, None, None
     if unit.max_weight is not None:

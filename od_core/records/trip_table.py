@@ -17,7 +17,7 @@ from od_core.files.data_frame import TableOrFile, column_names
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.contribution_bound import check_user_column, may_hold_text
 from od_core.records.faults import MAX_COUNT, SUM_TOO_LARGE, bad_count
-from od_core.records.row_meaning import refuse_unclear_columns, unclear_columns
+from od_core.records.row_meaning import refuse_unused
 from od_core.records.segment_codes import segment_codes
 from od_core.records.segments import Breakdown
 from od_core.records.table_file import IN_PERIOD, ReadTable, read_table, whole_numbers
@@ -90,7 +90,7 @@ class TripTable:
         )
         taken = cls(table, names, unit, breakdowns)
         if whole:
-            present = list(table.is_number)
+            present = table.columns
             check_weight_column(unit, present, weight=names["weight"], trips=names["trips"])
             for column in user:
                 check_user_column(column, unit, present, trips=names["trips"])
@@ -133,15 +133,17 @@ class TripTable:
         inside = self.table.frame[IN_PERIOD].eq(True).fillna(False)  # a missing value is False
         return inside.to_numpy(dtype=bool)
 
-    def refuse_unclear_rows(self) -> None:
-        """Raise OdError if each row counts as one trip, and an unread column may contain the trips of a row."""
+    def refuse_unstated_rows(self) -> None:
+        """Raise OdError if each row counts as one trip though the table has unused columns, and nothing states it."""
         if self.names["trips"] in self.table.frame.columns or self.unit.max_weight is not None:
             return
         roles = ("origin", "destination", *(one.name for one in self.breakdowns))
         read = (*(self.names[role] for role in roles), IN_PERIOD, str(self.unit.column))
-        unclear = unclear_columns(self.table.is_number, read)
-        step = f'give columns={{"trips": {"".join(unclear[:1])!r}}} if it holds the number of trips of a row;'
-        refuse_unclear_columns(unclear, self.table.named, f"{step} otherwise leave it out, or give one_row_a_trip=True")
+        unused = [name for name in self.table.columns if name not in read]
+        step = (
+            'give one_row_a_trip=True if each row is one trip, or columns={"trips": COLUMN} if COLUMN holds the number'
+        )
+        refuse_unused(unused, self.table.named, f"{step} of trips of a row")
 
     def _refuse_numbers(self, role: str) -> None:
         column, name = self.column(role), self.names[role]

@@ -17,7 +17,7 @@ from od_core.geography.geography import Geography
 from od_core.periods import Period
 from od_core.records.contribution_bound import IS_USER_ID, no_user_ids
 from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in, shown
-from od_core.records.row_meaning import refuse_unclear_rows
+from od_core.records.row_meaning import refuse_unstated_rows
 from od_core.records.segment_source import DAY_TYPES, DAYS, SegmentSource
 from od_core.records.weights import no_weights
 
@@ -71,8 +71,7 @@ class SparkQuery:
             if column_in(name, list(self._types)) is None:
                 near = nearest_only(name, tuple(self._types)) if isinstance(name, str) else ""
                 raise _fault("OD-TRIPS-COLUMN", f"the table of records has no column {shown(name)}{near}")
-        kinds = {name: base_name(kind) for name, kind in self._types.items()}
-        refuse_unclear_rows(kinds, columns, form, "the table of records")
+        refuse_unstated_rows(self._types, columns, form, "the table of records")
 
     def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
         """Return a data frame of the records, with the columns origin, destination and in_period (a Boolean).

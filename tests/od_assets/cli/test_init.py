@@ -502,7 +502,7 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
             (empty.defs / name).unlink()
         (empty.defs / "mine").rmdir()
     said = typed(one_row_a_trip="true")
-    assert "nothing says whether a row is one trip." in said
+    assert "nothing says whether a row is one trip;" in said
     assert "Meaning of a row of the records: one row per trip." in said
     assert declaration("mine").settings().record_format.one_row_a_trip
     assert "one_row_a_trip: true" in written(empty)["mine/defs.yaml"]

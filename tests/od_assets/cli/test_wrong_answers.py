@@ -128,7 +128,7 @@ WRONG = [
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'n'", "give --trips", trips="n"),
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'me'", "give --column", **OF_USERS | {"column": "me"}),
     wrong("OD-INIT-COLUMN", "'origin'", "cannot be both origin and date", "give --date or --origin", date="origin"),
-    wrong("OD-TRIPS-ROWS", "flows-2001-01.csv", "'count' may hold", "give --trips", records="flows-{period}.csv"),
+    wrong("OD-TRIPS-ROWS", "flows-2001-01.csv", "counts: 'count'", "give --trips", records="flows-{period}.csv"),
     wrong("OD-CONFIG", "trips.one_row_a_trip", "valid boolean", AGAIN, one_row_a_trip="maybe"),
     # The zone list and its levels.
     wrong("OD-FILE-MISSING", "zone.csv", "there is no file", "give --zones", zones="zone.csv"),
