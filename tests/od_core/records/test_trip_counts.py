@@ -284,6 +284,8 @@ def test_a_column_that_may_hold_the_trips_of_a_row_is_refused_until_its_meaning_
     of_users = PrivacyUnit("user", column="rider", max_trips=3)
     with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
         count_trips(flows.assign(rider=[1, 2]), TREE, unit=of_users, key=bytes(32))
+    if column.name == "day" or column.dtype == bool:  # no weights
+        return
     weighted = flows.rename(columns={column.name: "weight"})
     assert count_trips(weighted, TREE, unit=PrivacyUnit("trip", max_weight=9), fault_threshold=Fraction(1)).total >= 0
 
