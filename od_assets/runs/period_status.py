@@ -43,9 +43,9 @@ def refuse_without_file(component: DeclaredSeries, period: str) -> None:
     if (folders.confidential.path / settings.key(period).folder).exists():
         return
     found = [arrival(settings, each) for each in reversed(settings.periods.ended())]
-    if found[0].waits is None or found[0].written is not None:
+    if found[0].waits is None or found[0].changed is not None:
         return
-    newest = next((each.key.period for each in found if each.written is not None), None)
+    newest = next((each.key.period for each in found if each.changed is not None), None)
     step = "see trips.files in its declaration" if newest is None else f"release that one: --period {newest}"
     has = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
     raise OdError("OD-FILE-ABSENT", f"{component.name} {period}: {found[0].waits}; {has}", next_step=step)

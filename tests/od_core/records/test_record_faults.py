@@ -31,7 +31,7 @@ from od_core.records.formats.table import TABLE
 from od_core.records.header import has_header
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
-from od_core.records.row_meaning import unclear_records
+from od_core.records.row_meaning import count_columns
 from od_core.records.trip_counts import count_trips
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
@@ -333,7 +333,7 @@ def readers(source, form, target):
     yield "schema", lambda: record_schema(source, form)
     yield "header", lambda: has_header(source, form)
     yield "dates", lambda: has_dates(source, column_in(columns.origin, tuple(record_schema(source, form))), form)
-    yield "meaning", lambda: unclear_records(source, columns, form)
+    yield "meaning", lambda: count_columns(source, ["origin"], form)
     if form is TABLE:
         groups = dict(zip(("group", "area", "size"), (*ENDS, "n"), strict=True))
         yield "counts", lambda: count_trips(source, TREE, columns={"trips": "n"})
