@@ -333,7 +333,10 @@ def readers(source, form, target):
     yield "schema", lambda: record_schema(source, form)
     yield "header", lambda: has_header(source, form)
     yield "dates", lambda: has_dates(source, column_in(columns.origin, tuple(record_schema(source, form))), form)
-    yield "meaning", lambda: count_columns(source, ["origin"], form)
+    yield (
+        "meaning",
+        lambda: count_columns(source, [str(column_in(columns.origin, tuple(record_schema(source, form))))], form),
+    )
     if form is TABLE:
         groups = dict(zip(("group", "area", "size"), (*ENDS, "n"), strict=True))
         yield "counts", lambda: count_trips(source, TREE, columns={"trips": "n"})
