@@ -98,7 +98,7 @@ class Short(Silent):
         return np.zeros(size - 1, dtype=np.int64)
 
 
-@pytest.mark.parametrize(("backend", "fault"), [(Silent, "OSError: no entropy"), (Short, "shape")])
+@pytest.mark.parametrize(("backend", "fault"), [(Silent, "OSError"), (Short, "shape")])
 def test_noise_backends_draw(monkeypatch: pytest.MonkeyPatch, backend: type, fault: str) -> None:
     assert [one.what for one in installation.noise_backends()] == ["noise backend opendp", "noise backend table"]
     assert all(one.ok for one in installation.noise_backends())
