@@ -114,10 +114,10 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
 
     from od_core.files.duckdb_session import THREADS, spill_folder
     from od_core.group_sizes import grouping
-    from od_core.records import count_records, open_file, row_meaning
+    from od_core.records import count_records, open_file
     from od_core.stops import place_list
 
-    reading = (count_records, grouping, open_file, place_list, row_meaning)
+    reading = (count_records, grouping, open_file, place_list)
 
     with duckdb.connect(config={"threads": THREADS}) as database:
 

@@ -26,6 +26,7 @@ def publish_flights(var: Path, months: dict[str, pd.DataFrame], geography: Geogr
             budget=Budget(epsilon=1, delta="1e-8"),
             noise="table",
             fault_threshold=0,
+            one_row_a_trip=True,
         )
         facts = certificate(FLOWS, release, key, "us_flights", CHECKS, record=RECORD)
         with staged_bundle(release, facts, var / "releases" / key.folder):
