@@ -48,7 +48,7 @@ def data_frame(table: Table) -> pd.DataFrame:
     if isinstance(table, pd.DataFrame):
         return table
     if not hasattr(table, "__arrow_c_stream__"):
-        step = "read the file first, with its codes as text: pandas.read_csv(path, dtype=str)"
+        step = "read the file first, with its codes as text: pandas.read_csv(path, dtype=str, keep_default_na=False)"
         raise _no_table(f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE)
     try:
         frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_exact_type)

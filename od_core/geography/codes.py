@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,11 @@ published unchanged: if they were escaped in the CSV files, they would differ fr
 numbers are refused too, although they are harmless, so that the rule has no exceptions. Records with a code such as -1
 for "elsewhere" can be assigned to the ``unknown`` zone.
 """
+
+READ_AS_TEXT = "pandas.read_csv(path, dtype=str, keep_default_na=False)"
+"""How pandas reads every code of a CSV file, as a message says it."""
+
+_MISSING_TO_PANDAS = ("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "<NA>")
 
 TEXT = pd.StringDtype(na_value=np.nan)
 """pandas' default type of text. To look it up by its name, ``str``, takes longer than to make a short column."""
@@ -51,7 +57,11 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
-                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing {what}")
+                raise OdError(
+                    "OD-GEOGRAPHY-MISSING-CODE",
+                    f"column {name!r} has a missing {what}",
+                    next_step=f"give every row a {what}; only {READ_AS_TEXT} keeps the text NA, which is else missing",
+                )
             raise _fault(
                 "OD-GEOGRAPHY-NOT-TEXT",
                 f"column {name!r} contains a {what} that is not text;"
@@ -82,14 +92,29 @@ def may_be_formula(text: str) -> bool:
     return _FORMULA.search(text) is not None
 
 
+def caseless(code: str) -> str:
+    """Return a text that codes share if they differ only in case or in how accents are encoded (NFC or NFD).
+
+    >>> caseless("\u00c9vora") == caseless("e\u0301vora")
+    True
+    """
+    return normalize("NFD", normalize("NFD", code).casefold())
+
+
 def check_case(codes: Sequence[str], name: str) -> None:
-    """Raise OdError if two codes of column ``name`` differ only in case."""
+    """Raise OdError if two codes of column ``name`` are :func:`caseless` equal."""
     seen: dict[str, str] = {}
     for code in codes:
-        other = seen.setdefault(code.casefold(), code)
+        other = seen.setdefault(caseless(code), code)
         if other != code:
-            message = f"column {name!r} contains codes that differ only in case"
+            message = f"column {name!r} contains codes that differ only in case, or in how accents are encoded"
             raise _fault("OD-GEOGRAPHY-CASE", message, f"codes {other!r} and {code!r}")
+
+
+def lost_to_pandas(codes: Sequence[str]) -> str:
+    """Return the end of a next step if one of the public codes is missing to pandas, such as NA; else an empty text."""
+    lost = next((code for code in codes if code in _MISSING_TO_PANDAS), None)
+    return "" if lost is None else f"; {lost!r} is a code, and only {READ_AS_TEXT} does not read it as missing"
 
 
 def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile, column_names
+from od_core.geography.codes import lost_to_pandas
 from od_core.geography.geography import Geography, Numbers
 from od_core.records.faults import MISSING, NOT_NUMBERS
 from od_core.records.table_file import read_table, whole_numbers
@@ -149,7 +150,7 @@ class GroupSizes:
         if (area < 0).any():
             unlisted = areas[area < 0].iloc[0]
             message = f"column {areas.name!r} has an area that is not a leaf area of the geography"
-            raise _fault("OD-GROUPS-AREA", message, f"area {unlisted!r}")
+            raise _fault("OD-GROUPS-AREA", message, f"area {unlisted!r}", lost_to_pandas(geography.zones))
         return cls.of(area, _whole_sizes(sizes))
 
     @classmethod
@@ -177,6 +178,6 @@ def _in_order(area: Numbers, size: Counts) -> bool:
     return bool(np.all((next_area > 0) | ((next_area == 0) & (np.diff(size) >= 0))))
 
 
-def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+def _fault(code: str, message: str, detail: str | None = None, advice: str = "") -> OdError:
     """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
-    return OdError(code, message, next_step="correct the list of groups", confidential_detail=detail)
+    return OdError(code, message, next_step=f"correct the list of groups{advice}", confidential_detail=detail)

@@ -42,8 +42,11 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
         "`certificate.json` contains all facts; `certificate.html` shows them as a page.",
         "## Files",
         _rows(("file", "content"), [(f"`{file.name}`", in_markdown(file.description)) for file in files]),
-        "CSV files follow RFC 4180 and are encoded in UTF-8. Codes are text, even if they look like numbers, so read"
-        " them as text. No code can run as a formula in a spreadsheet, because such codes are refused.",
+        "CSV files follow RFC 4180 and are encoded in UTF-8. Codes are text, even if they look like numbers or are the"
+        " code NA, which some programs read as missing. Read them as text: in Python with"
+        " `pandas.read_csv(file, dtype=str, keep_default_na=False)`, in R with"
+        ' `readr::read_csv(file, col_types = cols(.default = "c"), na = character())`; then convert the columns of'
+        " numbers. No code can run as a formula in a spreadsheet, because such codes are refused.",
         "## Zero, missing, not released",
         NOT_RELEASED,
         *(part for table in tables.values() for part in _table(table, [f.name for f in files if f.table is table])),

@@ -62,7 +62,12 @@ def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
 
 
 def refuse_too_many_faults(
-    faulty: int, trips: int, fault_threshold: Fraction, *, lost_zeros: Callable[[], bool] = lambda: False
+    faulty: int,
+    trips: int,
+    fault_threshold: Fraction,
+    *,
+    lost_zeros: Callable[[], bool] = lambda: False,
+    advice: str = "",
 ) -> None:
     """Raise OdError if more than the allowed share of the trips is faulty (``docs/how-to/zones-and-records.md``).
 
@@ -74,6 +79,7 @@ def refuse_too_many_faults(
         fault_threshold: the allowed share.
         lost_zeros: function that returns whether most unlisted codes have probably lost their leading zeros. It is
             called only if the error is raised.
+        advice: end of the next step, from public facts alone.
     """
     if faulty <= fault_threshold * trips:
         return
@@ -84,7 +90,7 @@ def refuse_too_many_faults(
         " that is not in the zone list (missing, misspelt, different case, spaces, lost leading"
         " zeros, or 1E+05 from a spreadsheet)"
         + ("; most such codes have lost their leading zeros" if lost_zeros() else ""),
-        next_step="correct the records or the zone list, or raise the operator's fault threshold",
+        next_step=f"correct the records or the zone list, or raise the operator's fault threshold{advice}",
         confidential_detail=f"{faulty} of {trips} trips",
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from od_core.errors import OdError, nearest_known
-from od_core.geography.codes import may_be_formula
+from od_core.geography.codes import caseless, may_be_formula
 from od_core.registry import refuse_unknown
 
 MOST_CATEGORIES = 64
@@ -84,16 +84,17 @@ class Breakdown:
             )
 
     def _refuse_duplicates(self) -> None:
-        """Raise OdError if two categories differ at most in case, because records could not be told apart reliably."""
+        """Raise OdError if two categories are caseless equal, because records could not be told apart reliably."""
         known: dict[str, str] = {}
         for category in self.categories:
-            other = known.get(category.casefold())
+            other = known.get(caseless(category))
             if other is not None:
                 raise _fault(
-                    f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in case",
+                    f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in"
+                    " case or in how accents are encoded",
                     "list each category once",
                 )
-            known[category.casefold()] = category
+            known[caseless(category)] = category
 
     def position(self, category: str) -> int:
         """Return the position of a category in the list. Raises OdError if there is none."""

@@ -120,13 +120,16 @@ def _is_text(column: pd.Series) -> bool:
     return pd.api.types.infer_dtype(column, skipna=True) == "string"
 
 
-def _as_counts(column: pd.Series) -> NDArray[np.float64]:
-    """Return the numbers of a column of text, as :func:`od_core.records.load_query.as_count` reads a file."""
+def _as_counts(column: pd.Series) -> pd.Series:
+    """Return the numbers of a column of text, as :func:`od_core.records.load_query.as_count` reads a file.
+
+    A column with another text is returned unchanged.
+    """
     query = f"SELECT {as_count('value')} AS value FROM given"  # noqa: S608  # names of our own
     with memory_database() as connection:
         connection.register("given", pa.table({"value": texts(column)}))
-        read: NDArray[np.float64] = connection.sql(query).to_arrow_table()["value"].to_numpy()
-    return read
+        read = pd.Series(connection.sql(query).to_arrow_table()["value"].to_numpy(), column.index, name=column.name)
+    return column if (read.isna() & column.notna()).any() else read
 
 
 def _missing(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
+from od_core.geography.codes import lost_to_pandas
 from od_core.geography.flow_tree import Expansion, FlowTree, Pairs
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
@@ -279,7 +280,9 @@ def _placed(
     destination = tree.destination.zone_numbers(table.column("destination"))
     faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
     lost_zeros = partial(_lost_zeros, table, (origin, tree.origin), (destination, tree.destination))
-    refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold, lost_zeros=lost_zeros)
+    categories = [category for one in table.breakdowns for category in one.categories]
+    advice = lost_to_pandas([*tree.origin.zones, *tree.destination.zones, *categories])
+    refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold, lost_zeros=lost_zeros, advice=advice)
     origin = _to_unknown_zone(origin, tree.origin)
     destination = _to_unknown_zone(destination, tree.destination)
     return origin, destination, trips, (origin >= 0) & (destination >= 0) & valid

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError, base_name
 from od_core.files.data_frame import TableOrFile, column_names
+from od_core.geography.codes import READ_AS_TEXT
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.contribution_bound import check_user_column, may_hold_text
 from od_core.records.faults import MAX_COUNT, SUM_TOO_LARGE, bad_count
@@ -151,7 +152,7 @@ class TripTable:
             raise OdError(
                 "OD-TRIPS-NOT-TEXT",
                 f"column {name!r} holds numbers; zone codes must be text, because numbers lose leading zeros",
-                next_step=f"read column {name!r} as text (dtype=str)",
+                next_step=f"read column {name!r} as text: {READ_AS_TEXT}",
             )
 
     def _refuse_no_text(self, role: str) -> None:
@@ -160,7 +161,7 @@ class TripTable:
             raise OdError(
                 "OD-TRIPS-NOT-TEXT",
                 f"column {name!r} holds {base_name(column.dtype)}; the categories of a breakdown must be text",
-                next_step=f"give column {name!r} the listed categories as text",
+                next_step=f"give column {name!r} the listed categories as text: {READ_AS_TEXT}",
             )
 
 

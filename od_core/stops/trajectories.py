@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
 from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
+from od_core.geography.codes import lost_to_pandas
 from od_core.records.table_file import read_table
 from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of, keys
 
@@ -157,7 +158,8 @@ class Trajectories:
         numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
         cells = numbered.to_numpy(dtype=np.int64)
         if (cells < 0).any():
-            raise _fault("OD-STOPS-ZONE", "a place is missing or is not in the list of zones")
+            advice = lost_to_pandas(list(number))
+            raise _fault("OD-STOPS-ZONE", "a place is missing or is not in the list of zones", advice)
         return cls(cells.astype(np.int32), Grid((len(number),) * len(places.columns)))
 
 
@@ -244,5 +246,5 @@ def _off_grid() -> OdError:
     return _fault("OD-STOPS-OFF-GRID", "a trip has a cell that is not on the grid")
 
 
-def _fault(code: str, message: str) -> OdError:
-    return OdError(code, message, next_step="correct the trips or the grid")
+def _fault(code: str, message: str, advice: str = "") -> OdError:
+    return OdError(code, message, next_step=f"correct the trips or the grid{advice}")

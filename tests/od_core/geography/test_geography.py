@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -205,6 +206,15 @@ def test_faults_of_a_zone_list_are_named(zones, levels, code, named):
     assert error.value.code == code
     assert named in named_by(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_names_that_differ_only_in_how_accents_are_encoded_are_refused():
+    """A record would match one of two zones that readers take for one."""
+    names = [normalize(form, "\u00c9vora") for form in ("NFC", "NFD")]
+    zones, areas = pd.DataFrame({"zone": names}), pd.DataFrame({"area": names, "parent": [None, None]})
+    for make in (lambda: Geography.from_frame(zones, ["zone"]), lambda: Geography.from_parents(areas)):
+        with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CASE.*how accents are encoded"):
+            make()
 
 
 @pytest.mark.parametrize(

@@ -184,3 +184,21 @@ def test_whole_user_ids_stay_whole_if_one_is_missing(tmp_path, container):
     unit = PrivacyUnit("user", column="who", max_trips=1)
     found = outcome(partial(counted, table, container, tmp_path, trips=None, unit=unit, key=bytes(32)))
     assert found == ("OD-TRIPS-USER-ID" if container == "pandas" else {("01", "02"): 3})
+
+
+def test_a_code_that_pandas_reads_as_missing_is_kept_as_the_messages_say(tmp_path):
+    """Every way by which a list, records, groups or places lose the code NA names the cause."""
+    table = text(pa.table({"origin": ["NA", "01"], "destination": ["01", "01"]}), tmp_path)
+    kept = pd.read_csv(table, dtype=str, keep_default_na=False)
+    lost = pd.read_csv(table, dtype=str)
+    assert pairs_of(TREE, count_trips(kept, TREE)) == {("NA", "01"): 1, ("01", "01"): 1}
+    assert pairs_of(TREE, count_trips(table, TREE)) == {("NA", "01"): 1, ("01", "01"): 1}
+    for fail in (
+        lambda: count_trips(lost, TREE),
+        lambda: Geography.from_frame(lost, ["origin"]),
+        lambda: GroupSizes.from_frame(lost.assign(group=["g", "h"], area=lost["origin"], size=1), GEOGRAPHY),
+        lambda: Trajectories.from_zones(lost, ZONES),
+    ):
+        with pytest.raises(OdError) as refused:
+            fail()
+        assert "pandas.read_csv(path, dtype=str, keep_default_na=False)" in refused.value.next_step

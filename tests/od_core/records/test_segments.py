@@ -53,6 +53,7 @@ def test_a_name_of_a_column_of_every_release_is_refused(name):
         (("car", "b\u200bus"), "invisible"),
         (("car", "bus", "car"), "'car' and 'car'"),
         (("car", "Car"), "'car' and 'Car'"),
+        (("v\u00e9lo", "ve\u0301lo"), "how accents are encoded"),
     ],
 )
 def test_a_list_that_cannot_be_published_is_refused(categories, cause):
