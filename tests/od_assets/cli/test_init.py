@@ -82,7 +82,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
         "attributes": {
             "name": "mine",
             "owners": ["team:statistics"],
-            "trips": {"files": "{period}.csv", "columns": {"date": "date"}},
+            "trips": {"files": "{period}.csv", "columns": {"date": "date"}, "one_row_a_trip": True},
             "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
             "periods": {"first": "2001-01"},
             "domain": "mine",
@@ -325,7 +325,7 @@ def test_a_column_without_dates_is_no_column_of_dates(empty: Project, typed: Cal
     assert refused.code == "OD-TRIPS-DATE"
     assert refused.message == "column 'day' of 2001-01.csv holds no date among its first records"
     assert written(empty) == {}
-    said = typed(origin="origin", date="day\ndate")
+    said = typed(origin="origin", date="day\ndate", one_row_a_trip="true")
     assert f"{refused.message}: {refused.next_step}." in said
 
 
@@ -333,7 +333,7 @@ def test_dates_of_other_types_and_with_a_time_zone_are_dates(empty: Project) -> 
     noon = pd.Timestamp("2001-01-15 12:00")
     for kind, day in (("date", noon.date()), ("zoned", noon.tz_localize("UTC")), ("number", 20010115)):
         records().assign(day=day).to_parquet(empty.root / "2001-01.parquet")
-        refused = init(records="{period}.parquet", date="day", time_zone="Europe/Rome").exception
+        refused = init(records="{period}.parquet", date="day", time_zone="Europe/Rome", one_row_a_trip="true").exception
         assert (refused is None) == (kind != "number"), kind
         shutil.rmtree(empty.defs / "mine", ignore_errors=True)
         (empty.defs / "domains" / "mine.yaml").unlink(missing_ok=True)
@@ -540,7 +540,7 @@ def test_a_file_that_cannot_be_opened_is_refused_with_what_to_write(empty: Proje
     for refused in (init().exception, at_terminal.value):
         assert "init takes it as --set trips.FIELD=VALUE" in str(refused)
         assert "write encoding: latin-1 next to the path of the files" in str(refused)
-    assert init("--set", "trips.encoding=latin-1").exit_code == 0
+    assert init("--set", "trips.encoding=latin-1", one_row_a_trip="true").exit_code == 0
 
 
 @pytest.mark.parametrize(
