@@ -28,7 +28,10 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def project(project: Project) -> Project:
+    """A project whose records have a column more."""
     project.write_records(records().assign(day="2001-01-15"))
+    component = project.component
+    project.component = lambda **changes: component(trips__one_row_a_trip=True, **changes)  # type: ignore[method-assign]
     return project
 
 

@@ -50,7 +50,7 @@ DOMAIN: dict[str, Any] = {"name": "trips", "cap": {"rho": "0.1", "reason": "firs
 GROUP_ATTRIBUTES: dict[str, Any] = {
     "name": "departures",
     "owners": ["team:statistics"],
-    "trips": {"files": "{period}.csv", "columns": {"area": "origin", "date": "date"}},
+    "trips": {"files": "{period}.csv", "columns": {"area": "origin", "date": "date"}, "one_row_a_trip": True},
     "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
     "periods": {"first": "2001-01", "last": "2001-02"},
     "domain": "trips",

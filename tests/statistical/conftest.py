@@ -52,6 +52,7 @@ def make_release(flights, airports, airport_geography):
             tree=order,
             noise=noise,
             fault_threshold=0,
+            one_row_a_trip=True,
         )
         residuals, empty = {}, {}
         for measurement in release.measured:

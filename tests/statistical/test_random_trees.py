@@ -53,6 +53,13 @@ def test_invariants_on_the_flights(name, flights, airports, airport_geography):
     budget = Budget(epsilon=1, delta="1e-8")
     unit = PrivacyUnit("trip")
     release = release_flows(
-        records, airport_geography, unit=unit, budget=budget, mechanism=name, noise="table", fault_threshold=0
+        records,
+        airport_geography,
+        unit=unit,
+        budget=budget,
+        mechanism=name,
+        noise="table",
+        fault_threshold=0,
+        one_row_a_trip=True,
     )
     assert_invariants(release, len(records), airports)

@@ -151,7 +151,7 @@ def test_codes_of_groups_are_read_as_a_run_reads_them(project: Project) -> None:
 def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
     ZONES.assign(latitude=range(6), longitude=range(6)).to_csv(project.root / "zones.csv", index=False)
     stops = records().assign(stop="Z00")
-    for component in (project.group_sizes(trips__one_row_a_trip=True), project.stops()):
+    for component in (project.group_sizes(), project.stops()):
         project.write_records(stops)
         assert input_of(project, component)[0].ok
         project.write_records(changed(3, "origin", "Z99", stops))

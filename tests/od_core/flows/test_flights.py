@@ -39,6 +39,7 @@ def test_every_month_keeps_the_invariants(month, epsilon, order, flights, airpor
         tree=order,
         noise=SeededNoise(int(month[-1])),
         fault_threshold=0,
+        one_row_a_trip=True,
     )
     assert_invariants(release, len(records), airports)
     shares = tuple(step.rho / release.plan.spent.rho for step in release.plan.steps)
@@ -56,6 +57,7 @@ def test_a_month_without_noise_is_the_month(order, flights, airports, airport_ge
         tree=order,
         noise=no_noise(),
         fault_threshold=0,
+        one_row_a_trip=True,
     )
     areas = areas_by_zone(airports, AIRPORT_LEVELS)
     for pair in release.levels:
