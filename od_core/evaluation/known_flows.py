@@ -190,7 +190,7 @@ def read_flights(folder: Path) -> tuple[pd.DataFrame, Geography]:
     """Return the flights of June 2001 and the geography of the airports, from a folder such as ``data/us_flights``."""
     zones = pd.read_csv(folder / "airports.csv", dtype=str, keep_default_na=False)
     geography = Geography.from_frame(zones, levels=["region", "division", "state", "airport"])
-    return pd.read_parquet(folder / f"{FLIGHTS_MONTH}.parquet"), geography
+    return pd.read_parquet(folder / f"{FLIGHTS_MONTH}.parquet", columns=["origin", "destination"]), geography
 
 
 _ANY_PERIOD = "2000"
