@@ -100,6 +100,8 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
     names = names or [*types]
     if found and names and found != names:
         return f"has the columns {', '.join(found)} instead of {', '.join(names)}"
+    if isinstance(held, pa.Table) and not held.column_names:  # of no rows, so that their columns are unknown
+        held = "(SELECT 1 WHERE false)"
     if isinstance(held, pa.Table | pa.RecordBatchReader):
         connection.register("held", held)
         held = "held"

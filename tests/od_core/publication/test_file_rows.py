@@ -60,6 +60,7 @@ def released(**changes: Any) -> Any:
         unit=PrivacyUnit("trip"),
         budget=Budget(rho=2, delta="1e-8"),
         noise="table",
+        one_row_a_trip=True,
         **changes,
     )
 
