@@ -28,7 +28,7 @@ from od_core.ledger.reservation import begin_draw, reserve
 from od_core.ledger.same_series import IN_SERIES, changed_settings, is_reserved, prefix, refuse_other_areas
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Charge, wrong_charge
+from od_core.privacy.cap import Cap, Charge, wrong_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.person_year import year_of
 from od_core.privacy.plan import Plan, check_charges
@@ -340,7 +340,7 @@ class Ledger:
                 raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
             declared = declared_facts(entries, row["domain"])
             caps = entries.select("kind = ? AND domain = ? AND number < ?", CAP, row["domain"], row["number"])
-        account = {"cap": caps[-1]["content"]}
+        account: dict[str, Any] = {"cap": Cap.from_facts(caps[-1]["content"]).facts()}  # without its reason
         if "year" in declared:
             year = year_of(Period(key.period), declared["elementary_period"], declared["year"])
             account["periods_of_year"] = len(year)

@@ -248,10 +248,12 @@ class FsspecStore:
         try:
             files, folder = fsspec.url_to_fs(self.address)
         except ImportError:
+            storage = self.address.partition("://")[0]
+            package = fsspec.registry.known_implementations[storage]["class"].partition(".")[0]
             raise OdError(
                 "OD-STORE-DRIVER",
-                f"fsspec has no driver of storage {self.address.partition('://')[0]!r}",
-                next_step="install the fsspec driver for this storage",
+                f"the package of storage {storage!r} is not installed",
+                next_step=f"install {package}",
             ) from None
         return files, folder
 

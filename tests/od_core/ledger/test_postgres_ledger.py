@@ -180,7 +180,8 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(history, key, monkeypatc
     before, ledger = rows(history), ledger_at(history)
     with chain_of(history, server_of(history)).transaction():
         monkeypatch.setattr(postgres_chain, "_BEGIN", short)
-        refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.is_published(key))
+        refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.declare(domain(2)))
+        assert ledger.is_published(key)
         assert look_at_ledger(history, {}, server_of(history)) == len(before)  # who only reads, waits for nobody
     assert ledger.is_published(key)
     assert rows(history) == before

@@ -48,7 +48,9 @@ def level_counts(tree: FlowTree, rows: list[Row], unit: PrivacyUnit) -> list[np.
     frame = pd.DataFrame(rows, columns=["person", "origin", "destination", "in_period", "weight"], dtype=object)
     if unit.max_weight is None:
         frame = frame.drop(columns="weight")
-    return node_counts(tree, count_trips(frame, tree, unit=unit, key=KEY, period="2001-06", fault_threshold=1))
+    return node_counts(
+        tree, count_trips(frame, tree, unit=unit, key=KEY, period="2001-06", fault_threshold=1, one_row_a_trip=True)
+    )
 
 
 def node_counts(tree: FlowTree, counts: TripCounts) -> list[np.ndarray]:

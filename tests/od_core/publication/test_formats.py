@@ -65,6 +65,7 @@ def release(flights, airport_geography):
         budget=Budget(1, "1e-8"),
         noise="table",
         fault_threshold=0,
+        one_row_a_trip=True,
     )
 
 
