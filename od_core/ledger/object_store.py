@@ -244,12 +244,13 @@ class FsspecStore:
     def _files(self) -> tuple[Any, str]:
         """Return fsspec's file system and the path of the folder in it. fsspec caches the file system per process."""
         import fsspec
+        from fsspec.registry import known_implementations
 
         try:
             files, folder = fsspec.url_to_fs(self.address)
         except ImportError:
             storage = self.address.partition("://")[0]
-            package = fsspec.registry.known_implementations[storage]["class"].partition(".")[0]
+            package = known_implementations[storage]["class"].partition(".")[0]
             raise OdError(
                 "OD-STORE-DRIVER",
                 f"the package of storage {storage!r} is not installed",
