@@ -304,6 +304,8 @@ class Ledger:
     def drawn(self, domain: str) -> dict[ReleaseKey, list[str]]:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
         with self._read() as entries:
+            if entries.newest(DOMAIN, domain=domain) is None:
+                return {}
             facts = declared_facts(entries, domain)
             keys = map(ReleaseKey.parse, entries.distinct("release", "kind = ? AND domain = ?", DRAWING, domain))
         every, unit = facts["elementary_period"], facts["unit"]
