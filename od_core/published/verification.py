@@ -186,7 +186,7 @@ def _differences(made: Path, public: Path, listed: Sequence[BundleFile], source:
     """
     if not (changed := differing_files(made, public)):
         return
-    lacking = dict(holes(public, listed))
+    lacking = dict(holes(public, [file for file in listed if (public / file.name).is_file()]))
     for file in changed:
         if file in lacking:
             yield f"{INCOMPLETE}: {file} {lacking[file]}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from od_core.records.format import RecordFormat
+from od_core.records.formats.table import TABLE
 from od_core.records.load import RecordColumns, load_records
 
 
@@ -24,17 +27,29 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def loaded(target: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pd.DataFrame]:
-    """Read a file of records, as its owner with an open umask and in a folder that must stay empty."""
+    """Read a file of records, as its owner with an open umask and in a folder that must stay empty.
+
+    Where rows are counted, each is said to be one trip, but for tests that leave it ``unstated``.
+    """
     here = target.parent.parent / "here"
     here.mkdir()
     monkeypatch.chdir(here)
 
     def load(
-        source: Path, columns: RecordColumns | None = None, period: str = "2001-06", **options: Any
+        source: Path,
+        columns: RecordColumns | None = None,
+        period: str = "2001-06",
+        *,
+        record_format: RecordFormat = TABLE,
+        unstated: bool = False,
+        **options: Any,
     ) -> pd.DataFrame:
+        columns = columns or RecordColumns()
+        if columns.counts_rows and not unstated:
+            record_format = replace(record_format, one_row_a_trip=True)
         umask = os.umask(0)
         try:
-            load_records(source, columns or RecordColumns(), period, target, **options)
+            load_records(source, columns, period, target, record_format=record_format, **options)
         finally:
             os.umask(umask)
             assert not list(here.iterdir())

@@ -157,7 +157,10 @@ def test_of_a_user_with_500_trips_the_same_4_are_counted(tmp_path, form, kind):
 
 def test_another_period_keeps_other_trips():
     tree, frame = TREES[0], frame_of(busy())
-    june, july = (count_trips(frame, tree, unit=unit(4), key=KEYS[0], period=name, one_row_a_trip=True) for name in ("2001-06", "2001-07"))
+    june, july = (
+        count_trips(frame, tree, unit=unit(4), key=KEYS[0], period=name, one_row_a_trip=True)
+        for name in ("2001-06", "2001-07")
+    )
     assert pairs_of(tree, june) != pairs_of(tree, july)
 
 
@@ -307,7 +310,12 @@ def test_a_release_counts_at_most_m_trips_of_a_user():
     totals, leaves = set(), set()
     for _ in range(8):
         release = release_flows(
-            frame_of(busy()), PLAIN, unit=unit(4), budget=BUDGET, noise=ListedNoise([0]), fault_threshold=0
+            frame_of(busy()),
+            PLAIN,
+            unit=unit(4),
+            budget=BUDGET,
+            noise=ListedNoise([0]),
+            fault_threshold=0,
             one_row_a_trip=True,
         )
         totals.add(int(release.measurements_at(0)["noisy"].iloc[0]))
@@ -327,7 +335,13 @@ def test_with_a_ledger_a_replay_counts_the_same_trips(tmp_path):
     pd.testing.assert_frame_equal(first.flows, again.flows)
     assert ledger.balance("commuters", "2001-06").spent == 1
     with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
-        release_flows(frame.assign(person=[f"u{k}" for k in range(len(frame))]), PLAIN, **given_, fault_threshold=0, one_row_a_trip=True)
+        release_flows(
+            frame.assign(person=[f"u{k}" for k in range(len(frame))]),
+            PLAIN,
+            **given_,
+            fault_threshold=0,
+            one_row_a_trip=True,
+        )
     (tmp_path / "confidential" / "hmac.key").unlink()
     with pytest.raises(OdError, match="OD-KEY-LOST"):
         release_flows(frame, PLAIN, **given_, fault_threshold=0, one_row_a_trip=True)

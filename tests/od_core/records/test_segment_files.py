@@ -22,6 +22,7 @@ from od_core.records import count_files
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.records.count_records import count_records, trip_counts_of
 from od_core.records.format import RecordColumns
+from od_core.records.formats.table import TABLE
 from od_core.records.load import load_records
 from od_core.records.segment_source import SegmentSource
 from od_core.records.segments import Breakdown
@@ -85,7 +86,8 @@ def read(frame: pd.DataFrame, unit: PrivacyUnit, lists: tuple[Breakdown, ...], f
         user="person" if unit.kind != "trip" else None,
         segments=tuple(SOURCES[one.name] for one in lists),
     )
-    load_records(source, columns_of_file, PERIOD, target)
+    form = TABLE.declared(one_row_a_trip=columns_of_file.counts_rows)
+    load_records(source, columns_of_file, PERIOD, target, record_format=form)
     return target
 
 

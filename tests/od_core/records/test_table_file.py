@@ -119,7 +119,7 @@ def test_faults_of_the_unit_name_the_column_of_the_caller():
         (PrivacyUnit("trip"), both, records, "column 'w' gives records a weight"),
         (weighted, both, records, "the records have columns 'n \"x\"' and 'w'"),
         (weighted, SIDES | {"weight": "w"}, records.assign(w=True), "column 'w' holds bool, not weights"),
-        (PrivacyUnit("trip"), SIDES, records, "column 'n \"x\"' (and 1 more) may hold the number of trips"),
+        (PrivacyUnit("trip"), SIDES, records, "unused columns might hold the number of trips: 'n \"x\"'"),
         (PrivacyUnit("trip"), OWN, records.assign(start=7), "column 'start' holds numbers"),
         (PrivacyUnit("trip"), OWN, pd.concat([records, START], axis=1), "column 'start' more than once"),
     ):

@@ -28,7 +28,7 @@ def parquet(tmp_path, kind, name="x"):
 def read_as(loaded, source, columns=None, form=TABLE) -> str | None:
     """The code of the refusal, if any."""
     try:
-        loaded(source, columns or RecordColumns(), record_format=form)
+        loaded(source, columns or RecordColumns(), record_format=form, unstated=True)
     except OdError as error:
         return error.code
     return None
@@ -55,7 +55,7 @@ def test_columns_that_are_named_are_known(tmp_path, loaded):
 def test_the_refusal_says_what_to_write(loaded, written):
     source = written([("origin", "destination", "age", "count", "n"), ("aa", "ba", "70", "7731", "1")])
     with pytest.raises(OdError, match="OD-TRIPS-ROWS") as error:
-        loaded(source, RecordColumns())
+        loaded(source, RecordColumns(), unstated=True)
     assert "unused columns might hold the number of trips: 'age', 'count', 'n'" in error.value.message
     assert "columns: {trips: COLUMN}" in error.value.next_step
     assert "one_row_a_trip: true" in error.value.next_step
@@ -91,5 +91,5 @@ def test_no_name_and_no_mark_hides_a_count(loaded, written, name, values):
 def test_a_frame_of_records_reaches_the_same_columns(tmp_path, loaded):
     """What is kept of the records holds none of the columns that are not read."""
     source = parquet(tmp_path, pa.int64())
-    assert "x" not in loaded(source, RecordColumns(), record_format=SAID).columns
+    assert "x" not in loaded(source, RecordColumns(), record_format=SAID, unstated=True).columns
     assert pd.read_parquet(source).columns.tolist() == ["origin", "destination", "x"]

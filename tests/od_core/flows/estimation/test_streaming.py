@@ -39,7 +39,7 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
     plan = plan_release(
         airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism="inftda", tree=order, acceptance=NO_FAULTS
     )
-    trips = count_trips(flights["2001-06"], plan.tree)
+    trips = count_trips(flights["2001-06"], plan.tree, one_row_a_trip=True)
     found = set()
     for number, (chunk, threads) in enumerate(WORK):
         monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
@@ -73,7 +73,7 @@ def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flig
     plan = plan_release(
         airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
     )
-    trips = count_trips(flights["2001-06"], plan.tree)
+    trips = count_trips(flights["2001-06"], plan.tree, one_row_a_trip=True)
     found = set()
     for chunk, threads in WORK:
         monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
@@ -114,6 +114,7 @@ def test_an_estimate_that_fails_does_not_lose_the_draw(tmp_path, flights, airpor
         release_id=str(KEY),
         noise="table",
         fault_threshold=0,
+        one_row_a_trip=True,
     )
     assert FailsOnce.failed
     assert release.spent.rho == release.plan.spent.rho
