@@ -303,7 +303,10 @@ def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Ca
         files = f"{{period}}.{number}.{ending}"
         plant(kept_project.root / files.format(period="2001-01"))
         component = of_flows(
-            kept_project, trips=trips | {"files": files, "columns": {} if "reader" in trips else {"date": "date"}}
+            kept_project,
+            trips=trips
+            | {"files": files}
+            | ({} if "reader" in trips else {"columns": {"date": "date"}, "one_row_a_trip": True}),
         )
         result = kept_project.materialize("geography", "raw_trips", component=component)
         assert "OD-FILE" in failure_text(result) or "OD-TRIPS" in failure_text(result), name
