@@ -87,16 +87,15 @@ def main() -> None:
 
 def _known(error: BaseException) -> OdError | None:
     """Return the error to print for an exception. Return None if the exception is a defect of the program."""
-    match error:
-        case Interrupted():
-            return error.to_error()
-        case OdError():
-            return error
-        case OSError():
-            return OdError(
-                "OD-SYSTEM",
-                f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}",
-                next_step="check the path, the rights and the space on the disk",
-                spent=STAYS_CHARGED,
-            )
+    if isinstance(error, Interrupted):
+        return error.to_error()
+    if isinstance(error, OdError):
+        return error
+    if isinstance(error, OSError):
+        return OdError(
+            "OD-SYSTEM",
+            f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}",
+            next_step="check the path, the rights and the space on the disk",
+            spent=STAYS_CHARGED,
+        )
     return None

@@ -202,5 +202,5 @@ def test_a_bundle_is_due_by_the_deadline(project: Project) -> None:
     expected = dg.FreshnessPolicy.cron("0 6 15 * *", datetime.timedelta(days=14), "Europe/Rome")
     assert specs["bundle"].freshness_policy == expected
     assert specs["flows"].freshness_policy is None
-    with pytest.raises(OdError, match="OD-FRESHNESS: freshness: .* no cron line"):
+    with pytest.raises(OdError, match=r"OD-FRESHNESS: freshness: .* no cron line"):
         project.definitions(project.component(freshness=freshness | {"deadline": "monthly"}))

@@ -24,7 +24,7 @@ ROOTS = [Path(str(package.__file__)).parent for package in (od_core, od_assets)]
 PLAIN = {"strerror", "errno", "filename", "sqlstate", "problem_mark", "__traceback__"}
 """Attributes of exceptions that are words of the system, numbers or names of declared files."""
 
-OURS = {"OdError", "MinimisedError"}
+OURS = {"OdError", "InputError", "MinimisedError"}
 """Names of exceptions whose text is public, and of what is no exception."""
 
 TEXTS = {"message", "args", "msg", "problem", "reason", "stderr", "stdout", "output"}
@@ -34,12 +34,19 @@ ALLOWED = {
     # Passed on as it is, and not as text.
     ("od_core/parallel.py", "mine.set_exception(error)"): "raised again where the result is taken",
     ("od_core/files/checked_file.py", "self._failure = failure"): "raised again by the next call",
-    ("od_assets/cli/app.py", "error if isinstance(error, OdError) else _of_system(error)"): "made an OdError there",
+    (
+        "od_assets/cli/app.py",
+        "Interrupted(number) if number is not None and isinstance(error, Exception) else error",
+    ): "made an OdError by _known",
+    ("od_assets/cli/app.py", "error.to_error"): "an interrupt of ours",
+    ("od_assets/cli/app.py", "return error"): "only if it is an OdError",
+    ("od_assets/code_location.py", "why if isinstance(why, str) else f'{type(why).__name__}{_place(why)}'"): "its kind",
+    ("od_assets/code_location.py", "{why}"): "Dagster's words on invalid definitions, which name assets and resources",
     ("od_core/published/verification.py", "str(error)"): "only if it is an OdError",
     # Looked at, and not passed on.
     ("od_core/ledger/postgres_chain.py", "str(error)"): "compared with known texts of libpq",
     ("od_core/publication/database.py", "str(error)"): "compared with known texts of DuckDB",
-    ("od_core/records/load.py", "str(error)"): "compared with the name of a file",
+    ("od_core/files/duckdb_session.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
     ("od_core/records/file_faults.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
     # Confidential details, given by position, and files of the confidential folder.
     ("od_core/records/zone_lists.py", "str(error)"): "a confidential detail",
@@ -110,7 +117,7 @@ def uses(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Attribute) and node.value.attr in TEXTS:
             base = node.value.value
-            if not (isinstance(base, ast.Name) and base.id in {"error", "fault", "first", "unclear", "self"}):
+            if not (isinstance(base, ast.Name) and base.id in {"error", "fault", "first", "unstated", "self"}):
                 yield node.lineno, ast.unparse(node.value)
 
 
