@@ -194,7 +194,8 @@ def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(
     """A place that is not listed, below the threshold; then all records of it; then a defect in the boxes."""
     places = ZONES.assign(longitude=range(6), latitude=range(6))
     places.to_csv(kept_project.root / "zones.csv", index=False)
-    stops = kept_project.stops(trips__columns={"places": ["origin", "destination"], "date": "date"})
+    columns = {"places": ["origin", "destination"], "date": "date"}
+    stops = kept_project.stops(trips__columns=columns, trips__one_row_a_trip=True)
     kept_project.write_records(planted().drop(columns="trips"))
     with pytest.MonkeyPatch.context() as context:
         context.setattr("od_assets.series.stops_settings.place_records", quoting)
