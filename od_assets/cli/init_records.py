@@ -98,10 +98,14 @@ def unreadable_records(answers: Answers, settings: Fields) -> OdError | None:
     try:
         _opened(answers, settings)
     except OdError as error:
-        is_of_file = error.code == "OD-FILE-UNREADABLE"  # which a field of the section trips may mend
-        hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
-        return error.changed(next_step=error.next_step + hint) if is_of_file else error
+        return _of_field(error) if error.code == "OD-FILE-UNREADABLE" else error
     return None
+
+
+def _of_field(error: OdError) -> OdError:
+    """Return an error that a field of the section trips may mend, with how to give one."""
+    hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
+    return error.changed(next_step=error.next_step + hint)
 
 
 def absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | None:
@@ -123,8 +127,11 @@ def absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | No
             step = f"give --{flag} or --{others[0]} and the name of another column"
             message = f"column {shown(name)} cannot be both {others[0]} and {flag}"
             return OdError("OD-INIT-COLUMN", message, next_step=step)
-        if flag != "date" or has_dates(records.source, there, records.form):
-            return None
+        try:
+            if flag != "date" or has_dates(records.source, there, records.form):
+                return None
+        except OdError as error:
+            return _of_field(error)
         return OdError(
             "OD-TRIPS-DATE",
             f"column {shown(name)} of {records.source.name} holds no date among its first records",

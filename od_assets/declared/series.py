@@ -34,6 +34,13 @@ class Records(Section):
         None, description="Encoding of a CSV file: utf-8, latin-1 or utf-16; utf-8 if left out."
     )
     table: str | None = Field(None, description="Name of a table, if the files are DuckDB files.")
+    timestamps: str | None = Field(
+        None,
+        description=(
+            "utc or local: what timestamps of Parquet files are that do not state it, such as INT96 (Spark writes utc,"
+            " Impala local)."
+        ),
+    )
     one_row_a_trip: bool = Field(
         False, description="Whether each row is one trip; to be stated if the records have columns that are not used."
     )
@@ -68,6 +75,7 @@ class Records(Section):
             delimiter=self.delimiter,
             encoding=self.encoding,
             table=self.table,
+            timestamps=self.timestamps,
             outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
         )
         form.refuse_options_of_text(Path(self.files))

@@ -7,7 +7,7 @@ from pathlib import Path
 from od_core.files.duckdb_session import quoted_name
 from od_core.records.format import RecordFormat
 from od_core.records.load_query import local_time_and_day
-from od_core.records.open_file import opened
+from od_core.records.open_file import UNSTATED_TIME, opened
 from od_core.records.row_meaning import FIRST_ROWS
 
 _ANY_ZONE = "UTC"
@@ -23,9 +23,11 @@ def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
         form: format of the records in the file.
 
     Raises:
-        OdError: the file cannot be read.
+        OdError: the file cannot be read, or does not state whether the times of the column have a zone.
     """
     with opened(source, form) as file:
+        if file.types[column] == UNSTATED_TIME:
+            raise file.unstated_time(column)
         found = local_time_and_day(quoted_name(column), file.types[column], _ANY_ZONE)
         if found is None:
             return False

@@ -109,7 +109,8 @@ def shown(name: ColumnName) -> str:
 Container = Literal["named", "csv", "parquet", "lines"]
 Encoding = Literal["utf-8", "latin-1", "utf-16"]
 OutsidePeriod = Literal["refuse", "drop"]
-Option = Literal["delimiter", "encoding", "table"]
+Timestamps = Literal["utc", "local"]
+Option = Literal["delimiter", "encoding", "table", "timestamps"]
 
 Categories = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -134,6 +135,8 @@ class RecordFormat:
         delimiter: character between fields; None for a comma.
         encoding: encoding of the text; None for UTF-8.
         table: name of the table in a DuckDB file; None if the file is no DuckDB file.
+        timestamps: what those timestamps of a Parquet file are that do not state it, such as INT96: ``utc`` for
+            instants (Spark writes them), ``local`` for local times (Impala). None refuses such a column of times.
         categories: columns, each with its selected values. A row with another value is not a record of the release. The
             value "" also selects NULL.
         nowhere: codes that name no place of the geography, such as abroad, unknown or not fixed. "" stands for a
@@ -158,6 +161,7 @@ class RecordFormat:
     delimiter: str | None = None
     encoding: Encoding | None = None
     table: str | None = None
+    timestamps: Timestamps | None = None
     categories: Categories = ()
     nowhere: tuple[str, ...] = ()
     outside_period: OutsidePeriod = "refuse"
@@ -175,6 +179,9 @@ class RecordFormat:
             raise _fault(f"the delimiter {self.delimiter!r} is not a single character that separates fields")
         if self.encoding is not None and self.encoding not in get_args(Encoding):
             raise _fault(f"there is no encoding {self.encoding!r} ({nearest_known(self.encoding, get_args(Encoding))})")
+        if self.timestamps is not None and self.timestamps not in get_args(Timestamps):
+            known = nearest_known(self.timestamps, get_args(Timestamps))
+            raise _fault(f"timestamps cannot be {self.timestamps!r} ({known})")
         if self.outside_period not in get_args(OutsidePeriod):
             known = nearest_known(self.outside_period, get_args(OutsidePeriod))
             raise _fault(f"outside_period cannot be {self.outside_period!r} ({known})")
@@ -222,7 +229,7 @@ class RecordFormat:
         Args:
             categories, nowhere: values to add to those of the format.
             one_row_a_trip: True to set it; False leaves it unchanged.
-            options: delimiter, encoding, table, outside_period; None leaves the value unchanged.
+            options: delimiter, encoding, table, timestamps, outside_period; None leaves the value unchanged.
 
         Raises:
             OdError: the options are not valid, as described for the class.
@@ -257,6 +264,7 @@ class RecordFormat:
             "nowhere": list(self.nowhere),
             "outside_period": self.outside_period,
             "time_zone": time_zone,
+            **({"timestamps": self.timestamps} if self.timestamps else {}),
         }
 
     def refuse_estimates(self, columns: RecordColumns) -> None:

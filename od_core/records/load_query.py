@@ -12,7 +12,7 @@ from od_core.records.contribution_bound import IS_USER_ID, no_user_ids
 from od_core.records.faults import MAX_COUNT
 from od_core.records.file_faults import CORRECT, file_fault
 from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in
-from od_core.records.open_file import OpenFile
+from od_core.records.open_file import UNSTATED_TIME, OpenFile
 from od_core.records.row_meaning import refuse_unstated_rows
 from od_core.records.segment_source import DAY_TYPES, DAYS, SegmentSource
 from od_core.records.weights import no_weights
@@ -116,9 +116,12 @@ class RecordQuery:
         """Return the SQL of :func:`local_time_and_day` for a column.
 
         Raises:
-            OdError: the column has another type, or has times with a time zone and no time zone is declared.
+            OdError: the column has another type; or has times with a time zone and no time zone is declared, or times
+                for which the file does not state whether they have one.
         """
         name, kind = self._named(name)
+        if kind == UNSTATED_TIME:
+            raise self._file.unstated_time(name)
         found = local_time_and_day(quoted_name(name), kind, self._time_zone)
         if found is not None:
             return found

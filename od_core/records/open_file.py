@@ -48,6 +48,10 @@ _NO_SUCH_SIGN = "\1"
 """Delimiter with which each line is read as one field. A file that contains this character is unreadable."""
 
 
+UNSTATED_TIME = "TIMESTAMP OF AN UNSTATED ZONE"
+"""Type of a Parquet column of times that may be instants or local times: neither the file nor the format says it."""
+
+
 class OpenFile(NamedTuple):
     """A file of records that is open in DuckDB.
 
@@ -56,18 +60,31 @@ class OpenFile(NamedTuple):
         form: format of its records.
         relation: its rows, as a DuckDB relation.
         connection: the connection that reads them.
+        unstated_times: names of the columns of type ``UNSTATED_TIME``.
     """
 
     source: Path
     form: RecordFormat
     relation: duckdb.DuckDBPyRelation
     connection: duckdb.DuckDBPyConnection
+    unstated_times: tuple[str, ...] = ()
 
     @property
     def types(self) -> dict[str, str]:
         """DuckDB type of every column by name, without parameters, which could be values of records."""
         kinds = zip(self.relation.columns, self.relation.types, strict=True)
-        return {name: str(kind.id).upper() for name, kind in kinds}
+        return {name: UNSTATED_TIME if name in self.unstated_times else str(kind.id).upper() for name, kind in kinds}
+
+    def unstated_time(self, name: str) -> OdError:
+        """Return the OdError for a column of type ``UNSTATED_TIME``, from which dates or hours are needed."""
+        return file_fault(
+            self.source,
+            self.form,
+            "OD-TRIPS-DATE",
+            f"column {name!r} holds Parquet timestamps that do not state whether they are instants or local times",
+            next_step="write timestamps: utc (instants, as Spark writes them) or timestamps: local (local times, as"
+            " Impala does) next to the path of the files",
+        )
 
     def missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         """Return the OdError for a missing column.
@@ -149,16 +166,17 @@ def open_records(
     refuse_other_kinds(source, form)
     if whole:
         refuse_incomplete(source, form)
+    unstated: tuple[str, ...] = ()
     match form.container_of(source):
         case "parquet":
-            relation = connection.sql(f"FROM {parquet_rows(source)}")
+            relation, unstated = _parquet(connection, source, form)
         case "duckdb":
             relation = _table(connection, source, form)
         case "lines":
             relation = connection.sql(_lines_query(source, form))
         case "csv":
             relation = connection.sql(_csv_query(source, form))
-    return OpenFile(source, form, relation, connection)
+    return OpenFile(source, form, relation, connection, unstated)
 
 
 def files_read(source: Path) -> list[Path]:
@@ -212,6 +230,29 @@ def _read_csv(source: Path, form: RecordFormat, columns: str, fields: str) -> st
     compression = "gzip" if is_compressed(source) else "none"
     how = f"{fields}, {_DIALECT}, encoding = '{form.text_encoding}', compression = '{compression}'"
     return f"SELECT * FROM read_csv({quoted_text(file_name(source))}, columns = {{{columns}}}, {how})"  # noqa: S608  # quoted
+
+
+def _parquet(
+    connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat
+) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
+    """Return the rows of a Parquet file, and its columns of times for which neither file nor format states a zone.
+
+    Physical type INT96 has no annotation, and the old annotations of timestamps do not tell instants from local times.
+    DuckDB reads both as local times. Source: Apache Parquet, LogicalTypes.md, sections "TIMESTAMP" and "Deprecated
+    timestamp ConvertedType".
+    """
+    relation = connection.sql(f"FROM {parquet_rows(source)}")
+    found = connection.sql(
+        f"SELECT name FROM parquet_schema({quoted_text(file_name(source))})"  # noqa: S608  # quoted
+        " WHERE type = 'INT96' OR (converted_type LIKE 'TIMESTAMP%' AND logical_type IS NULL)"
+    ).fetchall()
+    unstated = tuple(name for (name,) in found if name in relation.columns)
+    if not unstated or form.timestamps is None:
+        return relation, unstated
+    if form.timestamps == "utc":
+        instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in unstated)
+        relation = relation.project(f"* REPLACE ({', '.join(instants)})")
+    return relation, ()
 
 
 def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> duckdb.DuckDBPyRelation:

@@ -93,7 +93,8 @@ def count_in_spark(
         session: the Spark session.
         source: path of a Parquet file or folder, or name of a table. A text that contains a slash is a path.
         columns: names of the columns. Zone codes must have type STRING. The date must have type DATE, TIMESTAMP_NTZ,
-            STRING in the form of ISO 8601, or, if ``time_zone`` is given, TIMESTAMP. Counts must be whole numbers, and
+            STRING in the form of ISO 8601, or, if ``time_zone`` is given, TIMESTAMP (in Parquet files, only if
+            ``record_format`` says ``timestamps="utc"``). Counts must be whole numbers, and
             weights must be numbers. User ids must have type STRING or be whole numbers. Categories must have type
             STRING or, with a lookup, be whole numbers or Booleans. A column with ``derive: number`` must have a numeric
             type.
@@ -104,7 +105,7 @@ def count_in_spark(
         folder: folder in the store. Each attempt needs a new folder. After every exception, this function removes it.
         unit, key, fault_threshold: as in :func:`od_core.records.count_records.count_records`.
         record_format: format of the records, of which only ``categories``, ``nowhere`` (codes that name no place),
-            ``outside_period``, the columns of estimates and ``one_row_a_trip`` are used.
+            ``outside_period``, ``timestamps``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
         breakdowns: breakdowns by which trips are also counted, each with a source in ``columns``.
         counters: as in :func:`od_core.records.count_records.count_records`. This process reads and stores their files.
@@ -123,9 +124,10 @@ def count_in_spark(
     is_flows = columns.trips is not None
     try:
         with _spark_errors_stay_inside():
-            frame = session.read.parquet(source) if "/" in source else session.table(source)
+            is_file = "/" in source
+            frame = session.read.parquet(source) if is_file else session.table(source)
             _refuse_unstable(frame)
-            query = SparkQuery(frame, columns, record_format, time_zone, id_patterns(unit))
+            query = SparkQuery(frame, columns, record_format, time_zone, id_patterns(unit), is_file=is_file)
             records = query.records(Period(period), tree.origin, tree.destination)
             if counters is not None:  # counts and counters are two queries, which must see the same users
                 records = records.localCheckpoint()

@@ -48,6 +48,8 @@ class SparkQuery:
         columns: names of the columns of the data frame.
         form: format of the records; see ``record_format`` of :func:`od_core.spark.counting.count_in_spark`.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
+        is_file: whether the data frame is read from Parquet files. Spark then gives type TIMESTAMP to INT96, too, which
+            holds instants or local times, so the format must say ``timestamps: utc``.
         id_patterns: result of :func:`od_core.records.contribution_bound.id_patterns`.
 
     Raises:
@@ -62,10 +64,12 @@ class SparkQuery:
         form: RecordFormat,
         time_zone: str | None,
         id_patterns: Sequence[str] = (IS_USER_ID,),
+        *,
+        is_file: bool = False,
     ) -> None:
         form.refuse_estimates(columns)
         self._frame, self._columns, self._form, self._time_zone = frame, columns, form, time_zone
-        self._id_patterns = id_patterns
+        self._id_patterns, self._is_file = id_patterns, is_file
         self._types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         for name in (*columns.names, *(column for column, _ in form.categories)):
             if column_in(name, list(self._types)) is None:
@@ -141,12 +145,26 @@ class SparkQuery:
         from pyspark.sql import functions as F  # noqa: N812
 
         column, found, kind = self._column(name)
-        if kind == "timestamp" and self._time_zone is not None:
+        if self._is_instant(found, kind):
             local = self._local(column)
             first, end = ((day - _EPOCH).days * _DAY_MICROSECONDS for day in (period.first, period.end))
             return (local >= F.lit(first)) & (local < F.lit(end))
         day = self._day(column, found, kind)
         return (day >= F.lit(period.first)) & (day < F.lit(period.end))
+
+    def _is_instant(self, found: str, kind: str) -> bool:
+        """Return whether a column holds instants, for which a time zone is declared. Raise OdError if nothing says."""
+        if kind != "timestamp" or self._time_zone is None:
+            return False
+        stated = self._form.timestamps
+        if stated == "local":
+            message = f"column {found!r} holds timestamp, which Spark reads as instants, but they are declared as local"
+            raise _fault("OD-TRIPS-DATE", message, "give a view in which the column has type TIMESTAMP_NTZ")
+        if stated is None and self._is_file:
+            message = f"column {found!r} holds timestamp; in Parquet files, these may be instants or local times"
+            step = "write timestamps: utc if they are instants, as Spark writes them; else give a view with local times"
+            raise _fault("OD-TRIPS-DATE", message, step)
+        return True
 
     def _local(self, column: Column) -> Column:
         """Return the local time of a TIMESTAMP in microseconds since 1970, for the declared time zone.
@@ -223,7 +241,7 @@ class SparkQuery:
         column, found, kind = self._column(name)
         if kind == "date":
             raise _fault("OD-TRIPS-DATE", f"column {found!r} holds date, which has no hour")
-        if kind == "timestamp" and self._time_zone is not None:
+        if self._is_instant(found, kind):
             return _whole_part(F.pmod(self._local(column), F.lit(_DAY_MICROSECONDS)), _DAY_MICROSECONDS // 24)
         if kind == "timestamp_ntz":
             return F.hour(column)
@@ -236,7 +254,7 @@ class SparkQuery:
         from pyspark.sql import functions as F  # noqa: N812
 
         column, found, kind = self._column(name)
-        if kind == "timestamp" and self._time_zone is not None:
+        if self._is_instant(found, kind):
             return F.pmod(_whole_part(self._local(column), _DAY_MICROSECONDS) + F.lit(_EPOCH.weekday()), F.lit(7))
         return F.weekday(self._day(column, found, kind))
 

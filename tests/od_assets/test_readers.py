@@ -98,8 +98,8 @@ def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, 
 
 def test_what_a_row_is_is_declared_of_every_kind_of_release(project: Project) -> None:
     for component in (project.component, project.group_sizes, project.stops):
-        assert not component().settings().record_format.one_row_a_trip
-        assert component(trips__one_row_a_trip=True).settings().record_format.one_row_a_trip
+        for stated in (False, True):
+            assert component(trips__one_row_a_trip=stated).settings().record_format.one_row_a_trip is stated
 
 
 @pytest.mark.parametrize("given", [{"categories": {"a": [1]}}, {"categories": {"a": "1"}}, {"nowhere": [264]}])

@@ -21,6 +21,7 @@ TLC = RecordFormat(
         ("DOLocationID",),
         date=("tpep_pickup_datetime", "lpep_pickup_datetime", "pickup_datetime"),
     ),
+    takes=("timestamps",),
     one_row_a_trip=True,
     has_numbered_zones=True,
     nowhere=("", "264", "265"),

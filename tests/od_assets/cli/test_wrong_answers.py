@@ -25,7 +25,7 @@ from tests.privileges import without_rights_of_root
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
-OF_USERS = {"unit": "user_period", "column": "rider", "max_trips": "3"}
+OF_USERS = {"unit": "user_period", "column": "destination", "max_trips": "3"}
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ WRONG = [
             ("delta", None),
         ]
     ),
-    wrong("OD-INIT-FLAG", "--max-trips", "is missing", "give --max-trips", unit="user", column="rider"),
-    wrong("OD-INIT-FLAG", "--column", "does not protect users", "leave out --column", column="rider"),
+    wrong("OD-INIT-FLAG", "--max-trips", "is missing", "give --max-trips", unit="user", column="destination"),
+    wrong("OD-INIT-FLAG", "--column", "does not protect users", "leave out --column", column="destination"),
     wrong("OD-INIT-FLAG", "--set 'nonsense'", "is not a field and a value", "--set FIELD=VALUE", "nonsense"),
     wrong("OD-INIT-FLAG", "--set 'name=other'", "is the first argument", "od-release init other", "name=other"),
     wrong("OD-INIT-FLAG", "--set '=x'", "is not a field and a value", "--set FIELD=VALUE", "=x"),
@@ -113,7 +113,15 @@ WRONG = [
     wrong("OD-FILE-MISSING", "x" * 40, "name too long", THERE, records="x" * 5000),
     wrong("OD-FILE-MISSING", "gone-2001-01.csv", "there is no file", THERE, records="gone-{period}.csv"),
     wrong("OD-TRIPS-FILES", "mine/defs.yaml", "needs {period} and nothing else in braces", AGAIN, records="{year}/{p}"),
-    wrong("OD-TRIPS-FILES", "mine/defs.yaml", "the path of the records", AGAIN, records="2001-01.csv", date=None),
+    wrong(
+        "OD-TRIPS-FILES",
+        "mine/defs.yaml",
+        "the path of the records",
+        AGAIN,
+        records="2001-01.csv",
+        date=None,
+        one_row_a_trip="true",
+    ),
     wrong("OD-FILE-UNREADABLE", "book-2001-01.xlsx", "is an Excel workbook", "as CSV", records="book-{period}.xlsx"),
     wrong("OD-FILE-UNREADABLE", "bin-2001-01.csv", "invalid in this", "correct the file", records="bin-{period}.csv"),
     wrong("OD-FILE-UNREADABLE", "void-2001-01.csv", "is empty", "correct the file", records="void-{period}.csv"),
@@ -182,7 +190,7 @@ def files() -> Iterator[Project]:
     with TemporaryDirectory() as name, projects_in(Path(name)) as make:
         folder, project = Path(name), make()
         folder.chmod(0o755)  # another user than root may enter it
-        project.write_records(records(300).assign(rider="r1"))
+        project.write_records(records(300))
         with zipfile.ZipFile(folder / "book-2001-01.xlsx", "w") as book:
             book.writestr("xl/workbook.xml", "<workbook/>")
         (folder / "bin-2001-01.csv").write_bytes(bytes(range(250, 0, -1)))

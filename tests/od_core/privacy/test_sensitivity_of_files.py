@@ -74,7 +74,7 @@ class Declared(NamedTuple):
     unit: PrivacyUnit
 
 
-CODES = [None, "", " ", "01a", "02a", "01A", "99x", "abroad", "elsewhere", '"', "a,b", "n1", "n2", "s1", "\0", "x\ny"]
+CODES = [None, "", " ", "01a", "02a", "01A", "99x", "abroad", "elsewhere", '"', "a,b", "n1", "n2", "s1", "\x7f", "x\ny"]
 TIMES = [None, *(f"{day}T{clock}" for day in ("2000-12-31", "2001-01-01", "2001-01-31", "2000-06-30", "2001-01-08")
                  for clock in ("00:00:00", "12:00:00", "22:59:59", "23:00:00", "23:59:59"))]  # fmt: skip
 RECORDS = st.builds(

@@ -15,6 +15,7 @@ import pytest
 
 from od_core import OdError
 from od_core.records.format import RecordColumns
+from od_core.records.formats.table import TABLE
 from od_core.records.load import load_records
 from od_core.records.segment_source import DAYS, HOURS, SegmentSource, check_sources
 from od_core.records.segments import Breakdown
@@ -29,15 +30,18 @@ BANDS = {"derive": "number", "breaks": (0, 5, 20.5), "bands": ("none", "short", 
 def categories(tmp_path: Path) -> Callable[..., list[str | None]]:
     """Categories of the values of one column, which are in a Parquet file, or as text in a CSV file."""
 
-    def read(values: Any, time_zone: str | None = None, **rule: Any) -> list[str | None]:
+    def read(values: Any, time_zone: str | None = None, *, int96: str = "", **rule: Any) -> list[str | None]:
         source = tmp_path / ("trips.parquet" if isinstance(values, pa.Array) else "trips.csv")
         codes = ["01"] * len(values)
         if isinstance(values, pa.Array):
-            pq.write_table(pa.table({"origin": codes, "destination": codes, "it's": values}), source)
+            table = pa.table({"origin": codes, "destination": codes, "it's": values})
+            pq.write_table(table, source, use_deprecated_int96_timestamps=bool(int96))
         else:
             pd.DataFrame({"origin": codes, "destination": codes, "it's": values}).to_csv(source, index=False)
         columns = RecordColumns(segments=(SegmentSource("user", "it's", **rule),))
-        load_records(source, columns, "2001-06", tmp_path / "raw_trips.parquet", time_zone=time_zone)
+        form = TABLE.declared(timestamps=int96 if int96 in ("utc", "local") else None)
+        target = tmp_path / "raw_trips.parquet"
+        load_records(source, columns, "2001-06", target, record_format=form, time_zone=time_zone)
         return pq.read_table(tmp_path / "raw_trips.parquet")["segment_user"].to_pylist()
 
     return read
@@ -113,9 +117,13 @@ def test_times_with_a_zone_need_the_declared_time_zone(categories):
     values = pa.array(moments, pa.timestamp("us", "UTC"))
     assert categories(values, "America/New_York", derive="hour") == ["23", "22", None]
     assert categories(values, "America/New_York", derive="day_of_week") == ["friday", "saturday", None]
+    assert categories(values, "America/New_York", derive="hour", int96="utc") == ["23", "22", None]
+    assert categories(values, "America/New_York", derive="hour", int96="local") == ["03", "03", None]
     for derive in ("hour", "day_type"):
         with pytest.raises(OdError, match=r"OD-TRIPS-DATE.*TIME ZONE.*declare the time_zone"):
             categories(values, derive=derive)
+        with pytest.raises(OdError, match=r"OD-TRIPS-DATE.*holds Parquet timestamps that do not state"):
+            categories(values, "America/New_York", derive=derive, int96="unstated")
 
 
 def test_days_of_dates_and_times(categories):

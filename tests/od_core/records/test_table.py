@@ -302,6 +302,33 @@ def test_times_with_a_zone_become_local(tmp_path, loaded, times):
     assert read["in_period"].tolist() == [(time.year, time.month) == (2001, 6) for time in local]
 
 
+@pytest.mark.parametrize("old", ["int96", "converted type"])
+def test_times_whose_zone_the_file_does_not_state_need_a_declaration(tmp_path, loaded, old):
+    """Physical type INT96, and the annotation of a timestamp before Parquet 2.4: both may be instants or local times.
+
+    As instants, the times are the first hour of June and of July in Rome.
+    """
+    stamps = [datetime.datetime(2001, 5, 31, 22, 30), datetime.datetime(2001, 6, 30, 22, 30), None]
+    table = pa.table({"origin": ["01"] * 3, "destination": ["02"] * 3, "day": pa.array(stamps, pa.timestamp("us"))})
+    source = tmp_path / "t.parquet"
+    pq.write_table(table, source, use_deprecated_int96_timestamps=old == "int96", store_schema=False)
+    if old != "int96":
+        stated = bytes.fromhex("4c8c121c2c00000000")  # the logical type of the column, in Thrift's compact protocol
+        body, size = source.read_bytes()[:-8], int.from_bytes(source.read_bytes()[-8:-4], "little")
+        assert body.count(stated) == 1
+        source.write_bytes(body.replace(stated, b"") + (size - len(stated)).to_bytes(4, "little") + b"PAR1")
+    for zone in (ZONE, None):
+        error = refused(source, columns=DATED, time_zone=zone)
+        assert (error.code, "'day'" in error.message) == ("OD-TRIPS-DATE", True)
+        assert "timestamps: utc" in error.next_step
+    for meant, inside in (("local", [False, True, False]), ("utc", [True, False, False])):
+        stated = TABLE.declared(timestamps=meant)
+        assert loaded(source, DATED, time_zone=ZONE, record_format=stated)["in_period"].tolist() == inside
+    assert "time_zone" in refused(source, TABLE.declared(timestamps="utc"), DATED).next_step
+    unread = RecordColumns(date=None)  # whatever else the file holds
+    assert len(loaded(source, unread)) == 3
+
+
 def test_a_time_that_no_clock_has_is_a_fault_of_its_record(tmp_path, loaded):
     days = pa.array([2**63 - 2, -(2**63) + 5, 991_000_000_000_000, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
     pq.write_table(pa.table({"origin": ["01"] * 4, "destination": ["01"] * 4, "day": days}), tmp_path / "t.parquet")

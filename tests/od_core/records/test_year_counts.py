@@ -14,6 +14,7 @@ from od_core import FlowTree, Geography, OdError
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records.count_records import count_records
+from od_core.records.formats.table import TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.segment_source import SegmentSource
 from od_core.records.segments import Breakdown
@@ -79,7 +80,7 @@ def counted_records(
     }
     if form == "memory":
         in_period = frame["date"].str.startswith(key.period)
-        return count_trips(frame.assign(in_period=in_period.astype(bool)), tree, **given)
+        return count_trips(frame.assign(in_period=in_period.astype(bool)), tree, one_row_a_trip=True, **given)
     folder = year.confidential.subfolder(key.folder)
     source = year.folder / f"trips.{form}"
     if form == "csv":
@@ -88,7 +89,8 @@ def counted_records(
         frame.to_parquet(source)
     sources = tuple(SegmentSource(one.name, one.name) for one in breakdowns)
     columns = RecordColumns(date="date", user="person", segments=sources)
-    load_records(source, columns, key.period, folder / "raw_trips.parquet")
+    form = TABLE.declared(one_row_a_trip=True)
+    load_records(source, columns, key.period, folder / "raw_trips.parquet", record_format=form)
     files = count_records(folder / "raw_trips.parquet", tree, LocalStore(folder), "counts", **given)
     return files.whole()
 
