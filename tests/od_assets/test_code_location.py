@@ -149,9 +149,10 @@ def test_without_a_sound_warehouse_the_fault_of_its_declaration_is_said(
     declare_beside_trips(
         project, monkeypatch, loader, warehouse="type: od_assets.components.OdWarehouse\nattributes: {lock: 1}\n"
     )
+    project.write_records(records())
     with pytest.raises(OdError, match=r"^OD-CONFIG: warehouse/defs\.yaml: lock \(line 2\): Extra inputs"):
         load_definitions()
-    refused = CliRunner().invoke(app, ["run", "trips"])
+    refused = CliRunner().invoke(app, ["run", "trips", "--period", "2001-01"])
     assert str(refused.exception).startswith("OD-CONFIG: warehouse/defs.yaml: lock (line 2): Extra inputs")
 
 
