@@ -105,9 +105,9 @@ def _licence(licence: str | None) -> dict[str, Any]:
 
 def _spatial(release: SiteRelease) -> dict[str, Any]:
     """Return the rectangle around the zones of a release, if they have coordinates."""
-    if release.extent is None:
+    if (extent := release.extent) is None:
         return {}
-    west, south, east, north = release.extent
+    west, south, east, north = extent
     corners = ((west, south), (east, south), (east, north), (west, north), (west, south))
     polygon = ", ".join(f"{longitude} {latitude}" for longitude, latitude in corners)
     box = {"@type": "geo:wktLiteral", "@value": f"POLYGON(({polygon}))"}

@@ -88,6 +88,8 @@ class SiteRelease:
         if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
             return None
         degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])
+        if np.isnan(degrees).all():
+            return None
         ends = [float(end) for end in (*np.nanmin(degrees, axis=1), *np.nanmax(degrees, axis=1))]
         return ends[0], ends[1], ends[2], ends[3]
 

@@ -45,6 +45,10 @@ IDENTIFIERS = {
 """SDMX identifier of each column of the flows, in the order of the columns in SDMX-CSV. The dimensions of breakdowns
 come before the period."""
 
+_SCHEMAS = "http://www.sdmx.org/resources/sdmxml/schemas/v2_1/"
+_ROLES = ("DIMENSION", "ATTRIBUTE", "MEASURE")
+"""Roles of components, in the order in which the schema of SDMX-ML lists them."""
+
 ALL = "_T"
 """Identifier for all categories of a breakdown, which SDMX calls the total."""
 
@@ -184,6 +188,7 @@ def write_structure_in_xml(tables: FlowTables, certificate: dict[str, Any], file
 
     ``pysdmx`` writes SDMX-ML only where further libraries are installed, which parse XML.
     """
+    require("bundle")
     *lists, scheme, definition, flow = structure(tables, ReleaseKey.parse(certificate["release"]))
     by_role = {role: [one for one in definition.components if one.role.name == role] for role in _ROLES}
     parts = {
@@ -224,11 +229,6 @@ def write_structure_in_xml(tables: FlowTables, certificate: dict[str, Any], file
     )
     text = f'<?xml version="1.0" encoding="UTF-8"?>\n{message}\n'
     file.write(re.sub(">(?=<[^/])", ">\n", text).encode())
-
-
-_SCHEMAS = "http://www.sdmx.org/resources/sdmxml/schemas/v2_1/"
-_ROLES = ("DIMENSION", "ATTRIBUTE", "MEASURE")
-"""Roles of components, in the order in which the schema of SDMX-ML lists them."""
 
 
 def _named(tag: str, named: Any, *content: Markup, **attributes: str) -> Markup:
