@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,6 +11,9 @@ import dagster as dg
 from od_assets.interrupts import refuse_if_received
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.confidential import ConfidentialFolder
+
+_STEP = re.compile(r"(.+?)(__levels)?__([a-z0-9]+(?:_[a-z0-9]+)*)(__checks)?")
+"""Pattern of a step of an asset: its series, whose name may have two underscores, perhaps ``levels``, and its name."""
 
 
 @contextmanager
@@ -58,14 +62,20 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
 def step_failures(events: Sequence[dg.DagsterEvent]) -> list[str]:
     """Return one line per failed step that has a description. If there is none, return one line per failed step."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
-    return _said(events) or [f"{event.step_key}: failed; see the run in the UI" for event in failed]
+    return _said(events) or [f"{asset_of(event.step_key)}: failed; see the run in the UI" for event in failed]
+
+
+def asset_of(step: str | None) -> str:
+    """Return the key of the asset that a step makes or checks, as Dagster writes keys."""
+    found = _STEP.fullmatch(step or "")
+    return str(step) if found is None else f"{found[1]}{'/levels' if found[2] else ''}/{found[3]}"
 
 
 def _said(events: Sequence[dg.DagsterEvent]) -> list[str]:
     """Return the descriptions of failed steps, one line each. Steps without a description are left out."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in failed]
-    return [f"{step}: {failure.description}" for step, failure in failures if failure and failure.description]
+    return [f"{asset_of(step)}: {failure.description}" for step, failure in failures if failure and failure.description]
 
 
 def _is(event: dg.DagsterEvent, kind: str) -> bool:

@@ -24,6 +24,9 @@ def site(
         str | None, typer.Option(help="Organisation that publishes the releases. DCAT-AP requires it.")
     ] = None,
     licence: Annotated[str | None, typer.Option(help="Address of the licence of all releases.")] = None,
+    contact: Annotated[
+        str | None, typer.Option(help="Address of mail or of the web where readers ask about the releases.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a static web site of all published releases: pages, all files, a catalogue for programs and a feed.
@@ -37,7 +40,7 @@ def site(
     from od_assets.terminal import console
     from od_core.published.site import HOME, write_site
 
-    given = {"title": title, "url": url, "publisher": publisher, "licence": licence}
+    given = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
     declared = declared_site()
     described = replace(declared.described(), **{name: text for name, text in given.items() if text is not None})
     folders = Folders()

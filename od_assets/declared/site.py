@@ -24,13 +24,14 @@ class DeclaredSite(Section):
         None,
         description="Address of the licence of all releases, such as https://creativecommons.org/licenses/by/4.0/.",
     )
+    contact: str | None = Field(None, description="Address of mail or of the web where readers ask about the releases.")
     folder: str | None = Field(
         None, description="Folder to write; the folder site below that of the project's output if left out."
     )
 
     def described(self) -> SiteDescription:
         """Return what the site says of itself. Raises OdError if a text or an address cannot be written."""
-        return SiteDescription(self.title, self.url, self.publisher, self.licence)
+        return SiteDescription(self.title, self.url, self.publisher, self.licence, self.contact)
 
     def place(self, project: Project | None = None) -> Path:
         """Return the folder of the site of a project, by default of the current one."""

@@ -21,6 +21,7 @@ from rich.table import Column
 from rich.text import Text
 
 from od_assets.engines.step_messages import one_of_all
+from od_assets.failures import asset_of
 from od_assets.terminal import PlainConsole, printable
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
@@ -85,8 +86,7 @@ def by_step(title: str) -> Tell:
         if event is None:
             return
         if event.event_type == DagsterEventType.STEP_START:
-            step = str(event.step_key).replace("__", " ").replace("_", " ")
-            progress.update(task, description=f"{title}: {step}")
+            progress.update(task, description=f"{title}: {asset_of(event.step_key)}")
         elif event.event_type == DagsterEventType.STEP_SUCCESS:
             completed += 1
             progress.update(task, completed=completed)

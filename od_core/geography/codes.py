@@ -31,6 +31,9 @@ for "elsewhere" can be assigned to the ``unknown`` zone.
 READ_AS_TEXT = "pandas.read_csv(path, dtype=str, keep_default_na=False)"
 """How pandas reads every code of a CSV file, as a message says it."""
 
+_ROUNDED = re.compile(r"\d(\.\d+)?[Ee]\+\d+")
+"""A long number as spreadsheets and R write it, which has lost its last digits, such as ``1.2E+11``."""
+
 _MISSING_TO_PANDAS = ("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "<NA>")
 
 TEXT = pd.StringDtype(na_value=np.nan)
@@ -52,7 +55,7 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
 
     Raises:
         OdError: a code is missing, is not text, is blank, begins or ends with a space, is too long, is not printable,
-            or could be run as a formula.
+            is a number that a spreadsheet has rounded, or could be run as a formula.
     """
     for value in codes:
         if not isinstance(value, str):
@@ -78,6 +81,15 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
                 "OD-GEOGRAPHY-LONG-CODE",
                 f"column {name!r} contains a {what} of more than {MAX_CODE_LENGTH} characters",
                 f"the {what} that begins with {value[:20]!r} has {len(value)} characters",
+            )
+        if _ROUNDED.fullmatch(value):
+            raise OdError(
+                "OD-GEOGRAPHY-NOT-TEXT",
+                f"column {name!r} contains a {what} in scientific notation, such as 1E+05: a program has read it as a"
+                " number, and may have rounded it",
+                next_step=f"take the {what}s from their source again, and give the column the type text before they are"
+                " read or entered",
+                confidential_detail=f"{what} {value!r}",
             )
         if may_be_formula(value) or not value.isprintable():
             raise _fault(
@@ -223,10 +235,13 @@ def check_level_names(names: tuple[str, ...]) -> None:
 
 
 def check_named_once(table: pd.DataFrame) -> None:
-    """Raise OdError if two columns of a list have the same name."""
-    twice = first_repeated([str(column) for column in table.columns])
+    """Raise OdError if two columns of a list have the same name. Columns without a name, which are not used, may be."""
+    names = [str(column) for column in table.columns]
+    twice = first_repeated([name for name in names if name.strip()])
     if twice is not None:
-        raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column more than once", f"column {twice!r}")
+        places = " and ".join(str(place) for place, name in enumerate(names, start=1) if name == twice)
+        message = f"the list has a column more than once: its columns {places} have the same name"
+        raise _fault("OD-GEOGRAPHY-COLUMN", message, f"column {twice!r}")
 
 
 def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:

@@ -60,6 +60,7 @@ WORDS = (
     "codebook.md",
     PACKAGE,
     "flows.sdmx.json",
+    "flows.sdmx.xml",
     "flows.xlsx",
     "desire_lines.geojson",
     "desire_lines.gpkg",

@@ -26,6 +26,7 @@ _MEDIA = {
     ".html": "text/html",
     ".md": "text/markdown",
     ".txt": "text/plain",
+    ".xml": "application/xml",
 }
 
 

@@ -106,6 +106,10 @@ def _read_matrices(path: Path) -> None:
             node.read()
 
 
+def _read_xml(path: Path) -> None:
+    ParserCreate().Parse(path.read_bytes(), True)
+
+
 def _read_workbook(path: Path) -> None:
     with ZipFile(path) as archive:
         for name in archive.namelist():
@@ -139,6 +143,7 @@ _READERS: dict[str, Callable[[Path], None]] = {
     ".txt": _read_text,
     ".omx": _read_matrices,
     ".xlsx": _read_workbook,
+    ".xml": _read_xml,
 }
 
 

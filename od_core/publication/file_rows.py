@@ -19,6 +19,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.parsers.expat import ParserCreate
 from xml.sax.saxutils import unescape
 from zipfile import ZipFile
 
@@ -254,6 +255,22 @@ def _read_code_lists(path: Path) -> _Read:
     return ["list", "code"], pa.Table.from_pylist(rows)
 
 
+def _read_structure(path: Path) -> _Read:
+    rows: list[dict[str, str]] = []
+    listed = [""]
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if tag == "str:Codelist":
+            listed.append(attributes["id"])
+        elif tag == "str:Code":
+            rows.append({"list": listed[-1], "code": attributes["id"]})
+
+    parser = ParserCreate()
+    parser.StartElementHandler = start
+    parser.Parse(path.read_bytes(), True)
+    return ["list", "code"], pa.Table.from_pylist(rows)
+
+
 def _read_atlas(path: Path) -> _Read:
     """Return the flows of the page at its finest level, from the layout that ``atlas/src/columns.ts`` describes."""
     found = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
@@ -285,5 +302,6 @@ _READERS: dict[str, Callable[[Path], _Read]] = {
     ".geojson": _read_features,
     ".gpkg": _read_geopackage,
     ".json": _read_code_lists,
+    ".xml": _read_structure,
     ".html": _read_atlas,
 }

@@ -98,19 +98,22 @@ def areas_table(geography: Geography) -> pa.Table:
     return table
 
 
-def boundaries_table(geography: Geography) -> pa.Table:
+def boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     """Return one row per area with a boundary: geography (digest), level_name, area, geometry (WKB), as GeoParquet 1.1.
 
-    Boundaries of zones are as they were given. Those of other areas are dissolved from them.
+    Boundaries of zones are as they were given. Those of other areas are dissolved from them. With ``names``, if areas
+    have names, the table also has the column ``name``, null for areas without one.
     """
     rows: list[dict[str, Any]] = []
     coarser = map(as_wkb, dissolved(geography)[:-1])
+    of_areas = geography.names or geography.codes
+    named = names and geography.names is not None
     for level, shapes in [*enumerate([*coarser, geography.boundaries], start=1)][::-1]:
-        for area, shape in zip(geography.codes[level], shapes or (), strict=True):
+        own = {"geography": geography.digest, "level_name": geography.level_names[level]}
+        for area, label, shape in zip(geography.codes[level], of_areas[level], shapes or (), strict=True):
             if shape is not None:
-                name = geography.level_names[level]
-                rows.append({"geography": geography.digest, "level_name": name, "area": area, "geometry": shape})
-    text = [(name, pa.string()) for name in ("geography", "level_name", "area")]
+                rows.append(own | {"area": area, "name": label or None, "geometry": shape})
+    text = [(name, pa.string()) for name in ("geography", "level_name", "area", *(["name"] if named else []))]
     column = {"encoding": "WKB", "geometry_types": ["Polygon", "MultiPolygon"]}  # in WGS 84, by default
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
     schema = pa.schema([*text, ("geometry", pa.binary())], {"geo": json.dumps(geo)})
@@ -129,7 +132,7 @@ def bounded_areas(geography: Geography) -> int:
 
 def with_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
     """Return a published table of areas with their boundaries, which :func:`boundaries_table` made, in a column."""
-    shapes = boundaries.to_pandas().rename(columns={"geometry": BOUNDARY})
+    shapes = boundaries.to_pandas().rename(columns={"geometry": BOUNDARY}).drop(columns="name", errors="ignore")
     return areas.merge(shapes, how="left", on=["geography", "level_name", "area"], validate="one_to_one")
 
 

@@ -14,7 +14,7 @@ from od_core.errors import OdError
 from od_core.files.checked_file import write_checked, write_if_other
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import PACKAGE
+from od_core.publication.bundle import AREAS_FILE, PACKAGE
 from od_core.publication.bundle_integrity import (
     CERTIFICATE,
     CHECKSUMS,
@@ -137,7 +137,7 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     stated, target = stated_digests(place), folder / str(key)
     if not stated:
         return f"{CHECKSUMS} is missing or cannot be read"
-    for name in (CERTIFICATE, PACKAGE):  # pages are made from these at every call
+    for name in (CERTIFICATE, PACKAGE, *({AREAS_FILE} & {*stated})):  # pages are made from these at every call
         if not (place / name).is_file() or file_digest(place / name) != stated.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)

@@ -19,7 +19,9 @@ _CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",
     "dct": "http://purl.org/dc/terms/",
     "foaf": "http://xmlns.com/foaf/0.1/",
+    "geo": "http://www.opengis.net/ont/geosparql#",
     "spdx": "http://spdx.org/rdf/terms#",
+    "vcard": "http://www.w3.org/2006/vcard/ns#",
     "xsd": "http://www.w3.org/2001/XMLSchema#",
 }
 _MEDIA_TYPES = "https://www.iana.org/assignments/media-types/"
@@ -46,18 +48,18 @@ def catalogue(site: SiteDescription, by_series: Mapping[str, Sequence[SiteReleas
     a publisher, the catalogue has everything that DCAT-AP 3 requires.
     """
     publisher = {} if site.publisher is None else {"dct:publisher": {"@id": _PUBLISHER}}
+    known = {**_SUBJECT, **publisher, **_contact(site)}
     series = [
         {
             "@id": f"{name}/index.html",
             "@type": ["dcat:Dataset", "dcat:DatasetSeries"],
             "dct:title": name,
             "dct:description": f"Releases of {releases[0].contents}, by period.",
-            **_SUBJECT,
-            **publisher,
+            **known,
         }
         for name, releases in sorted(by_series.items())
     ]
-    data_sets = [_data_set(release, publisher, site.licence) for _, own in sorted(by_series.items()) for release in own]
+    data_sets = [_data_set(release, known, site.licence) for _, own in sorted(by_series.items()) for release in own]
     described = _absolute(
         {
             "@context": _CONTEXT,
@@ -88,12 +90,32 @@ def _publisher(site: SiteDescription) -> dict[str, Any]:
     return {"@id": _PUBLISHER, "@type": "foaf:Agent", "foaf:name": site.publisher}
 
 
+def _contact(site: SiteDescription) -> dict[str, Any]:
+    if site.contact is None:
+        return {}
+    address = {"vcard:hasEmail": {"@id": f"mailto:{site.contact}"}}
+    if not site.is_mail:
+        address = {"vcard:hasURL": {"@id": site.contact}}
+    return {"dcat:contactPoint": {"@type": "vcard:Kind", "vcard:fn": site.publisher or site.title, **address}}
+
+
 def _licence(licence: str | None) -> dict[str, Any]:
     return {} if licence is None else {"dct:license": {"@id": licence, "@type": "dct:LicenseDocument"}}
 
 
-def _data_set(release: SiteRelease, publisher: dict[str, Any], licence: str | None) -> dict[str, Any]:
-    """Return a release as ``dcat:Dataset``."""
+def _spatial(release: SiteRelease) -> dict[str, Any]:
+    """Return the rectangle around the zones of a release, if they have coordinates."""
+    if (extent := release.extent) is None:
+        return {}
+    west, south, east, north = extent
+    corners = ((west, south), (east, south), (east, north), (west, north), (west, south))
+    polygon = ", ".join(f"{longitude} {latitude}" for longitude, latitude in corners)
+    box = {"@type": "geo:wktLiteral", "@value": f"POLYGON(({polygon}))"}
+    return {"dct:spatial": {"@type": "dct:Location", "dcat:bbox": box}}
+
+
+def _data_set(release: SiteRelease, known: dict[str, Any], licence: str | None) -> dict[str, Any]:
+    """Return a release as ``dcat:Dataset``, with what is ``known`` of all."""
     first, last = release.period.first, release.period.end - timedelta(days=1)
     return {
         "@id": f"{release.folder}/report.html",
@@ -101,8 +123,8 @@ def _data_set(release: SiteRelease, publisher: dict[str, Any], licence: str | No
         "dct:identifier": str(release.key),
         "dct:title": release.title,
         "dct:description": release.promise,
-        **_SUBJECT,
-        **publisher,
+        **known,
+        **_spatial(release),
         "dct:issued": _typed(release.certificate["measured_at"], "dateTime"),
         "dct:temporal": {
             "@type": "dct:PeriodOfTime",

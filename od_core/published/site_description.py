@@ -1,11 +1,14 @@
-"""Define what the publisher of a site says of it: its title, its address, who publishes it, and under which licence."""
+"""Define what the publisher of a site says of it: its title and address, its publisher and contact, and the licence."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from od_core.errors import OdError
+
+_MAIL = re.compile(r"[^@\s:/<>\"]+@[^@\s:/<>\"]+")
 
 
 @dataclass(frozen=True)
@@ -17,23 +20,31 @@ class SiteDescription:
         url: address at which the site will be published, such as ``https://statistics.example/od``; None if unknown.
         publisher: name of the organisation that publishes the releases; None if not stated.
         licence: address of the licence of all releases, such as that of a Creative Commons licence; None if not stated.
+        contact: address of electronic mail or of the web where readers ask about the releases; None if not stated.
 
     Raises:
-        OdError: an address is not one of the web; or the title or the publisher has characters that are not printable.
+        OdError: an address is not one of the web, nor, for the contact, one of mail; or the title or the publisher has
+            characters that are not printable.
     """
 
     title: str
     url: str | None = None
     publisher: str | None = None
     licence: str | None = None
+    contact: str | None = None
 
     def __post_init__(self) -> None:
         for name, text in (("title", self.title), ("publisher", self.publisher)):
             if text is not None:
                 _refuse_unprintable(name, text)
-        for address in (self.url, self.licence):
+        for address in (self.url, self.licence, None if self.is_mail else self.contact):
             if address is not None:
                 _refuse_no_address(address)
+
+    @property
+    def is_mail(self) -> bool:
+        """Whether the contact is an address of electronic mail."""
+        return self.contact is not None and self.contact.isprintable() and _MAIL.fullmatch(self.contact) is not None
 
     @property
     def base(self) -> str | None:
@@ -66,5 +77,5 @@ def _refuse_no_address(url: str) -> None:
         raise OdError(
             "OD-SITE-ADDRESS",
             f"{url[:80]!r} is not an address of the web",
-            next_step="give an address such as https://statistics.example/od",
+            next_step="give an address such as https://statistics.example/od, or od@statistics.example as the contact",
         )

@@ -1,4 +1,4 @@
-"""State what the pages and the catalogue of a site say of a published release, from its certificate alone."""
+"""State what the pages and the catalogue of a site say of a published release, from its certificate and its areas."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
+
+from od_core.geography.codes import COORDINATES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.bundle import PACKAGE
+from od_core.publication.bundle import AREAS_FILE, PACKAGE
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.certificate import promise
 from od_core.publication.citation import citation
@@ -76,6 +80,18 @@ class SiteRelease:
     def period(self) -> Period:
         """The period of the release."""
         return Period(self.key.period)
+
+    @property
+    def extent(self) -> tuple[float, float, float, float] | None:
+        """West, south, east and north ends of the coordinates of the zones, in degrees; None if they have none."""
+        areas = self.place / AREAS_FILE
+        if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
+            return None
+        degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])
+        if np.isnan(degrees).all():
+            return None
+        ends = [float(end) for end in (*np.nanmin(degrees, axis=1), *np.nanmax(degrees, axis=1))]
+        return ends[0], ends[1], ends[2], ends[3]
 
     @property
     def zip_bytes(self) -> int:

@@ -5,6 +5,8 @@ This module reads no file.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -91,10 +93,27 @@ class RecordColumns:
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
+_BY_PLACE = re.compile(r"\(column \d+: .*\)")
+
+
+def own_names(header: Sequence[str]) -> list[str]:
+    """Return the names of the columns of a file, given those that it states.
+
+    Columns without a name, as of an index or of a delimiter at the end of each line, and columns with the same name are
+    named by their place. They cannot be used. Their names are none by :func:`od_core.records.header.is_header`.
+    """
+    times = Counter(name.lower() for name in header)  # DuckDB ignores case
+    why = {True: "its name occurs more than once", False: "it has no name"}
+    return [
+        name if name.strip() and times[name.lower()] == 1 else f"(column {place}: {why[bool(name.strip())]})"
+        for place, name in enumerate(header, start=1)
+    ]
+
+
 def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
-    """Return the name of a column as the file writes it, or None if the file lacks the column."""
+    """Return the name of a column as the file writes it, or None if the file lacks it or names it by its place."""
     if isinstance(name, str):
-        return name if name in columns else None
+        return name if name in columns and not _BY_PLACE.fullmatch(name) else None
     in_any_case = {column.casefold(): column for column in columns}
     return next((in_any_case[one.casefold()] for one in name if one.casefold() in in_any_case), None)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow.parquet as pq
+
 from od_core.errors import OdError, nearest_known, nearest_only, raise_alone
 from od_core.files.data_frame import shown_columns
 from od_core.files.duckdb_session import file_name, parquet_rows, quoted_name, quoted_text, scratch_database
@@ -22,7 +24,7 @@ from od_core.records.file_faults import (
     refuse_other_kinds,
     unreadable,
 )
-from od_core.records.format import ColumnName, RecordFormat, column_in, shown
+from od_core.records.format import ColumnName, RecordFormat, column_in, own_names, shown
 
 if TYPE_CHECKING:
     import duckdb
@@ -87,7 +89,7 @@ class OpenFile(NamedTuple):
         )
 
     def missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """Return the OdError for a missing column.
+        """Return the OdError for a column that is missing or, as :meth:`repeated` finds, is there more than once.
 
         The message lists the columns of the file. If the file is CSV and has none of the expected columns, the message
         does not list them: the header may be missing, and the names may be values of the first record.
@@ -97,11 +99,24 @@ class OpenFile(NamedTuple):
             expected: names of all columns that are needed.
         """
         columns = self.relation.columns
+        if (repeated := self.repeated(name)) is not None:
+            return repeated
         if self.form.container_of(self.source) == "csv" and not _has_any(expected, columns):
             return self._no_header(name, expected)
         near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
         message = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}"
         return file_fault(self.source, self.form, "OD-TRIPS-COLUMN", message)
+
+    def repeated(self, name: ColumnName) -> OdError | None:
+        """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""
+        asked = {one.lower() for one in ((name,) if isinstance(name, str) else name)}
+        header = enumerate(_header(self.source, self.form), start=1)
+        places = [str(place) for place, one in header if one.lower() in asked]
+        if len(places) < 2:
+            return None
+        what = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"
+        step = "give each column that is used a name of its own"
+        return file_fault(self.source, self.form, "OD-FILE-UNREADABLE", what, next_step=step)
 
     def _no_header(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         source, form = self.source, self.form
@@ -112,7 +127,7 @@ class OpenFile(NamedTuple):
             message += f", but it does if {other!r} separates the fields"
             next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which is valid YAML, also for a tab
             next_step += " next to the path of the files" if "delimiter" in form.takes else " with reader: table"
-        detail = f"first line: {self.relation.columns!r}"
+        detail = f"first line: {_header(source, form)!r}"
         return file_fault(source, form, "OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
 
 
@@ -184,6 +199,20 @@ def files_read(source: Path) -> list[Path]:
     return [source, source.with_name(f"{source.name}.wal")]
 
 
+def _header(source: Path, form: RecordFormat) -> list[str]:
+    """Return the names of the columns as a CSV or Parquet file states them; empty for other files.
+
+    DuckDB gives other names to columns of Parquet files that have none, or that of another one.
+    """
+    match form.container_of(source):
+        case "csv":
+            return _first_line(source, form, form.text_delimiter)
+        case "parquet":
+            return list(pq.read_schema(source).names)
+        case _:
+            return []
+
+
 def _first_line(source: Path, form: RecordFormat, delimiter: str) -> list[str]:
     """Return the fields of the first line of a CSV file."""
     opened = gzip.open if is_compressed(source) else open
@@ -197,11 +226,11 @@ def _csv_query(source: Path, form: RecordFormat) -> str:
     DuckDB would guess an option that is not stated from a sample of the rows. One record could then change how others
     are read.
     """
-    names = _first_line(source, form, form.text_delimiter)
-    if not names or len({name.lower() for name in names}) < len(names):  # DuckDB ignores case
-        what = "has a column more than once (case is ignored)" if names else "is empty and has no header line"
+    names = _header(source, form)
+    if not names:
+        what = "is empty and has no header line"
         raise file_fault(source, form, "OD-FILE-UNREADABLE", what, next_step="correct the file of records")
-    columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in names)
+    columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in own_names(names))
     fields = f"header = true, delim = {quoted_text(form.text_delimiter)}, quote = '\"', escape = '\"'"
     return _read_csv(source, form, columns, fields)
 
@@ -241,7 +270,8 @@ def _parquet(
     DuckDB reads both as local times. Source: Apache Parquet, LogicalTypes.md, sections "TIMESTAMP" and "Deprecated
     timestamp ConvertedType".
     """
-    relation = connection.sql(f"FROM {parquet_rows(source)}")
+    names = ", ".join(map(quoted_name, own_names(_header(source, form))))
+    relation = connection.sql(f"FROM {parquet_rows(source)} AS t({names})")
     found = connection.sql(
         f"SELECT name FROM parquet_schema({quoted_text(file_name(source))})"  # noqa: S608  # quoted
         " WHERE type = 'INT96' OR (converted_type LIKE 'TIMESTAMP%' AND logical_type IS NULL)"

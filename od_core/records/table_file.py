@@ -21,6 +21,7 @@ from od_core.files.duckdb_session import memory_database, quoted_name
 from od_core.files.durable import absence
 from od_core.records.contribution_bound import texts
 from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, NOT_NUMBERS, TOO_LARGE
+from od_core.records.format import column_in
 from od_core.records.formats.table import TABLE
 from od_core.records.load_query import as_count
 from od_core.records.open_file import OpenFile, opened
@@ -152,8 +153,11 @@ def _read_file(
     with _opened(source) as file:
         types = file.types
         for name in needed:
-            if name not in types:
+            if column_in(name, list(types)) is None:
                 raise file.missing(name, needed).changed(code=code)
+        for name in optional:
+            if name not in types and (repeated := file.repeated(name)) is not None:
+                raise repeated.changed(code=code)
         wanted = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
         fields = ", ".join(_field(name, types[name], name in numbers) for name in wanted)
         frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())

@@ -42,8 +42,8 @@ WORDS = (".json", ".html", ".md", ".txt")
 PEOPLE = [f"p{k % 40}" for k in range(2000)]
 
 DOMAINS: dict[str, dict[str, Any]] = {
-    "trip, bounded": {},
-    "trip, unbounded": {"domain__neighbours": "unbounded"},
+    "trip, bounded": {"trips__one_row_a_trip": True},
+    "trip, unbounded": {"trips__one_row_a_trip": True, "domain__neighbours": "unbounded"},
     "user_period, bounded": {"domain__unit": "user_period", "domain__column": "person", "max_trips": 3},
     "user, unbounded": {
         "domain__unit": "user",
@@ -81,8 +81,8 @@ def neighbours(protected: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 LEAVING: dict[str, dict[str, Any]] = {
-    "unlisted zone": {"trips__fault_threshold": "1/1000"},
-    "other category": {"trips__categories": {"kind": ["counted"]}},
+    "unlisted zone": {"trips__fault_threshold": "1/1000", "trips__one_row_a_trip": True},
+    "other category": {"trips__categories": {"kind": ["counted"]}, "trips__one_row_a_trip": True},
 }
 """Declarations under which one record may leave the release, by how it does."""
 

@@ -202,7 +202,11 @@ BAD = [
     zones("missing column", "region,zon\na,01\n", "COLUMN", "'zone' (did you mean 'zon'?)"),
     zones("column in another case", "Region,zone\na,01\n", "COLUMN", "'region'", "did you mean 'Region'?"),
     zones("padded column", "region, zone\na,01\n", "COLUMN", "'zone'", "did you mean ' zone'?"),
-    zones("column twice", "region,zone,zone\na,01,01\n", "COLUMN", "has a column more than once", detail="'zone'"),
+    zones(
+        "column twice", "region,zone,zone\na,01,01\n", "COLUMN", "more than once", "columns 2 and 3", detail="'zone'"
+    ),
+    zones("numbers of a spreadsheet", "region,zone\na,01\na,2.5E+11\n", "NOT-TEXT", "'zone'", detail="'2.5E+11'"),
+    zones("numbers of R", "region,zone\na,01\n1e+05,02\n", "NOT-TEXT", "'region'", "in scientific notation"),
     zones("no header", "a,01\nb,02\n", "COLUMN", "'region'", detail="['a', '01']"),
     zones("no rows", "region,zone\n", "EMPTY"),
     call(

@@ -196,7 +196,7 @@ class Small:
 
     def run(self, **changes: Any) -> None:
         given = {"privacy": {"epsilon": "1", "delta": str(DELTA)}, "noise": "table", "domain__cap__rho": "1"}
-        result = self.project.run(self.project.component(**given | changes))
+        result = self.project.run(self.project.component(trips__one_row_a_trip=True, **given | changes))
         assert result.success, failure_text(result)
 
     def shown(self) -> tuple[str, float]:

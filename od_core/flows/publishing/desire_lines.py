@@ -48,6 +48,40 @@ INSERT INTO gpkg_spatial_ref_sys VALUES ('Undefined Cartesian', -1, 'NONE', -1, 
 
 _LAYER = "desire_lines"
 
+_INDEX = f"rtree_{_LAYER}_geom"
+
+_EXTENT = "NEW.fid, ST_MinX(NEW.geom), ST_MaxX(NEW.geom), ST_MinY(NEW.geom), ST_MaxY(NEW.geom)"
+
+_HAS_GEOMETRY, _HAS_NONE = (
+    "(NEW.geom NOTNULL AND NOT ST_IsEmpty(NEW.geom))",
+    "(NEW.geom ISNULL OR ST_IsEmpty(NEW.geom))",
+)
+
+_SPATIAL_INDEX = f"""
+CREATE TABLE gpkg_extensions (table_name TEXT, column_name TEXT, extension_name TEXT NOT NULL, definition TEXT NOT NULL,
+    scope TEXT NOT NULL, UNIQUE (table_name, column_name, extension_name));
+INSERT INTO gpkg_extensions VALUES
+    ('{_LAYER}', 'geom', 'gpkg_rtree_index', 'http://www.geopackage.org/spec120/#extension_rtree', 'write-only');
+CREATE VIRTUAL TABLE {_INDEX} USING rtree(id, minx, maxx, miny, maxy);
+CREATE TRIGGER {_INDEX}_insert AFTER INSERT ON {_LAYER} WHEN {_HAS_GEOMETRY}
+    BEGIN INSERT OR REPLACE INTO {_INDEX} VALUES ({_EXTENT}); END;
+CREATE TRIGGER {_INDEX}_update1 AFTER UPDATE OF geom ON {_LAYER} WHEN OLD.fid = NEW.fid AND {_HAS_GEOMETRY}
+    BEGIN INSERT OR REPLACE INTO {_INDEX} VALUES ({_EXTENT}); END;
+CREATE TRIGGER {_INDEX}_update2 AFTER UPDATE OF geom ON {_LAYER} WHEN OLD.fid = NEW.fid AND {_HAS_NONE}
+    BEGIN DELETE FROM {_INDEX} WHERE id = OLD.fid; END;
+CREATE TRIGGER {_INDEX}_update3 AFTER UPDATE ON {_LAYER} WHEN OLD.fid != NEW.fid AND {_HAS_GEOMETRY}
+    BEGIN DELETE FROM {_INDEX} WHERE id = OLD.fid; INSERT OR REPLACE INTO {_INDEX} VALUES ({_EXTENT}); END;
+CREATE TRIGGER {_INDEX}_update4 AFTER UPDATE ON {_LAYER} WHEN OLD.fid != NEW.fid AND {_HAS_NONE}
+    BEGIN DELETE FROM {_INDEX} WHERE id IN (OLD.fid, NEW.fid); END;
+CREATE TRIGGER {_INDEX}_delete AFTER DELETE ON {_LAYER} WHEN OLD.geom NOT NULL
+    BEGIN DELETE FROM {_INDEX} WHERE id = OLD.fid; END;
+"""  # noqa: S608  # names in the code
+"""The spatial index of the layer, empty, and the triggers that keep it true where the layer is edited.
+
+It is the extension RTree Spatial Indexes [OGC 12-128r17, annex F.3]. SQLite alone has no functions such as ``ST_MinX``,
+so that the lines are inserted before the triggers are made.
+"""
+
 _LINE = np.dtype(
     [
         *(("magic", "S2"), ("version", "u1"), ("flags", "u1"), ("srs_id", "<i4")),
@@ -134,7 +168,7 @@ class DesireLines:
         file.write(f'{head[:-1]}, "features": [\n'.encode() + ",\n".join(features).encode() + b"\n]}\n")
 
     def write_geopackage(self, file: BinaryIO) -> None:
-        """Write the flows as a GeoPackage (OGC 12-128r17) with one layer of lines, which is made in memory.
+        """Write the flows as a GeoPackage (OGC 12-128r17) with one indexed layer of lines, which is made in memory.
 
         The same release gives the same bytes with the same version of SQLite: the file states when the release was
         measured, not when it was written.
@@ -168,6 +202,14 @@ class DesireLines:
                 f"INSERT INTO {_LAYER} VALUES (NULL, {', '.join('?' * (1 + len(columns)))})",  # noqa: S608  # constants
                 zip(blobs, *(column.to_pylist() for column in flows.columns), strict=True),
             )
+            if self.tables.for_tools:
+                connection.executescript(_SPATIAL_INDEX)
+                (least_x, least_y), (most_x, most_y) = lines.min(axis=1).T, lines.max(axis=1).T
+                extents = np.stack([least_x, most_x, least_y, most_y], axis=1).tolist()
+                connection.executemany(
+                    f"INSERT INTO {_INDEX} VALUES (?, ?, ?, ?, ?)",  # noqa: S608  # a constant
+                    ((number, *extent) for number, extent in enumerate(extents, start=1)),
+                )
             connection.commit()
             file.write(connection.serialize())
 

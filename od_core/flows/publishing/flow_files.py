@@ -30,11 +30,16 @@ from od_core.flows.publishing.flow_tables import (
 )
 from od_core.flows.publishing.flow_workbook import MOST_ROWS, sheet_names, write_flow_workbook
 from od_core.flows.publishing.omx import MOST_CELLS, cells, has_matrices, matrix_name, write_matrices
-from od_core.flows.publishing.sdmx import sdmx_csv_rows, structure_rows, write_sdmx_csv, write_structure
+from od_core.flows.publishing.sdmx import (
+    sdmx_csv_rows,
+    structure_rows,
+    write_sdmx_csv,
+    write_structure,
+    write_structure_in_xml,
+)
 from od_core.flows.publishing.segment_files import segment_files, segment_measurement_files, segment_notes
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.bundle import ATLAS, BOUNDARIES_FILE
@@ -51,12 +56,12 @@ from od_core.publication.tables import (
 )
 from od_core.records.segments import Breakdown
 
-BUNDLE_FORMAT = 4
+BUNDLE_FORMAT = 5
 """Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.
 
-A bundle of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators, and one of
-format 3 has no atlas. They are verified, and written again if they are damaged, with the files of their own
-format.
+A bundle of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators, one of
+format 3 has no atlas, and one of format 4 lacks what other tools look for (``FIRST_FOR_TOOLS``). They are verified, and
+written again if they are damaged, with the files of their own format.
 """
 
 
@@ -77,18 +82,19 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
         ),
         *segment_files(tables),
         *segment_measurement_files(release),
-        *_areas(tables.tree),
+        *_areas(tables),
     ]
 
 
 def derived_files(flows: DerivedFlows, certificate: dict[str, Any]) -> list[BundleFile]:
     """Return the files of derived flows: as for a release, but without measurements, which the releases have."""
     tables = FlowTables.of(flows, certificate)
-    return [*_formats(tables, certificate), *segment_files(tables), *_areas(tables.tree)]
+    return [*_formats(tables, certificate), *segment_files(tables), *_areas(tables)]
 
 
-def _areas(tree: FlowTree) -> list[BundleFile]:
+def _areas(tables: FlowTables) -> list[BundleFile]:
     """Return the files of the areas of both sides, and of their boundaries if they have some."""
+    tree = tables.tree
     same = tree.origin.digest == tree.destination.digest
     sides = (tree.origin,) if same else (tree.origin, tree.destination)
     listed = areas_files(pa.concat_tables(map(areas_table, sides), promote_options="default"))
@@ -97,7 +103,8 @@ def _areas(tree: FlowTree) -> list[BundleFile]:
         return listed
 
     def write(file: BinaryIO) -> None:
-        write_parquet(pa.concat_tables(map(boundaries_table, bounded)), file)
+        listed = [boundaries_table(side, names=tables.for_tools) for side in bounded]
+        write_parquet(pa.concat_tables(listed, promote_options="default"), file)
 
     description = "The boundaries of the areas of every level, as GeoParquet."
     return [*listed, BundleFile(BOUNDARIES_FILE, description, write, rows=lambda: sum(map(bounded_areas, bounded)))]
@@ -132,6 +139,7 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
             partial(write_structure, tables, certificate),
             rows=structure_rows(tables, key),
         ),
+        *(_structure_in_xml(tables, certificate) if tables.for_tools else []),
     ]
 
 
@@ -141,14 +149,16 @@ def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]
     sides = {"origin": release.tree.origin, "destination": release.tree.destination}
     named = [f"`{side}_name`" for side, geography in sides.items() if geography.names is not None]
     large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
+    tables = FlowTables.of(release, certificate)
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
     return [
         *(_unlisted(release) if interval else []),
-        *segment_notes(FlowTables.of(release, certificate)),
+        *segment_notes(tables),
         "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
         f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8"
         f"{', ' + ' and '.join(named) + ' the names' if named else ''}.{bounds}"
         " A pair that is not listed in `flows.parquet` is 0 in the matrix."
+        + (_FOR_MODELS if tables.for_tools else "")
         + (f" Matrices of more than {MOST_CELLS:,} cells are left out: {', '.join(large)}." if large else ""),
         "In `flows.sdmx.csv`, an area is identified by the number of its level and its code, such as `L4_007`,"
         " because some readers of SDMX treat codes that look like numbers as numbers (`pysdmx` reads `007` back as"
@@ -160,6 +170,13 @@ def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]
             else "the name of each identifier is the code itself."
         ),
     ]
+
+
+_FOR_MODELS = (
+    " Where all codes of a level are different whole numbers, the lookups `origin_number` and `destination_number` hold"
+    " them as integers, without leading zeros. `DIM` of a lookup is 0 for rows and 1 for columns, and `NA` of a matrix"
+    " is its value for a missing cell; only distances may be missing."
+)
 
 
 def _larger(release: ReleasedFlows, most: int) -> list[tuple[str, str]]:
@@ -222,6 +239,17 @@ def _indicators(tables: FlowTables) -> list[BundleFile]:
             table,
         ),
         BundleFile("indicators.parquet", "The same table.", lambda file: write_parquet(tables.indicators, file), table),
+    ]
+
+
+def _structure_in_xml(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+    return [
+        BundleFile(
+            "flows.sdmx.xml",
+            "The same structure as SDMX-ML 2.1.",
+            partial(write_structure_in_xml, tables, certificate),
+            rows=structure_rows(tables, ReleaseKey.parse(certificate["release"])),
+        )
     ]
 
 
@@ -300,9 +328,8 @@ def _matrices(tables: FlowTables) -> list[BundleFile]:
     def write(place: int, file: BinaryIO) -> None:
         pair = tables.pairs[place]
         levels = pair.origin_level, pair.destination_level
-        write_matrices(
-            tree, pair, file, [(one, tables.segments[one.name][place]) for one in _in_matrices(tables, *levels)]
-        )
+        segments = [(one, tables.segments[one.name][place]) for one in _in_matrices(tables, *levels)]
+        write_matrices(tree, pair, file, segments, for_tools=tables.for_tools)
 
     def rows(place: int) -> str:
         levels = divmod(place, len(tree.destination.level_names))

@@ -51,6 +51,9 @@ FIRST_WITH_INDICATORS = 3
 FIRST_WITH_DISTANCES = 4
 """First format of bundles of flows that have distances, and the balance among the indicators."""
 
+FIRST_FOR_TOOLS = 5
+"""First format of bundles of flows that have what other tools look for: numbers of zones and ``NA`` in OpenMatrix
+files, a spatial index in the GeoPackage, names of areas beside their boundaries, and their structure as SDMX-ML."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """Pattern of level names that are valid in a file name on every operating system."""
@@ -132,6 +135,11 @@ class FlowTables:
     def distance(self) -> bool:
         """Whether the tables have distances: if zones have coordinates, since ``FIRST_WITH_DISTANCES``."""
         return self.format >= FIRST_WITH_DISTANCES and has_distances(self.tree)
+
+    @property
+    def for_tools(self) -> bool:
+        """Whether the files have what other tools look for, since ``FIRST_FOR_TOOLS``."""
+        return self.format >= FIRST_FOR_TOOLS
 
     @cached_property
     def indicators(self) -> pa.Table:

@@ -16,7 +16,7 @@ from od_core.errors import OdError
 from od_core.extras import require
 from od_core.flows.distances import distances_at
 from od_core.flows.publishing.flow_tables import LevelPair
-from od_core.geography.codes import positions
+from od_core.geography.codes import MAX_CODE_LENGTH, positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.publication.columns import DISTANCE, MOST_LISTED
 from od_core.records.segments import Breakdown
@@ -28,6 +28,9 @@ SIDES = ("origin", "destination")
 
 Places = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Rows and columns of cells of a matrix; shape (cells,) each."""
+
+_MOST_NUMBER = np.iinfo(np.int32).max
+"""Largest number of a zone, which programs for transport models hold in 32 bits."""
 
 _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
 """Options with which HDF5 creates a file in memory only. PyTables still needs a different name for each open file."""
@@ -59,16 +62,23 @@ def matrix_name(breakdown: Breakdown, place: int) -> str:
 
 
 def write_matrices(
-    tree: FlowTree, pair: LevelPair, target: BinaryIO, segments: Sequence[tuple[Breakdown, LevelPair]] = ()
+    tree: FlowTree,
+    pair: LevelPair,
+    target: BinaryIO,
+    segments: Sequence[tuple[Breakdown, LevelPair]] = (),
+    *,
+    for_tools: bool = True,
 ) -> None:
     """Write the flows at a pair of levels to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
     The file has the int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``, and the float64 matrix
     ``distance_km`` if the flows have distances. Rows are origins and columns are destinations, in tree order. The
-    lookups ``origin`` (with attribute ``dim`` = 0) and ``destination`` (``dim`` =
+    lookups ``origin`` (with attribute ``DIM`` = 0) and ``destination`` (``DIM`` =
     1) contain the area codes in UTF-8, as byte strings of equal length. If areas have names, the lookups
-    ``origin_name`` and ``destination_name`` contain them. For each breakdown, there is a matrix of the trips in each
-    category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have the texts.
+    ``origin_name`` and ``destination_name`` contain them. If all codes are different whole numbers, ``origin_number``
+    and ``destination_number`` contain them as int32. The attribute ``NA`` of a matrix is the value of a missing
+    cell: NaN for distances, and a whole number that no cell has. For each breakdown, there is a matrix of the trips in
+    each category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have the texts.
 
     The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
     requires memory for one matrix and for two copies of the file.
@@ -78,6 +88,8 @@ def write_matrices(
         pair: The flows at the pair of levels.
         target: The open file.
         segments: The flows at this pair of levels by the breakdowns that the file contains.
+        for_tools: Whether the file has ``DIM``, ``NA`` and the numbers; see
+            :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS`.
 
     Raises:
         OdError: If the matrix has more than :data:`MOST_CELLS` cells.
@@ -91,7 +103,7 @@ def write_matrices(
         )
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
     places = _places(sides, pair.flows)
-    with _file(tree, (pair.origin_level, pair.destination_level), target) as add:
+    with _file(tree, (pair.origin_level, pair.destination_level), target, for_tools=for_tools) as add:
         for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
             add(name, places, pair.flows[name])
         if DISTANCE.name in pair.flows:
@@ -114,13 +126,16 @@ def write_draws(tree: FlowTree, draws: Sequence[Nodes], target: BinaryIO) -> Non
 
 
 @contextmanager
-def _file(tree: FlowTree, levels: tuple[int, int], target: BinaryIO) -> Iterator[Callable[..., Any]]:
+def _file(
+    tree: FlowTree, levels: tuple[int, int], target: BinaryIO, *, for_tools: bool = True
+) -> Iterator[Callable[..., Any]]:
     """Yield a function that adds a matrix, given its name, the places of its cells and their values; then write.
 
     Args:
         tree: The flow tree.
         levels: Numbers of the levels of the rows and of the columns.
         target: The open file.
+        for_tools: As in :func:`write_matrices`.
     """
     require("bundle")
     import openmatrix  # the import takes a fifth of a second
@@ -133,18 +148,40 @@ def _file(tree: FlowTree, levels: tuple[int, int], target: BinaryIO) -> Iterator
         def add(name: str, places: Places | EllipsisType, values: pd.Series | NDArray[Any]) -> Any:
             matrix = np.zeros(shape, dtype=np.asarray(values).dtype)
             matrix[places] = values
-            return file.create_carray(file.root.data, name, obj=matrix, track_times=False)
+            node = file.create_carray(file.root.data, name, obj=matrix, track_times=False)
+            if for_tools:
+                node.attrs["NA"] = _missing(matrix)
+            return node
 
         yield add
         for dimension, (side, (geography, level)) in enumerate(zip(SIDES, sides, strict=True)):
-            lookups = {side: geography.codes[level]}
+            lookups: dict[str, NDArray[Any]] = {side: _in_utf8(geography.codes[level])}
             if geography.names is not None and any(geography.names[level]):
-                lookups[f"{side}_name"] = geography.names[level]
-            for name, texts in lookups.items():
-                entries = np.array([text.encode() for text in texts], dtype=np.bytes_)
+                lookups[f"{side}_name"] = _in_utf8(geography.names[level])
+            if for_tools and (numbers := _numbers(geography.codes[level])) is not None:
+                lookups[f"{side}_number"] = numbers
+            for name, entries in lookups.items():
                 lookup = file.create_array(file.root.lookup, name, obj=entries, track_times=False)
-                lookup.attrs["dim"] = np.int32(dimension)
+                for attribute in ("dim", "DIM") if for_tools else ("dim",):
+                    lookup.attrs[attribute] = np.int32(dimension)
         target.write(file.get_file_image())
+
+
+def _missing(matrix: NDArray[Any]) -> Any:
+    """Return the value that says that a cell is missing: NaN, or -1, or less if a cell may be -1."""
+    return np.float64(np.nan) if matrix.dtype.kind == "f" else np.int64(matrix.min(initial=0) - 1)
+
+
+def _in_utf8(texts: Sequence[str]) -> NDArray[np.bytes_]:
+    return np.array([text.encode() for text in texts], dtype=np.bytes_)
+
+
+def _numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
+    """Return codes as numbers; None unless all are different whole numbers of at most ``_MOST_NUMBER``."""
+    if not all(code.isascii() and code.isdigit() and len(code) <= MAX_CODE_LENGTH for code in codes):
+        return None
+    numbers = [*map(int, codes)]
+    return np.array(numbers, np.int32) if len({*numbers}) == len(codes) and max(numbers) <= _MOST_NUMBER else None
 
 
 def _distances(tree: FlowTree, pair: LevelPair) -> NDArray[np.float64]:

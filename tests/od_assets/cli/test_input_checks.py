@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from od_assets.cli.findings import Finding
 from od_assets.cli.input_checks import inspected
-from od_assets.failures import failure_lines
+from od_assets.failures import asset_of, failure_lines
 from tests.od_assets.conftest import ZONES, Project, records, states
 
 
@@ -217,6 +218,21 @@ REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
 """What is wrong with an input, the declaration, and the code of the refusal."""
 
 
+@pytest.mark.parametrize(
+    ("step", "key"),
+    [
+        ("my_city__flows", "my_city/flows"),
+        ("my_city__levels__estimate_1", "my_city/levels/estimate_1"),
+        ("my__city__levels__noisy_measurement_01__checks", "my__city/levels/noisy_measurement_01"),
+        ("a__bundle__checks", "a/bundle"),
+        ("alone", "alone"),
+    ],
+)
+def test_steps_are_called_by_the_keys_of_their_assets(step: str, key: str) -> None:
+    """As Dagster writes keys."""
+    assert asset_of(step) == key
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, what: str) -> None:
     write, declared, code = REFUSED[what]
@@ -225,6 +241,8 @@ def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, wh
     finding, _ = input_of(project, component)
     (line,) = failure_lines(project.run(component).all_events)
     assert f"{code}: " in line
+    assert re.match(r"(OD-CHECK-FAILED: )?trips/\w+: ", line)
+    assert "__" not in line
     assert f"{code}: " in str(finding.fault)
     own = {"negative counts": "column 'n' holds", "unlisted zones of flows": "the columns are 'origin', 'destination'"}
     assert own.get(what, "") in line

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -22,7 +23,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import zip_beside
 from od_core.publication.read_back import REPAIR
 from od_core.published.site import write_site
-from od_core.published.site_catalogue import dataset_markup
+from od_core.published.site_catalogue import catalogue, dataset_markup
 from od_core.published.site_description import SiteDescription
 from od_core.published.site_pages import series_page
 from od_core.published.site_releases import SiteRelease, newest_revisions
@@ -165,6 +166,41 @@ def test_iris_of_the_catalogue_are_absolute_where_the_address_is_known(var: Path
     own = [one for one in found if not re.match("http://|https://www|spdx:", one)]
     assert {catalogue["@id"], catalogue["dct:publisher"]["@id"], *(file["@id"] for file in files)} <= {*own}
     assert all(one.startswith(f"{url}/") for one in own) or url is None
+
+
+@pytest.mark.parametrize(
+    ("contact", "kind", "address"),
+    [
+        ("od@office.example", "vcard:hasEmail", "mailto:od@office.example"),
+        ("https://office.example/ask", "vcard:hasURL", "https://office.example/ask"),
+    ],
+)
+def test_the_catalogue_states_a_contact_and_where_the_zones_are(
+    var: Path, tmp_path: Path, contact: str, kind: str, address: str
+) -> None:
+    described = SiteDescription("Trips", URL, publisher="Office", contact=contact)
+    old, new = released(var)
+    areas = {"area": ["a", "b", "c"], "latitude": [51.5, -3.25, None], "longitude": [7.0, 179.5, None]}
+    pd.DataFrame(areas).to_parquet(tmp_path / "areas.parquet")
+    listed = {"us_flights": [old, replace(new, place=tmp_path)]}
+    series, unlocated, located = json.loads(catalogue(described, listed))["dcat:dataset"]
+    for one in (series, unlocated, located):
+        point = one["dcat:contactPoint"]
+        assert point == {"@type": "vcard:Kind", "vcard:fn": "Office", kind: {"@id": address}}
+    assert "dct:spatial" not in unlocated
+    assert located["dct:spatial"] == {
+        "@type": "dct:Location",
+        "dcat:bbox": {
+            "@type": "geo:wktLiteral",
+            "@value": "POLYGON((7.0 -3.25, 179.5 -3.25, 179.5 51.5, 7.0 51.5, 7.0 -3.25))",
+        },
+    }
+
+
+@pytest.mark.parametrize("contact", ["office", "a@b@c", "od @office.example", "javascript:alert(1)", "a@b\n"])
+def test_other_contacts_are_refused(contact: str) -> None:
+    with pytest.raises(OdError, match="OD-SITE-ADDRESS"):
+        SiteDescription("Trips", contact=contact)
 
 
 def released(var: Path) -> list[SiteRelease]:

@@ -45,7 +45,14 @@ from tests.od_core.publication.examples import (
 
 NAMES = ("all", "region", "county", "zone")
 FILES = {
-    *("flows.parquet", "flows.xlsx", "flows.sdmx.csv", "flows.sdmx.json", "noisy_measurements.parquet"),
+    *(
+        "flows.parquet",
+        "flows.xlsx",
+        "flows.sdmx.csv",
+        "flows.sdmx.json",
+        "flows.sdmx.xml",
+        "noisy_measurements.parquet",
+    ),
     *("areas.parquet", "areas.csv", "certificate.json", "certificate.html", "certificate.schema.json"),
     *("codebook.md", "datapackage.json", "README.txt", "report.html", "atlas.html", "SHA256SUMS"),
     *(f"flows_{pair[0]}_{pair[1]}.{end}" for pair in itertools.product(NAMES, NAMES) for end in ("csv", "omx")),
@@ -316,12 +323,12 @@ def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     assert content(bundle) == before
 
 
-@pytest.mark.parametrize(("stated", "absent"), [(2, {*INDICATORS, "atlas.html"}), (3, {"atlas.html"})])
+@pytest.mark.parametrize(("stated", "absent"), [(2, {*INDICATORS, "atlas.html"}), (3, {"atlas.html"}), (4, set())])
 def test_a_bundle_of_an_earlier_format_has_its_own_files(tmp_path, stated, absent):
     with staged_bundle(release(), facts(release()) | {"bundle_format": stated}, tmp_path / "r1"):
         pass
-    assert {path.name for path in (tmp_path / "r1").iterdir()} == (FILES | INDICATORS) - absent
-    assert "atlas" not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")
+    assert {path.name for path in (tmp_path / "r1").iterdir()} == (FILES | INDICATORS) - absent - {"flows.sdmx.xml"}
+    assert ("atlas" in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")) == ("atlas.html" not in absent)
 
 
 def test_a_bundle_keeps_the_format_that_its_certificate_states(whole):

@@ -92,6 +92,7 @@ def test_a_bundle_of_an_earlier_format_has_no_distances(flows, bundle, tmp_path)
     assert {path.name for path in bundle.iterdir()} - {path.name for path in (tmp_path / "r1").iterdir()} == {
         *BANDS,
         "atlas.html",
+        "flows.sdmx.xml",
     }
     assert "distance" not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")
     for name in ("flows_county_county.csv", "indicators.csv"):

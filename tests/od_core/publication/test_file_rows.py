@@ -190,6 +190,15 @@ def cut_structure(path: Path, how: str) -> bool:
     return how != "column"
 
 
+def cut_message(path: Path, how: str) -> bool:
+    text = path.read_text(encoding="utf-8")
+    codes = re.findall(r"<str:Code id=.*?</str:Code>\n?", text, re.DOTALL)
+    for code in codes[-1:] if how == "row" else [code for code in codes if '"L1_' in code]:
+        text = text.replace(code, "", 1)
+    path.write_text(text, encoding="utf-8")
+    return how != "column"
+
+
 def cut_atlas(path: Path, how: str) -> bool:
     page = path.read_text(encoding="utf-8")
     before, data, after = re.split('(?<=id="data">)([^<]*)', page, maxsplit=1)
@@ -213,6 +222,7 @@ CUTS: dict[str, Callable[[Path, str], bool]] = {
     ".geojson": cut_features,
     ".gpkg": cut_geopackage,
     ".json": cut_structure,
+    ".xml": cut_message,
     ".html": cut_atlas,
 }
 """Takes the last row, the last column or a level out of a file; False if the file has no such thing."""

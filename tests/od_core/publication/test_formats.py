@@ -12,6 +12,7 @@ import subprocess
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import duckdb
 import frictionless
@@ -19,7 +20,11 @@ import jsonschema
 import numpy as np
 import openmatrix
 import pandas as pd
+import pyarrow.parquet as pq
+import pyogrio
 import pytest
+import shapely
+from openmatrix import validator
 from pysdmx.io import read_sdmx, write_sdmx
 from pysdmx.io.format import Format
 from pysdmx.io.pd import PandasDataset
@@ -248,6 +253,103 @@ def test_sdmx_is_what_pysdmx_would_write(tmp_path, kind):
     written = pd.concat([pair.flows for pair in tables.pairs], ignore_index=True)
     assert frame["ORIGIN"].map(named).tolist() == written["origin"].tolist()
     assert all(re.fullmatch(r"[A-Za-z0-9_@$-]+", identifier) for identifier in named)
+
+
+def parts(message, *path):
+    """The elements of an SDMX-ML message below each element of a path, by any prefix of their names."""
+    return message.findall("/".join(f".//{{*}}{name}" for name in path))
+
+
+@pytest.mark.parametrize("kind", ["bounded", "other destinations"])
+def test_the_structure_in_xml_is_that_in_json(tmp_path, kind):
+    """Read by Python's own parser. ``pysdmx`` with its schemas and ``sdmx1`` read the message, too."""
+    made = examples.release(kind)
+    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
+        pass
+    stated = json.loads((tmp_path / "r1" / "flows.sdmx.json").read_text(encoding="utf-8"))["data"]
+    message = ElementTree.parse(tmp_path / "r1" / "flows.sdmx.xml")  # noqa: S314  # our own
+    assert message.getroot().tag == "{http://www.sdmx.org/resources/sdmxml/schemas/v2_1/message}Structure"
+    named = {
+        one.get("id"): [(code.get("id"), code.findtext("{*}Name")) for code in parts(one, "Code")]
+        for one in parts(message, "Codelist")
+    }
+    assert named == {one["id"]: [(code["id"], code["name"]) for code in one["codes"]] for one in stated["codelists"]}
+    concepts = {one.get("id"): one.findtext("{*}Description") for one in parts(message, "Concept") if len(one)}
+    assert concepts == {one["id"]: one["description"] for one in stated["conceptSchemes"][0]["concepts"]}
+    (components,) = parts(message, "DataStructureComponents")
+    assert [
+        [(one.tag.partition("}")[2], one.get("id"), one.find("{*}ConceptIdentity/Ref").get("id")) for one in listed]
+        for listed in components
+    ] == [
+        [
+            *(("Dimension", side, side) for side in ("ORIGIN", "DESTINATION")),
+            ("TimeDimension", "TIME_PERIOD", "TIME_PERIOD"),
+        ],
+        [("Attribute", end, end) for end in ("LOWER", "UPPER")],
+        [("PrimaryMeasure", "OBS_VALUE", "OBS_VALUE")],
+    ]
+    codes = [one.get("id") for one in components.findall(".//{*}Enumeration/Ref")]
+    assert codes == ([*named] * 2)[:2]
+
+
+GIVEN = pd.DataFrame(
+    {
+        "county": ["1", "1", "2"],
+        "zone": ["007", "010", "100"],
+        "title": ["A & <b>", "", "C"],
+        "north": [51.0, 51.5, None],
+        "east": [7.0, 9.5, None],
+        "shape": [None, *(shapely.to_wkb(shapely.box(k, 0, k + 1, 1)).hex() for k in range(2))],
+    }
+)
+
+
+@pytest.mark.parametrize("stated", [4, 5])
+def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, capsys):
+    """In OpenMatrix files for transport models, GeoPackages for GDAL, and boundaries; bundles of format 4 stay."""
+    geography = Geography.from_frame(
+        GIVEN, ["county", "zone"], coordinates=("north", "east"), names={"zone": "title"}, boundaries="shape"
+    )
+    pairs = pd.MultiIndex.from_product([GIVEN["zone"], GIVEN["zone"]], names=["origin", "destination"])
+    flows = pd.DataFrame({"trips": 500}, pairs).reset_index()
+    made = release_flows(flows, geography, unit=PrivacyUnit("trip"), budget=Budget(2, "1e-8"), fault_threshold=0)
+    place = tmp_path / "r1"
+    with examples.staged_bundle(made, examples.facts(made) | {"bundle_format": stated}, place):
+        pass
+    back = open_release(place).plan.tree.origin
+    assert (back.digest, back.names, back.boundaries) == (geography.digest, geography.names, geography.boundaries)
+    for level, numbers in (("zone", [7, 10, 100]), ("county", [1, 2]), ("all", None)):
+        with openmatrix.open_file(str(place / f"flows_{level}_{level}.omx")) as file:
+            lookups = {node.name: node for node in file.iter_nodes("/lookup")}
+            if stated == 4:
+                assert not {"origin_number", "destination_number"} & {*lookups}
+                assert {node.attrs["dim"] for node in lookups.values()} == {0, 1}
+                assert not any("DIM" in node.attrs for node in lookups.values())
+                continue
+            sides = {name: int(node.attrs["DIM"]) for name, node in lookups.items()}
+            assert sides == {name: int(name.startswith("destination")) for name in lookups}
+            for side in ("origin_number", "destination_number"):
+                assert (side in lookups) == (numbers is not None)
+                assert numbers is None or file.mapping(side) == {number: k for k, number in enumerate(numbers)}
+            for matrix in file.iter_nodes("/data"):
+                missing = matrix.attrs["NA"]
+                assert np.isnan(missing) if matrix.name == "distance_km" else missing not in matrix[:]
+            checks = [getattr(validator, f"check{number}")(file)[0] for number in range(1, 12)]
+            assert all(checks), capsys.readouterr().out
+    lines, known = place / "desire_lines.gpkg", pyogrio.read_info(place / "desire_lines.gpkg")
+    assert known["capabilities"]["fast_spatial_filter"] == (stated == 5)
+    box = (6.9, 50.9, 7.1, 51.1)
+    _, _, shapes, _ = pyogrio.raw.read(lines)
+    _, _, found, _ = pyogrio.raw.read(lines, bbox=box)
+    assert len(found) == shapely.intersects(shapely.from_wkb(shapes), shapely.box(*box)).sum() == 2
+    columns = pq.read_table(place / "boundaries.parquet").to_pydict()
+    titles = dict(zip(columns["area"], columns.get("name", []), strict=False))
+    assert titles == ({} if stated == 4 else {"010": None, "100": "C", "1": None, "2": None})
+
+
+@pytest.mark.parametrize("codes", [["7", "007"], ["1", "x"], ["2147483648", "1"], ["1", "\u0663"]])
+def test_codes_that_are_not_different_small_numbers_have_no_numbers(codes):
+    assert omx._numbers(codes) is None
 
 
 def test_areas_have_one_identifier_each():

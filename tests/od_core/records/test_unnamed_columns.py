@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import re
+
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import OdError
+from od_core import Geography, OdError
 from od_core.records.format import RecordColumns
 from od_core.records.formats.table import TABLE
 from od_core.records.formats.tlc import TLC
+from od_core.records.header import has_header
 from od_core.records.row_meaning import count_columns
+from od_core.records.table_file import read_table
 from od_core.records.trip_table import TripTable
+from od_core.records.zone_lists import read_zones
 
 CODES = {"origin": ["aa", "ab", "aa"], "destination": ["ba", "ba", "ab"]}
 SAID = TABLE.declared(one_row_a_trip=True)
@@ -93,3 +100,67 @@ def test_a_frame_of_records_reaches_the_same_columns(tmp_path, loaded):
     source = parquet(tmp_path, pa.int64())
     assert "x" not in loaded(source, RecordColumns(), record_format=SAID, unstated=True).columns
     assert pd.read_parquet(source).columns.tolist() == ["origin", "destination", "x"]
+
+
+def table_of(tmp_path, names, container):
+    """Three rows of which each field says its column."""
+    columns = [[f"{place}"] * 3 for place in range(1, len(names) + 1)]
+    if container == "parquet":
+        pq.write_table(pa.table(columns, list(names)), tmp_path / "t.parquet")
+        return tmp_path / "t.parquet"
+    with (gzip.open if container == "csv.gz" else open)(tmp_path / f"t.{container}", "wt", newline="") as file:
+        csv.writer(file).writerows([names, *zip(*columns, strict=True)])
+    return tmp_path / f"t.{container}"
+
+
+BY_PLACE = ("column0", "column1", "C0", "C1", "_1", "x_1", "Unnamed: 0", "(column 1: it has no name)")
+
+
+@pytest.mark.parametrize("container", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("", "origin", "destination"),  # an index of pandas or R
+        ("origin", "destination", ""),  # a comma at the end of each line
+        ("", "origin", " ", "destination", ""),
+        ("x", "origin", "X", "destination", "x"),
+    ],
+)
+def test_columns_without_a_name_of_their_own_are_left_unread(tmp_path, loaded, names, container):
+    """Nothing reads one by a name that a library made up; a refusal says where it stands."""
+    source = table_of(tmp_path, names, container)
+    ends = ["origin", "destination"]
+    assert (
+        loaded(source, record_format=SAID)[ends].to_numpy().tolist()
+        == [[f"{names.index(end) + 1}" for end in ends]] * 3
+    )
+    with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*column \d: it") as error:
+        loaded(source, unstated=True)
+    places = [int(place) for place in re.findall(r"\(column (\d): it", error.value.message)]
+    assert places == [place for place, name in enumerate(names, start=1) if name not in ends]
+    for name in (*BY_PLACE, "", " "):
+        assert read_as(loaded, source, RecordColumns(name), SAID) in ("OD-TRIPS-COLUMN", "OD-FILE-UNREADABLE")
+        with pytest.raises(OdError, match="OD-TRIPS-COLUMN"):
+            read_table(source, [name, "origin"], named="the records", code="OD-TRIPS-COLUMN")
+
+
+@pytest.mark.parametrize("container", ["csv", "parquet"])
+def test_a_column_that_is_used_and_there_twice_is_named_with_its_places(tmp_path, loaded, container):
+    source = table_of(tmp_path, ("Origin", "destination", "origin"), container)
+    said = r"more than once \(case is ignored\): 'origin' names its columns 1 and 3"
+    with pytest.raises(OdError, match=f"OD-FILE-UNREADABLE.*{said}"):
+        loaded(source, record_format=SAID)
+    for needed, optional in ((["origin"], []), (["destination"], ["origin"])):
+        with pytest.raises(OdError, match=f"OD-TRIPS-COLUMN.*{said}"):
+            read_table(source, needed, optional, named="the records", code="OD-TRIPS-COLUMN")
+
+
+def test_a_zone_list_may_have_columns_without_a_name(tmp_path):
+    (tmp_path / "zones.csv").write_text("region,zone,,\na,01,,\na,02,,\n", encoding="utf-8")
+    assert Geography.from_frame(read_zones(tmp_path / "zones.csv"), ["region", "zone"]).zones == ("01", "02")
+
+
+def test_a_first_record_with_an_empty_field_is_no_header(tmp_path):
+    """Its values would be shown as names of columns."""
+    (tmp_path / "t.csv").write_text("Rome,,Z\n" + "1,2,3\n" * 9, encoding="utf-8")
+    assert not has_header(tmp_path / "t.csv", TABLE)
