@@ -33,7 +33,8 @@ from od_assets.cli.ui import ui
 from od_assets.cli.verify import verify
 from od_assets.interrupts import Interrupted, interruptible, received
 from od_assets.terminal import keep_detail_of, printable
-from od_core.errors import STAYS_CHARGED, OdError
+from od_core.errors import OdError
+from od_core.files.durable import of_system
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
@@ -92,10 +93,5 @@ def _known(error: BaseException) -> OdError | None:
     if isinstance(error, OdError):
         return error
     if isinstance(error, OSError):
-        return OdError(
-            "OD-SYSTEM",
-            f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}",
-            next_step="check the path, the rights and the space on the disk",
-            spent=STAYS_CHARGED,
-        )
+        return of_system(error)
     return None

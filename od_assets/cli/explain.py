@@ -32,8 +32,7 @@ def explain(
     from od_core.published.explanation import explain_release
 
     bundle = bundle_named(release)
-    ledger = Folders().ledger if Folders().ledger_chain.exists() else None
-    found = explain_release(bundle, ledger)
+    found = explain_release(bundle, Folders().ledger_at_hand())
     if as_json:
         typer.echo(json.dumps(found.to_facts(), indent=2))
     else:

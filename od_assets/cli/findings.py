@@ -8,6 +8,7 @@ from typing import Any
 
 from od_assets.terminal import keep_detail_of
 from od_core.errors import OdError
+from od_core.files.durable import of_system
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,12 @@ def found(what: str, look: Callable[[], str | None]) -> Finding:
     Args:
         what: the inspected part.
         look: function that inspects it. A text that it returns is appended to ``what``; an OdError that it raises is
-            the fault.
+            the fault, as is a file or folder that the system refuses.
     """
     try:
         more = look()
     except OdError as error:
         return Finding.of_error(what, error)
+    except OSError as error:
+        return Finding.of_error(what, of_system(error))
     return Finding(what if more is None else f"{what}: {more}")

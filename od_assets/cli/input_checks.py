@@ -31,6 +31,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import SeriesSettings, TableSettings
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
+from od_core.files.durable import of_system
 from od_core.ledger.identity import Counted
 from od_core.ledger.user_counters import UserCounters
 from od_core.periods import Period
@@ -78,7 +79,11 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
     if not settings.records_are_here:
         return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
     usable = counters if all(finding.ok for finding in findings) else None
-    inspection = _inspection(work, usable)
+    try:
+        folder = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
+    except OSError as error:
+        return [*findings, Finding.of_error(f"{what}: no copy of it can be written", of_system(error))]
+    inspection = _inspection(work, usable, folder)
     look = warehouse.confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
     if inspection.refused:
         first = inspection.refused[0]
@@ -95,10 +100,9 @@ def _refuse_waiting(settings: SeriesSettings[Any, Any], period: str, waits: str)
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
-def _inspection(work: ReleaseWork[Any, Any], counters: InspectedCounters | None) -> _Inspection:
+def _inspection(work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path) -> _Inspection:
     refused: list[OdError] = []
     numbers: list[str] = []
-    folder = work.warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     try:
         _inspect(work, counters, folder / "records.parquet", refused, numbers)
     except OdError as error:

@@ -20,15 +20,17 @@ import dagster as dg
 import numpy as np
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from sqlalchemy.exc import DBAPIError
 
 from od_assets.cli.findings import Finding, found
 from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.declarations import refuse_broken_declarations
+from od_assets.instance import storage_fault
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, dagster_home, stated_home
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
-from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE
+from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, rights
 from od_core.flows.projection.chebyshev import intopt
 from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.lock import LOCK_NAME
@@ -264,8 +266,13 @@ def runs(var: Path) -> list[Finding]:
     what, home = "runs of dead processes", stated_home() or dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return [Finding(f"{what}: nothing has run yet")]
-    with dg.DagsterInstance.from_config(str(home)) as instance:
-        dead, starting = [run.run_id for run in dead_runs(instance)], starting_runs(instance)
+    if not may_write(home / "history"):  # Dagster writes to its storage whenever it opens it
+        return [Finding(f"{what}: not looked for; {rights(home / 'history')}")]
+    try:
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            dead, starting = [run.run_id for run in dead_runs(instance)], starting_runs(instance)
+    except DBAPIError as error:
+        return [Finding.of_error(what, storage_fault(error, home))]
     if dead:
         step = "start od-release ui, which clears them within a minute, or run any release"
         return [Finding(what, f"{len(dead)} are listed as started: {_some(dead)}", step)]

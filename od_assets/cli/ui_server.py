@@ -28,10 +28,10 @@ from dagster_webserver.app import create_app_from_workspace_process_context
 
 from od_assets.cli.ui_guard import guarded
 from od_assets.cli.ui_reports import with_reports
+from od_assets.instance import dagster_instance
 from od_assets.project import Project, current_project, releases_folder
 from od_core.errors import OdError
 from od_core.files.lock import locked
-from od_core.ledger.lock import exclusive
 
 TOKEN = "OD_UI_TOKEN"  # noqa: S105  # a variable name, not a token
 """Environment variable with a fixed token, for a proxy that signs people in before they reach the UI."""
@@ -79,8 +79,7 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(address, port))
         port = listening.getsockname()[1]
-        with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create Dagster's tables at once
-            instance = stack.enter_context(dg.DagsterInstance.get())
+        instance = stack.enter_context(dagster_instance())
         instance.optimize_for_webserver(15_000, 3600, 20)  # as dagster-webserver does
         daemon = None
         if workspace is None:

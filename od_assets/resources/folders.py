@@ -55,6 +55,15 @@ class Folders:
             )
         return self.ledger
 
+    def ledger_at_hand(self) -> Ledger | None:
+        """Return the ledger, or None if there is none, or if this process cannot use it, for example read its head."""
+        try:
+            return self.ledger if self.ledger_chain.exists() else None
+        except OdError as error:
+            if error.code != "OD-LEDGER-UNAVAILABLE":
+                raise
+            return None
+
     def hold_to_declared(self, domain: PrivacyDomain) -> None:
         """Check that the ledger, if there is one, would accept a data set and its cap as they are declared now.
 

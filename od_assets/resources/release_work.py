@@ -208,7 +208,8 @@ class ReleaseWork(Generic[P, G]):
     @property
     def measurements(self) -> DurableMeasurements:
         """Stored measurements of the release."""
-        return DurableMeasurements(self.folder, self.warehouse.ledger, self.key)
+        folder = self.warehouse.confidential.path / self.key.folder  # they are only read, so it is not made
+        return DurableMeasurements(folder, self.warehouse.ledger, self.key)
 
     @property
     def facts_of_draws(self) -> dict[str, Any]:

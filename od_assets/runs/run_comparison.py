@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-import dagster as dg
 from dagster import EventLogEntry
 from rich.progress import Progress, TaskID
 
@@ -17,12 +15,12 @@ from od_assets.components.declarations import comparison
 from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
 from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import step_failures
+from od_assets.instance import dagster_instance
 from od_assets.project import current_project
 from od_assets.runs.progress import by_step, followed, number_of_steps
 from od_assets.runs.run_period import execute
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
-from od_core.ledger.lock import exclusive
 
 REPORT_FILES = ("tables.md", "comparison.parquet", "*.png", "*.svg")
 """Patterns of the files that are copied from the folder of a comparison."""
@@ -102,10 +100,8 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
     """
     settings = component.settings()
     definitions = component.build_defs()
-    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create Dagster's tables at once
-        instance = dg.DagsterInstance.get()
     failures: list[str] = []
-    with instance:
+    with dagster_instance() as instance:
         jobs = [(f"{settings.name}_runs", data_set) for data_set in settings.data_sets]
         for name, data_set in [*jobs, (f"{settings.name}_report", None)]:
             run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -19,6 +17,7 @@ from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
 from od_assets.components.series import Series
 from od_assets.failures import failure_lines
+from od_assets.instance import dagster_instance
 from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.progress import by_step, followed, number_of_steps
@@ -26,7 +25,6 @@ from od_core.errors import OdError
 from od_core.ledger.balance import Balance
 from od_core.ledger.entries import MEASURED
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.lock import exclusive
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
@@ -121,9 +119,7 @@ def run_period(component: Series, job: dg.JobDefinition, period: str, *, quiet: 
     warehouse = Warehouse()
     ledger = warehouse.ledger
     before = ledger.level_kinds(key).count(MEASURED)
-    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create Dagster's tables at once
-        instance = dg.DagsterInstance.get()
-    with instance:
+    with dagster_instance() as instance:
         run_id = str(uuid.uuid4())
         name = str(key)
         bar = followed(instance, run_id, name, by_step(name), number_of_steps(job), transient=True)

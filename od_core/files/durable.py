@@ -9,9 +9,14 @@ import ctypes
 import errno
 import hashlib
 import os
+import pwd
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+
+from od_core.errors import STAYS_CHARGED, OdError
 
 CONFIDENTIAL_FOLDER_MODE = 0o700
 CONFIDENTIAL_FILE_MODE = 0o600
@@ -131,3 +136,46 @@ def absence(path: Path) -> str | None:
     except OSError as error:  # such as a name that is too long
         return f"{path.name[:40]} cannot be read: {error.strerror}"
     return None
+
+
+def may_write(path: Path) -> bool:
+    """Return whether this process may write a file or folder that exists. Root may, unless it is mounted read-only."""
+    return os.access(path, os.W_OK, effective_ids=True)
+
+
+def rights(path: Path) -> str:
+    """Return who owns a file, its mode, and as whom this process runs, for a message.
+
+    If the file does not exist or cannot be seen, these are those of the nearest folder above it.
+    """
+    place, state = path, None
+    for place in (path, *path.parents):
+        with suppress(OSError):
+            state = place.stat()
+            break
+    if state is None:  # a relative path from a folder that is gone
+        return f"{path} cannot be seen"
+    mounted = " on a file system that is mounted read-only" if os.statvfs(place).f_flag & os.ST_RDONLY else ""
+    mode = f"{stat.S_IMODE(state.st_mode):04o}"
+    return (
+        f"{place} belongs to {_user(state.st_uid)} with mode {mode}{mounted}; this process is of {_user(os.geteuid())}"
+    )
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def of_system(error: OSError) -> OdError:
+    """Return the OdError for a file or folder that the system refuses, with owner and mode if rights are lacking."""
+    refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and isinstance(error.filename, (str, os.PathLike))
+    lacks = f": {rights(Path(error.filename))}" if refused else ""
+    return OdError(
+        "OD-SYSTEM",
+        f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}",
+        next_step="run it as the owner" if refused else "check the path, the rights and the space on the disk",
+        spent=STAYS_CHARGED,
+    )

@@ -43,6 +43,10 @@ class Chain(ABC):
     def _snapshot(self) -> AbstractContextManager[Entries]:
         """Open the entries as they are now, for reading only."""
 
+    def _tried(self) -> AbstractContextManager[Entries]:
+        """Open the entries for a trial."""
+        return self._begun()
+
     @abstractmethod
     def kept_open(self) -> AbstractContextManager[None]:
         """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
@@ -82,7 +86,7 @@ class Chain(ABC):
         Raises:
             OdError: as in :meth:`transaction`.
         """
-        with suppress(_Undone), self._begun() as entries:
+        with suppress(_Undone), self._tried() as entries:
             self._head.check(entries)
             yield entries
             raise _Undone

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import stat
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,15 +30,17 @@ class ConfidentialFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.subfolder(".")
+        if not path.exists():  # an existing one may be one that may only be read
+            self.subfolder(".")
 
     def subfolder(self, name: str | os.PathLike[str]) -> Path:
-        """Return a folder below this one, and create it. All folders from this one down to it get mode 0700."""
+        """Return a folder below this one, and create it. Of all folders down to it, only the owner keeps rights."""
         make_folder(self.path.parent)
         folder = self.path / name
         make_folder(folder, CONFIDENTIAL_FOLDER_MODE)
         while True:
-            folder.chmod(CONFIDENTIAL_FOLDER_MODE)
+            if (mode := stat.S_IMODE(folder.stat().st_mode)) & ~CONFIDENTIAL_FOLDER_MODE:
+                folder.chmod(mode & CONFIDENTIAL_FOLDER_MODE)
             if folder.resolve() == self.path.resolve():
                 return self.path / name
             folder = folder.parent

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE, make_folder, write_durably
+from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE, make_folder, rights, write_durably
 from od_core.ledger.entries import NONE, RESERVED, Entries
 
 _HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
@@ -30,9 +30,20 @@ class Head:
         There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned.
 
         Raises:
-            OdError: they lack that entry, or the head is damaged or missing.
+            OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
         """
-        head = self._path.read_bytes() if self._path.exists() else None
+        try:
+            head = self._path.read_bytes()
+        except FileNotFoundError:
+            head = None
+        except PermissionError:
+            raise OdError(
+                "OD-LEDGER-UNAVAILABLE",
+                f"confidential/{self._path.name}, which names the newest entry of the ledger, cannot be read:"
+                f" {rights(self._path)}",
+                next_step="run it as the owner, or on a copy of the whole folder that this user may read",
+                spent=STAYS_CHARGED,
+            ) from None
         if head is None and entries.newest(RESERVED) is None:
             return NONE  # nothing was charged yet, so nothing can be lost
         if head is None or not _HEAD.fullmatch(head):

@@ -15,6 +15,9 @@ from od_core.files.durable import sync, write_durably
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.release_key import ReleaseKey
 
+_IDENTITY = "identity.json"
+"""File of the fingerprint, in the confidential folder of a release."""
+
 
 class Counted(Protocol):
     """The counted input of a release. It is confidential."""
@@ -51,7 +54,7 @@ def hold_to_input(
     """
     now = _identity(confidential, trips, counters)
     if not drawn:
-        path = _path(confidential, key)
+        path = confidential.subfolder(key.folder) / _IDENTITY
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return
     then = stored_identity(confidential, key)
@@ -91,7 +94,7 @@ def hold_to_counted(confidential: ConfidentialFolder, key: ReleaseKey, trips: Co
 def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str] | None:
     """Return the stored fingerprint of a release's input and the name of its key, or None if there is none."""
     try:
-        stored = json.loads(_path(confidential, key).read_text(encoding="utf-8"))
+        stored = json.loads((confidential.path / key.folder / _IDENTITY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return stored if isinstance(stored, dict) else None
@@ -100,10 +103,6 @@ def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[s
 def _identity(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
     own = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
     return own if counters is None else own | {"counters": counters}
-
-
-def _path(confidential: ConfidentialFolder, key: ReleaseKey) -> Path:
-    return confidential.subfolder(key.folder) / "identity.json"
 
 
 def _refused(code: str, message: str, next_step: str) -> OdError:

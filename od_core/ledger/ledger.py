@@ -392,7 +392,7 @@ class Ledger:
             OdError: the chain is broken or lacks the entry that its head file names, or a charge is not the cost of its
                 noise.
         """
-        with self._transaction() as entries:
+        with self._read() as entries:
             return verify_entries(entries)
 
     def published(self, until: int = NEWEST, series: str | None = None) -> list[ReleaseKey]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.files.durable import may_write, rights
 from od_core.ledger.chain import WAIT_SECONDS, Chain
 from od_core.ledger.entries import COLUMNS, INDEXES, Entries, broken
 
@@ -55,7 +57,18 @@ class SqliteChain(Chain):
                     raise
                 connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
-            raise _unusable(error) from None
+            raise self._unusable(error) from None
+
+    @contextmanager
+    def _tried(self) -> Iterator[Entries]:
+        """Copy the entries into memory for a trial, which so needs no right to write, and keeps no release waiting."""
+        try:
+            with self._readable() as ledger, closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
+                ledger.backup(copy)
+                copy.row_factory = sqlite3.Row
+                yield Entries(copy)
+        except sqlite3.DatabaseError as error:
+            raise self._unusable(error) from None
 
     @contextmanager
     def _snapshot(self) -> Iterator[Entries]:
@@ -68,18 +81,36 @@ class SqliteChain(Chain):
                 finally:
                     connection.execute("ROLLBACK")
         except sqlite3.DatabaseError as error:
-            raise _unusable(error) from None
+            raise self._unusable(error) from None
 
     @contextmanager
     def _readable(self) -> Iterator[sqlite3.Connection]:
-        """Yield the shared connection as :meth:`_connected` does, and otherwise a new one that cannot write."""
+        """Yield the shared connection as :meth:`_connected` does, and otherwise a new one that cannot write.
+
+        To read a file in WAL mode, SQLite makes files beside it. A process that may not do so uses those of a process
+        that has the ledger open, or reads a ledger that nobody has open as a file that does not change.
+        """
         if self._kept is not None and _identity(self._path) == self._kept_file:
             yield self._kept
             return
-        with closing(sqlite3.connect(_existing(self._path), uri=True, timeout=WAIT_SECONDS)) as connection:
-            connection.row_factory, connection.isolation_level = sqlite3.Row, None
-            connection.execute("PRAGMA query_only = ON")
-            yield connection
+        mode, state = "rw", None
+        if not (may_write(self._path) and may_write(self._path.parent)):
+            mode = "ro"
+            if self._path.exists() and not self._log.exists():
+                mode, state = "ro&immutable=1", self._path.stat()
+        place = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
+        try:
+            with closing(sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS)) as connection:
+                connection.row_factory, connection.isolation_level = sqlite3.Row, None
+                connection.execute("PRAGMA query_only = ON")
+                yield connection
+        finally:
+            if state is not None and _version(self._path.stat()) != _version(state):
+                raise OdError(
+                    "OD-LEDGER-UNAVAILABLE",
+                    "the ledger was written to while it was read without the right to write",
+                    next_step="run it again",
+                )
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -105,6 +136,26 @@ class SqliteChain(Chain):
         with closing(_connect(self._path)) as connection:
             yield connection
 
+    @property
+    def _log(self) -> Path:
+        """File of the entries that are not in the file yet. SQLite removes it when the last process closes it."""
+        return self._path.with_name(f"{self._path.name}-wal")
+
+    def _unusable(self, error: sqlite3.DatabaseError) -> OdError:
+        """Return the OdError for an SQLite error, which means that the ledger cannot be used now or is damaged."""
+        name = getattr(error, "sqlite_errorname", "")
+        if not name.partition("_")[2].startswith(_PASSING):
+            return broken()
+        message, step = f"the ledger cannot be used: SQLite reports {name}", "check the disk, close other programs that"
+        step = f"{step} have the ledger open, then run the release again"
+        closed = [place for place in (self._path, self._path.parent) if not may_write(place)]
+        if closed:
+            message = f"{message}; {rights(closed[0])}"
+            step = "run it as the owner"
+            if self._log.exists():
+                step = f"{step}, or read a copy of {self._path.name} and {self._log.name} in a folder of your own"
+        return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=step, spent=STAYS_CHARGED)
+
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
@@ -123,22 +174,8 @@ def _indexes_hold(connection: sqlite3.Connection) -> bool:
     return [row[0] for row in connection.execute("PRAGMA integrity_check(1)")] == ["ok"]
 
 
-def _existing(path: Path) -> str:
-    """Return the SQLite URI of a database, with the mode that opens the file only if it exists."""
-    return f"{path.absolute().as_uri()}?mode=rw"
-
-
-def _unusable(error: sqlite3.DatabaseError) -> OdError:
-    """Return the OdError for an SQLite error, which means that the ledger cannot be used now or is damaged."""
-    name = getattr(error, "sqlite_errorname", "")
-    if name.partition("_")[2].startswith(_PASSING):
-        return OdError(
-            "OD-LEDGER-UNAVAILABLE",
-            f"the ledger cannot be used: SQLite reports {name}",
-            next_step="check the disk, close other programs that have the ledger open, then run the release again",
-            spent=STAYS_CHARGED,
-        )
-    return broken()
+def _version(state: os.stat_result) -> tuple[int, ...]:
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

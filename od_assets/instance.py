@@ -1,0 +1,83 @@
+"""Open the Dagster instance of this process, and say in one line if its storage is full or cannot be written."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from typing import TextIO
+
+import dagster as dg
+from sqlalchemy.exc import DBAPIError
+
+from od_core.errors import STAYS_CHARGED, OdError, raise_alone
+from od_core.files.durable import may_write, rights
+from od_core.ledger.lock import exclusive
+
+NEEDED = 2 << 20
+"""Bytes that Dagster's storage needs for the first run; later ones need less than half of that."""
+
+
+@contextmanager
+def dagster_instance() -> Iterator[dg.DagsterInstance]:
+    """Open the instance of ``DAGSTER_HOME``.
+
+    Raises:
+        OdError: its storage is full, may not be written or cannot be used, now or during the context.
+    """
+    home = Path(os.environ["DAGSTER_HOME"])
+    try:
+        with exclusive(home):  # otherwise two processes may create Dagster's tables at once
+            instance = dg.DagsterInstance.get()
+        with redirect_stderr(_WithoutStorageFaults(sys.stderr)), instance:
+            yield instance
+    except DBAPIError as error:
+        raise_alone(storage_fault(error, home))
+
+
+def storage_fault(error: DBAPIError, home: Path) -> OdError:
+    """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
+
+    Args:
+        error: the fault, as SQLAlchemy reports it.
+        home: Dagster's home, which has the database unless it is on a server.
+    """
+    name = getattr(error.orig, "sqlite_errorname", None)
+    kept = "what was measured is in the ledger and is not lost"
+    closed = next((place for place in [*sorted(home.rglob("*.db")), home] if not may_write(place)), None)
+    free = shutil.disk_usage(home).free
+    if closed is not None:
+        code, cause, step = "OD-SYSTEM", f"cannot be used: {rights(closed)}", "run it as the owner"
+    elif name is not None and (name == "SQLITE_FULL" or free < NEEDED):  # some calls report a full disk otherwise
+        code, step = "OD-DISK-WRITE", "free space on its disk, then run again, which draws nothing twice"
+        cause = f"is full: {free / (1 << 20):.1f} MiB are free for {home}, and a run needs about {NEEDED >> 20} MiB"
+    else:
+        code, step = "OD-SYSTEM", "check the disk or the server of Dagster's storage, then run again"
+        cause = f"cannot be used: its database reports {name or type(error).__name__}"
+    return OdError(code, f"Dagster's storage {cause}; {kept}", next_step=step, spent=STAYS_CHARGED)
+
+
+class _WithoutStorageFaults(io.TextIOBase):
+    """Standard error without what Dagster writes to it when it cannot store a message of a run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if "Exception while writing logger call to event log" not in text:
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()

@@ -1,0 +1,117 @@
+"""A reader who may write nothing, such as an auditor, is told the same as the owner, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_core import OdError
+from tests.od_assets.conftest import ATTRIBUTES, Project, projects_in, states
+from tests.privileges import without_rights_of_root
+
+KEY = "trips/2001-01/r1"
+READING = [
+    ["status"],
+    ["ledger"],
+    ["ledger", "verify"],
+    ["verify"],
+    ["explain", KEY],
+    ["plan", "trips"],
+    ["doctor", "trips", "--period", "2001-01"],
+]
+
+
+@pytest.fixture(scope="module")
+def read_only(first_run: tuple[Path, Any]) -> Iterator[tuple[Project, dict[str, str]]]:
+    """A published month of which a reader may read all and write nothing, and what its owner was told."""
+    with TemporaryDirectory() as name, projects_in(Path(name)) as make:
+        Path(name).chmod(0o755)
+        project = make()
+        shutil.copytree(first_run[0], project.var)
+        project.component()  # declares the data set
+        (project.defs / "trips").mkdir()
+        text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
+        (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+        (project.root / "temporary").mkdir()
+        (project.root / "temporary").chmod(0o777)
+        owner = {" ".join(words): CliRunner().invoke(app, words).output for words in READING}
+        (project.var / "dagster" / "history").mkdir(parents=True)
+        (project.var / "dagster" / "dagster.yaml").touch()
+        (project.var / "dagster" / "history" / "runs.db").touch()
+        for path in (project.var, *project.var.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        yield project, owner
+        for path in (project.var, *project.var.rglob("*")):
+            path.chmod(0o755)
+
+
+@pytest.fixture(autouse=True)
+def readers_folders(read_only: tuple[Project, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that is read, and one for temporary files, which every reader has."""
+    monkeypatch.setenv("OD_VAR", str(read_only[0].var))
+    monkeypatch.setenv("DAGSTER_HOME", str(read_only[0].var / "dagster"))
+    monkeypatch.setattr(tempfile, "tempdir", str(read_only[0].root / "temporary"))
+
+
+@pytest.mark.parametrize("words", READING[:-1], ids=" ".join)
+def test_a_reader_is_told_the_same_as_the_owner(read_only: tuple[Project, dict[str, str]], words: list[str]) -> None:
+    project, owner = read_only
+    before = states(project.var)
+    with without_rights_of_root():
+        result = CliRunner().invoke(app, words)
+    assert (result.exit_code, result.output) == (0, owner[" ".join(words)])
+    assert states(project.var) == before
+
+
+def test_the_doctor_names_what_cannot_be_inspected_and_whose_it_is(
+    read_only: tuple[Project, dict[str, str]],
+) -> None:
+    project, _ = read_only
+    before = states(project.var)
+    with without_rights_of_root():
+        said = CliRunner().invoke(app, READING[-1])
+    lines = said.output.splitlines()
+    owner = "belongs to root" if os.geteuid() == 0 else "belongs to "
+    assert len(lines) > 15, said.output
+    (runs,) = [line for line in lines if "runs of dead processes" in line]
+    assert runs.startswith("ok ")
+    assert f"not looked for; {project.var}/dagster/history {owner}" in runs
+    (copy,) = [line for line in lines if f"input of {KEY}" in line]
+    assert copy.startswith("WRONG ")
+    assert f"{project.var}/confidential {owner}" in copy
+    assert any(line.startswith("ok ") and "ledger: " in line for line in lines)
+    assert f"ok     budget of {KEY}: it is charged already" in lines
+    assert states(project.var) == before
+
+
+def test_a_closed_confidential_folder_is_named_with_its_owner(
+    read_only: tuple[Project, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it nobody can tell whether the ledger is the newest. What a bundle says needs no ledger."""
+    project, _ = read_only
+    monkeypatch.setenv("OD_VAR", str(project.var))
+    confidential = project.var / "confidential"
+    confidential.chmod(0)
+    try:
+        with without_rights_of_root():
+            refused = [CliRunner().invoke(app, words).exception for words in (["status"], ["verify"])]
+            explained = CliRunner().invoke(app, ["explain", KEY])
+    finally:
+        confidential.chmod(0o555)
+    for error in refused:
+        assert isinstance(error, OdError)
+        assert error.code == "OD-LEDGER-UNAVAILABLE"
+        assert f"{confidential} belongs to" in error.message
+        assert "with mode 0000" in error.message
+    assert explained.exit_code == 0
+    assert "The ledger is not at hand" in explained.output
