@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import typer
 
@@ -24,30 +25,41 @@ def status(as_json: Json = False) -> None:
     from od_assets.declared.reading import sound_series
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import derived_status, period_status, release_status
-    from od_assets.series.declared_names import RELEASES, component_type, declaration_files, declared_releases
+    from od_assets.series.declared_names import COMPARISON, RELEASES, component_type, declaration_files
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
-    rows, faults, sound = [], [], set()
-    for name in declared_releases():
+    found, faults, sound = [], [], set()
+    types = {path: component_type(path) for path in declaration_files()}
+    places: dict[str, list[Path]] = {}
+    for path, kind in types.items():
+        if kind in (*RELEASES, COMPARISON):
+            places.setdefault(path.parent.name, []).append(path)
+    for name in sorted({path.parent.name for path, kind in types.items() if kind in RELEASES}):
         try:
-            series = sound_series(name)
-            if series is not None:
+            series = sound_series(name, places[name][0]) if len(places[name]) == 1 else None
+            if series is None:
+                series = declared_series(name)
+                series.settings()
+            else:
                 sound.add(name)
-            rows += period_status(declared_series(name) if series is None else series, ledger)
+            found.append(series)
         except OdError as error:
             faults.append(error)
-    for path in declaration_files():
-        if path.parent.name in sound and component_type(path) in RELEASES:
+    for path, kind in types.items():
+        if path.parent.name in sound and kind in RELEASES:
             continue  # its type was checked when it was read
         try:
             refuse_wrong_type(path)
         except OdError as error:
             faults += [] if str(error) in map(str, faults) else [error]
-    listed = {row["release"] for row in rows}
     with ledger.one_look():
-        rows += [release_status(ledger, key) for key in ledger.published() if str(key) not in listed]
+        states = ledger.states()
+        rows = period_status(found, ledger, states)
+    listed = {row["release"] for row in rows}
+    public = (name for name, state in states.items() if state.is_published and name not in listed)
+    rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public]
     rows += [derived_status(key) for key in published_derived(Folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:

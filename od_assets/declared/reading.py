@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,15 +24,20 @@ _DECLARED: dict[str, type[DeclaredSeries]] = dict(
 """Declarations of release series, by the component type that they name."""
 
 
-def sound_series(name: str) -> DeclaredSeries | None:
+def sound_series(name: str, path: Path | None = None) -> DeclaredSeries | None:
     """Return the declaration of a series, validated as its component is, but in a third of the time.
 
     Its type is checked as :func:`od_assets.declared.named_component.refuse_wrong_type` does. Return None if the
     declaration has a fault, which the component states, or a text that Dagster evaluates.
+
+    Args:
+        name: name of the series.
+        path: its only declaration. By default, the project is searched for it.
     """
-    if name not in declared_releases():
-        return None
-    path = declaration_file(name)
+    if path is None:
+        if name not in declared_releases():
+            return None
+        path = declaration_file(name)
     try:
         [document] = yaml_documents(path, path.name)
         refuse_type_of(document, path.name)

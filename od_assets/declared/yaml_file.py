@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,7 @@ def yaml_documents(path: Path, where: str) -> list[Any]:
         OdError: the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
     """
     try:
-        return list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader))  # a safe loader
+        return deepcopy(_documents(path.read_text(encoding="utf-8")))
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
         raise _fault(where, f"is not valid YAML{line}: {error.problem}") from None
@@ -70,6 +72,12 @@ def yaml_documents(path: Path, where: str) -> list[Any]:
         raise _fault(where, "is not valid YAML: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError):  # a character, a number or a date
         raise _fault(where, "is not valid YAML: it has a character, a number or a date that cannot be read") from None
+
+
+@lru_cache(maxsize=64)
+def _documents(text: str) -> list[Any]:
+    """Return the documents of a text. All series of a data set read its file, so the same texts are parsed often."""
+    return list(yaml.load_all(text, Loader=_Loader))  # a safe loader
 
 
 def line_of(path: Path, field: Sequence[str]) -> int | None:

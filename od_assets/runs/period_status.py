@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -13,8 +13,9 @@ from od_assets.resources.folders import Folders
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.ledger.entries import DRAWING, MEASURED
-from od_core.ledger.ledger import Ledger
+from od_core.ledger.ledger import Ledger, ReleaseState
 from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
 from od_core.privacy.plan import Plan
 
 
@@ -66,48 +67,62 @@ def planned_period(component: DeclaredSeries, period: str | None) -> str:
     return chosen_periods(component, period, every=False)[0]
 
 
-def period_status(component: DeclaredSeries, ledger: Ledger) -> list[dict[str, Any]]:
-    """Return the :func:`release_status` of every ended period of a series.
+def period_status(
+    components: Iterable[DeclaredSeries], ledger: Ledger, states: Mapping[str, ReleaseState]
+) -> list[dict[str, Any]]:
+    """Return the :func:`release_status` of every ended period of some series.
 
     The field ``settings_changed`` has the names of the settings that were changed since the release was begun.
+
+    Args:
+        components: the series.
+        ledger: the ledger. What each data set has left is read once, whatever the number of its series.
+        states: :meth:`od_core.ledger.ledger.Ledger.states` of the ledger.
     """
-    settings = component.settings()
+    series = [component.settings() for component in components]
+    ended = {settings.name: settings.periods.ended() for settings in series}
+    domains = {settings.domain.name: settings.domain for settings in series}
+    left: dict[str, Mapping[str, Fraction]] = {}
+    for name, domain in domains.items():
+        periods = {period.text for each in series if each.domain.name == name for period in ended[each.name]}
+        try:
+            left[name] = ledger.remaining(name, periods)
+        except OdError:  # the first release declares the domain in the ledger
+            left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
-    planned, ended = _plans(settings), settings.periods.ended()
-    try:
-        left = ledger.remaining(settings.domain.name, [period.text for period in ended])
-    except OdError:  # the first release declares the domain in the ledger
-        left = dict.fromkeys((period.text for period in ended), settings.domain.cap.allowed_rho())
-    with ledger.one_look():
-        for period in ended:
+    for settings in series:
+        planned, domain_name = _plans(settings), settings.domain.name
+        for period in ended[settings.name]:
             key = settings.key(period.text)
-            row = release_status(ledger, key, left[period.text])
-            if row["state"] != "not begun" and (plan := planned(period.text)) is not None:
-                row["settings_changed"] = ledger.changed_settings(key, settings.domain.name, plan)
-            waits = arrival(settings, period).waits
-            rows.append(row | {"state": "waits", "waits_for": waits} if waits and row["state"] == "not begun" else row)
+            row = release_status(key, states.get(str(key)), left[domain_name][period.text])
+            if row["state"] != "not begun":
+                plan = planned(period)
+                row["settings_changed"] = None if plan is None else ledger.changed_settings(key, domain_name, plan)
+            elif (waits := arrival(settings, period).waits) is not None:
+                row |= {"state": "waits", "waits_for": waits}
+            rows.append(row)
     return rows
 
 
-def release_status(ledger: Ledger, key: ReleaseKey, left: Fraction | None = None) -> dict[str, Any]:
+def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> dict[str, Any]:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
 
     The field ``settings_changed`` is None: without a declaration, it is not known.
 
     Args:
-        ledger: the ledger.
         key: the release.
+        state: what the ledger states of it; None if it is not begun.
         left: remaining rho of the data set in the period, or None if its declaration is gone.
     """
-    kinds = ledger.level_kinds(key)
+    found = ReleaseState() if state is None else state
     return {
         "release": str(key),
-        "state": "published" if ledger.is_published(key) else "begun" if kinds else "not begun",
+        "state": "published" if found.is_published else "begun" if found.kinds else "not begun",
         "settings_changed": None,
         "waits_for": None,
-        "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds)}" if kinds else "none",
-        "interrupted_levels": kinds.count(DRAWING),
-        "rho_spent": float(sum((charge.as_rho for _, charge in ledger.charges(key)), start=Fraction(0))),
+        "measured_levels": f"{found.kinds.count(MEASURED)} of {len(found.kinds)}" if found.kinds else "none",
+        "interrupted_levels": found.kinds.count(DRAWING),
+        "rho_spent": float(found.rho),
         "data_set_rho_left": None if left is None else float(left),
     }
 
@@ -129,18 +144,20 @@ def derived_status(key: ReleaseKey) -> dict[str, Any]:
     }
 
 
-def _plans(settings: SeriesSettings[Any, Any]) -> Callable[[str], Plan | None]:
-    """Return a function that plans a period, or returns None if a file is missing or a setting cannot be planned."""
+def _plans(settings: SeriesSettings[Any, Any]) -> Callable[[Period], Plan | None]:
+    """Return a function that plans a period, or returns None if a file is missing or a setting cannot be planned.
 
-    @cache
-    def geography() -> Any:
-        return settings.read_geography()
+    Each plan is made once; periods with as many days have the same one.
+    """
+    geography, plans = cache(settings.read_geography), dict[int, Plan | None]()
 
-    def planned(period: str) -> Plan | None:
-        try:
-            return settings.plan(geography(), period)
-        except OdError:  # doctor states the fault; what was released is listed all the same
-            return None
+    def planned(period: Period) -> Plan | None:
+        if period.days not in plans:
+            try:
+                plans[period.days] = settings.plan(geography(), period.text)
+            except OdError:  # doctor states the fault; what was released is listed all the same
+                plans[period.days] = None
+        return plans[period.days]
 
     return planned
 

@@ -65,10 +65,10 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography], TableSettings[Gr
         """See :attr:`SeriesSettings.takes_nowhere`. False for listed groups, whose records have codes of groups."""
         return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
 
-    def _plan(self, geography: Geography, period: str) -> GroupSizePlan:
+    def _plan(self, geography: Geography, days: int) -> GroupSizePlan:
         return plan_group_sizes(
             geography,
-            self.grouping.per_area(geography, period),
+            self.grouping.per_area(geography, days),
             unit=self.unit,
             budget=self.budget,
             mechanism=self.mechanism,

@@ -28,6 +28,7 @@ from od_core.geography.flow_tree import TreeOrder
 from od_core.ledger.identity import Counted
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named, refuse_too_wide
+from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Acceptance, Neighbours
@@ -192,11 +193,13 @@ class SeriesSettings(ABC, Generic[P, G]):
     def plan(self, geography: G, period: str) -> P:
         """Return the plan of a period over a geography, computed from public data only.
 
+        Periods with as many days have the same plan.
+
         Raises:
             OdError: the plan is refused; the release alone exceeds the cap of its data set; or the noise is too wide
                 for the backend.
         """
-        plan = self._plan(geography, period)
+        plan = self._plan(geography, Period(period).days)
         allowed, asked = self.domain.cap.allowed_rho(), plan.charge.as_rho
         if asked > allowed:
             raise OdError(
@@ -209,7 +212,8 @@ class SeriesSettings(ABC, Generic[P, G]):
         return plan
 
     @abstractmethod
-    def _plan(self, geography: G, period: str) -> P: ...
+    def _plan(self, geography: G, days: int) -> P:
+        """Return the plan of every period of some days."""
 
 
 @dataclass(frozen=True)
@@ -384,7 +388,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         """Read the geographies from the stored lists; see :meth:`SeriesSettings.kept_geography`."""
         return Sides.listed(self.kept_zone_lists, folder)
 
-    def _plan(self, geography: Sides, period: str) -> ReleasePlan:  # all periods have the same plan
+    def _plan(self, geography: Sides, days: int) -> ReleasePlan:  # all periods have the same plan
         origin, destination = geography.equally_deep
         return plan_release(
             origin,

@@ -85,7 +85,7 @@ class StopsSettings(TableSettings[StopsPlan, PlaceList]):
         """Number of dimensions of the grid: two per place of a trip."""
         return 2 * len(self.stages)
 
-    def _plan(self, geography: PlaceList, period: str) -> StopsPlan:  # all periods have the same plan
+    def _plan(self, geography: PlaceList, days: int) -> StopsPlan:  # all periods have the same plan
         return plan_stops(
             geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism, acceptance=self.acceptance
         )

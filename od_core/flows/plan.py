@@ -97,8 +97,9 @@ class ReleasePlan(Plan):
             raise plan_defect("the sensitivities of the steps do not match the unit and its neighbours")
         if self.segments is not None and self.steps != self._planned():
             raise plan_defect("the steps do not match the breakdowns and their share of the budget")
-        shares = tuple(step.rho / self.spent.rho for step in self.steps)
-        if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion, shares, self._cells):
+        rho = self.spent.rho
+        shares = tuple(step.rho / rho for step in self.steps)
+        if rho != self.budget.total_rho(self.mechanism.default_conversion, shares, self._cells):
             raise plan_defect("the steps do not sum to the budget")
 
     def _planned(self) -> tuple[GaussianStep, ...]:

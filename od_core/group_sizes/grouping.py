@@ -33,8 +33,8 @@ class Grouping(Protocol):
         """Return the public codes that the column ``origin`` of a record may have. Any other code is a fault."""
         ...
 
-    def per_area(self, geography: Geography, period: str) -> Counts:
-        """Return the public number of groups of every leaf area in a period (text); shape (leaf areas,)."""
+    def per_area(self, geography: Geography, days: int) -> Counts:
+        """Return the public number of groups of every leaf area in a period of some days; shape (leaf areas,)."""
         ...
 
     def count(
@@ -114,9 +114,9 @@ class AreasByDay:
         """Return the codes of the leaf areas; see :meth:`Grouping.codes`."""
         return geography.zones
 
-    def per_area(self, geography: Geography, period: str) -> Counts:
-        """Return the number of days in the period, once for every leaf area; see :meth:`Grouping.per_area`."""
-        return np.full(len(geography.zones), Period(period).days, dtype=np.int64)
+    def per_area(self, geography: Geography, days: int) -> Counts:
+        """Return the number of days, once for every leaf area; see :meth:`Grouping.per_area`."""
+        return np.full(len(geography.zones), days, dtype=np.int64)
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
@@ -165,7 +165,7 @@ class ListedGroups:
         """
         return self._listed(geography)[0]
 
-    def per_area(self, geography: Geography, period: str) -> Counts:  # the list is the same in every period
+    def per_area(self, geography: Geography, days: int) -> Counts:  # the list is the same in every period
         """Return the number of listed groups in every leaf area; see :meth:`Grouping.per_area`.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,13 +14,36 @@ from od_core.ledger.entries import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.cap import Cap, Charge
-from od_core.privacy.domain import charged_periods
+from od_core.privacy.domain import ALL_PERIODS, charged_periods
 from od_core.privacy.person_year import largest_rho, year_of, year_text
 from od_core.privacy.uncounted import is_of_uncounted
 from od_core.privacy.unit import UnitKind
 
+_NONE = Fraction(0)
+
 NEWEST = (1 << 63) - 1
 """Largest possible number (position in the ledger) of an entry; as a limit, it includes all entries."""
+
+
+@dataclass(frozen=True)
+class _Charges:
+    """Reservations of the same release and charge.
+
+    Attributes:
+        charge: charge of each of them.
+        in_full: the part of it that is for uncounted trips, as rho.
+        number: number of reservations.
+        release: key of the release, as text; None in a trial.
+        redrawn: whether they were made because an earlier draw was lost.
+        periods: elementary periods that each of them charges.
+    """
+
+    charge: Charge
+    in_full: Fraction
+    number: int
+    release: str | None
+    redrawn: bool
+    periods: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -33,7 +57,8 @@ class Balance:
             its delta.
         spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
             a year add up by :func:`od_core.privacy.person_year.largest_rho`; those for uncounted trips add up in full.
-        charged: rho of all reservations of each release that is charged to the period, by its key as text.
+        charged: rho of all reservations of each release that is charged to the period, by its key as text; empty if
+            they were added up without reading the releases.
         lost_draws: number of draws that were lost with their process and charged once more.
         asked: rho by which a requested charge would raise ``spent``; 0 if none is requested.
         parts: for a year, the rho of each elementary period that was charged, by its text.
@@ -61,9 +86,15 @@ class Balance:
         return len(self.charged)
 
 
-def charge_of(row: dict[str, Any]) -> Charge:
+def charge_of(row: Mapping[str, Any]) -> Charge:
     """Return the charge of a RESERVED entry."""
-    return Charge(*(Fraction(row[name]) for name in ("rho", "epsilon", "delta")))
+    return _charge(row["rho"], row["epsilon"], row["delta"])
+
+
+@lru_cache(maxsize=1024)
+def _charge(rho: str, epsilon: str, delta: str) -> Charge:
+    """Return the charge that is written as three texts, which are the same in the entries of many releases."""
+    return Charge(Fraction(rho), Fraction(epsilon), Fraction(delta))
 
 
 def in_full_of(row: dict[str, Any]) -> Fraction:
@@ -78,6 +109,8 @@ def balances(
     asked: Charge | None = None,
     until: int = NEWEST,
     asked_in_full: Fraction = Fraction(0),
+    *,
+    by_release: bool = True,
 ) -> list[Balance]:
     """Return the balance of each elementary period, in the order of ``periods``, or of each year that contains some.
 
@@ -89,43 +122,47 @@ def balances(
             like the delta of a reservation.
         until: number of the last entry to include.
         asked_in_full: the part of ``asked`` that is for uncounted trips, as rho.
+        by_release: False if :attr:`Balance.charged` is not needed, so that less is read.
     """
     of_domain = "kind = ? AND domain = ? AND number <= ?"
     declared = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
     asked_of = None if periods is None else frozenset[str]().union(*_capped(declared, periods).values())
-    rows = [(row, charge_of(row)) for row in _charging(entries, declared, domain, asked_of, until)]
+    found_charges = _charging(entries, declared, domain, asked_of, until, by_release=by_release)
     by_part: dict[str, list[int]] = {}
-    for place, (row, _) in enumerate(rows):
-        for part in row["content"]["periods"]:
+    for place, charges in enumerate(found_charges):
+        for part in charges.periods:
             by_part.setdefault(part, []).append(place)
     periods = sorted(by_part) if periods is None else periods
     found = []
     for name, parts in _capped(declared, periods).items():
-        mine = [rows[place] for place in sorted({place for part in parts for place in by_part.get(part, ())})]
-        delta = sum((charge.delta for _, charge in mine), start=Fraction(0) if asked is None else asked.delta)
-        charged, in_full = {part: Fraction(0) for part in parts}, {part: Fraction(0) for part in parts}
-        by_release: dict[str, Fraction] = {}
-        for row, charge in mine:
-            by_release[row["release"]] = by_release.get(row["release"], Fraction(0)) + charge.as_rho
-            for part in parts.intersection(row["content"]["periods"]):
-                charged[part] += charge.as_rho - in_full_of(row)
-                in_full[part] += in_full_of(row)
+        mine = [found_charges[place] for place in sorted({place for part in parts for place in by_part.get(part, ())})]
+        delta = sum((each.number * each.charge.delta for each in mine), start=_NONE if asked is None else asked.delta)
+        charged, in_full = dict.fromkeys(parts, _NONE), dict.fromkeys(parts, _NONE)
+        of_release: dict[str, Fraction] = {}
+        for each in mine:
+            rho = each.number * each.charge.as_rho
+            if each.release is not None:
+                of_release[each.release] = of_release.get(each.release, _NONE) + rho
+            for part in parts.intersection(each.periods):
+                charged[part] += rho - each.number * each.in_full
+                in_full[part] += each.number * each.in_full
         spent = _added_up(declared, charged, in_full)
-        each = {part: charged[part] + in_full[part] for part in sorted(parts) if charged[part] + in_full[part]}
-        for part in parts.intersection(periods):
-            charged[part] += (Fraction(0) if asked is None else asked.as_rho) - asked_in_full
-            in_full[part] += asked_in_full
+        of_part = {part: charged[part] + in_full[part] for part in sorted(parts) if charged[part] + in_full[part]}
+        if asked is not None:
+            for part in parts.intersection(periods):
+                charged[part] += asked.as_rho - asked_in_full
+                in_full[part] += asked_in_full
         found.append(
             Balance(
                 domain,
                 name,
                 cap=cap.allowed_rho(delta),
                 spent=spent,
-                charged=by_release,
-                lost_draws=sum(row["draw"] > 1 for row, _ in mine),
-                asked=_added_up(declared, charged, in_full) - spent,
-                parts=each if "year" in declared else {},
+                charged=of_release,
+                lost_draws=sum(each.number for each in mine if each.redrawn),
+                asked=_NONE if asked is None else _added_up(declared, charged, in_full) - spent,
+                parts=of_part if "year" in declared else {},
                 of=parts,
             )
         )
@@ -133,25 +170,45 @@ def balances(
 
 
 def _charging(
-    entries: Entries, declared: Mapping[str, Any], domain: str, asked: frozenset[str] | None, until: int
-) -> list[dict[str, Any]]:
-    """Return the RESERVED entries that can charge some elementary periods, oldest first; all if ``asked`` is None.
+    entries: Entries,
+    declared: Mapping[str, Any],
+    domain: str,
+    asked: frozenset[str] | None,
+    until: int,
+    *,
+    by_release: bool,
+) -> list[_Charges]:
+    """Return the reservations that can charge some elementary periods, oldest first; all if ``asked`` is None.
 
-    The entries of other periods are not read: which periods an entry charges follows from the period of its release.
+    Which periods an entry charges follows from the period of its release, so the entries of other periods are not read,
+    and equal charges are counted by the database. Only unit ``user_year`` needs the content of its entries: for what
+    is charged for uncounted trips, and because a trial has no release.
     """
-    where, values = "kind = ? AND domain = ? AND number <= ?", (RESERVED, domain, until)
-    if asked is None:
-        return entries.select(where, *values)
-    texts = entries.distinct("period", where, *values)
-    charging = [
-        text
-        for text in texts  # entries of a trial may have no release
-        if text and not asked.isdisjoint(_charged(text, declared["elementary_period"], declared["unit"]))
-    ]
-    if len(charging) == len(texts):
-        return entries.select(where, *values)
-    named = f"(period IS NULL OR period IN ({', '.join('?' * len(charging))}))" if charging else "period IS NULL"
-    return entries.select(f"{where} AND {named}", *values, *charging)
+    elementary, unit = declared["elementary_period"], declared["unit"]
+    # The sum keeps SQLite from reading all entries in the order of their numbers.
+    where, values = "kind = ? AND domain = ? AND number + 0 <= ?", (RESERVED, domain, until)
+    columns = ["rho", "epsilon", "delta", "draw", *(["release"] if by_release else [])]
+    if unit != "user":  # it has one period, which all releases charge
+        columns.append("period")
+        if asked is not None:
+            texts = [group["period"] for group in entries.groups("period", where, *values)]
+            charging = [text for text in texts if text and not asked.isdisjoint(_charged(text, elementary, unit))]
+            if len(charging) < len(texts):
+                named = f" OR period IN ({', '.join('?' * len(charging))})" if charging else ""
+                where, values = f"{where} AND (period IS NULL{named})", (*values, *charging)
+    if "year" in declared:
+        columns.append("content")
+    found = []
+    for group in entries.groups(", ".join(columns), where, *values):
+        charge, in_full = charge_of(group), _NONE
+        periods: Sequence[str] = (ALL_PERIODS,)
+        if "year" in declared:
+            content = json.loads(group["content"])
+            periods, in_full = content["periods"], charge.as_rho if is_of_uncounted(content) else _NONE
+        elif unit != "user":
+            periods = _charged(group["period"], elementary, unit)
+        found.append(_Charges(charge, in_full, group["count"], group.get("release"), group["draw"] > 1, periods))
+    return found
 
 
 @lru_cache(maxsize=1 << 16)
@@ -203,7 +260,7 @@ def check_cap(
         OdError: the cap does not allow the charge in one of the periods. The message states the cap, the spent and the
             remaining rho of the period with the least remaining rho.
     """
-    found = balances(entries, domain, periods, asked, asked_in_full=in_full)
+    found = balances(entries, domain, periods, asked, asked_in_full=in_full, by_release=False)
     balance = min(found, key=lambda balance: balance.left - balance.asked)
     if balance.asked > balance.left:
         what = "drawing a lost level again" if lost_draw else "the release"

@@ -43,7 +43,7 @@ COLUMNS = """\
 INDEXES = """\
 CREATE INDEX IF NOT EXISTS entries_by_release ON entries (kind, release, domain, level, number);
 CREATE INDEX IF NOT EXISTS entries_by_period ON entries (domain, kind, period, number);
-CREATE INDEX IF NOT EXISTS entries_by_domain ON entries (domain, number);
+CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (domain, kind, number);
 """
 """SQL of the indexes, with which the entries of a release or a period are found without reading the others.
 
@@ -86,7 +86,8 @@ class Entries:
     def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
         """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
-        found = self._read(f"{where} ORDER BY number DESC LIMIT 1", (*kinds, *columns.values()))
+        newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
+        found = self._read(f"number = ({newest})", (*kinds, *columns.values()))
         return found[0] if found else None
 
     def has(self, number: int, entry_hash: str) -> bool:
@@ -94,10 +95,20 @@ class Entries:
         found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,))
         return any(entry["hash"] == entry_hash for entry in found)
 
-    def distinct(self, column: str, where: str, *values: str | int) -> list[Any]:
-        """Return the values of one column in the entries that satisfy a condition, as for :meth:`select`, each once."""
-        found = self._connection.execute(f"SELECT DISTINCT {column} FROM entries WHERE {where}", values)  # noqa: S608
-        return [entry[column] for entry in found]
+    def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
+        """Return the values of some columns in the entries that satisfy a condition, each combination once.
+
+        Args:
+            columns: names of columns, separated by commas. Column ``content`` is not parsed.
+            where: the condition, as for :meth:`select`.
+            values: values of the placeholders in the condition.
+
+        Returns:
+            Oldest first, one dictionary by column name per combination; ``count`` is the number of its entries.
+        """
+        grouped = f"WHERE {where} GROUP BY {columns} ORDER BY min(number)"
+        found = self._connection.execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", values)  # noqa: S608
+        return [dict(group) for group in found]
 
     def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
         found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # our own SQL
@@ -150,11 +161,9 @@ class Entries:
         return self.verify()[0]
 
     def rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
-        """Return the entries after a number as they are stored, oldest first; all by default."""
-        found = self._connection.execute(
-            "SELECT * FROM entries WHERE number > ? OR ? = 0 ORDER BY number", (after,) * 2
-        )
-        return map(dict, found)
+        """Return the entries after a number oldest first; by default all, whatever their numbers."""
+        later, values = (" WHERE number > ?", (after,)) if after else ("", ())
+        return map(dict, self._connection.execute(f"SELECT * FROM entries{later} ORDER BY number", values))  # noqa: S608
 
     def _add(self, entry: Mapping[str, Any]) -> None:
         self._connection.execute(

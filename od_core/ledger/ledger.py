@@ -9,7 +9,7 @@ may have seen the lost draw, so its charge remains, and a new draw needs a furth
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -48,6 +48,21 @@ class LevelState:
     kind: str
     draw: int
     digest: str | None
+
+
+@dataclass(frozen=True)
+class ReleaseState:
+    """What a release has done so far; see :meth:`Ledger.states`.
+
+    Attributes:
+        kinds: newest state of each reserved level, as :meth:`Ledger.level_kinds` returns it.
+        rho: rho of all its reservations, including those of lost draws.
+        is_published: whether it is public.
+    """
+
+    kinds: Sequence[str] = ()
+    rho: Fraction = Fraction(0)
+    is_published: bool = False
 
 
 @dataclass(frozen=True)
@@ -282,6 +297,25 @@ class Ledger:
         with self._read() as entries:
             return [row["kind"] for row in _levels(entries, key).values()]
 
+    def states(self) -> dict[str, ReleaseState]:
+        """Return the state of every release that the ledger knows, by its key as text, from one pass over the entries.
+
+        Content is not read. For one release, :meth:`level_kinds`, :meth:`charges` and :meth:`is_published` read less.
+        """
+        with self._read() as entries:
+            found = entries.groups("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
+        kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in found}
+        rho, public = dict.fromkeys(kinds, Fraction(0)), set()
+        for row in found:
+            name, kind = row["release"], row["kind"]
+            if kind == PUBLISHED:
+                public.add(name)
+                continue
+            kinds[name][row["level"]] = kind
+            if kind == RESERVED:
+                rho[name] += charge_of(row).as_rho
+        return {name: ReleaseState(list(of.values()), rho[name], name in public) for name, of in kinds.items()}
+
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
         """Return the digest of a measured level (see :class:`LevelState`). Raises OdError if it is not measured."""
         state = self.level_state(key, level)
@@ -307,8 +341,9 @@ class Ledger:
             if entries.newest(DOMAIN, domain=domain) is None:
                 return {}
             facts = declared_facts(entries, domain)
-            keys = map(ReleaseKey.parse, entries.distinct("release", "kind = ? AND domain = ?", DRAWING, domain))
+            drawn = entries.groups("release", "kind = ? AND domain = ?", DRAWING, domain)
         every, unit = facts["elementary_period"], facts["unit"]
+        keys = [ReleaseKey.parse(group["release"]) for group in drawn]
         return {key: list(charged_periods(Period(key.period), every, unit)) for key in keys}
 
     def noise(self, key: ReleaseKey) -> str:
@@ -402,8 +437,8 @@ class Ledger:
         """
         where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, (PUBLISHED, *prefix(series)))
         with self._read() as entries:
-            found = entries.select(f"{where} AND number <= ?", *values, until)
-            return [ReleaseKey.parse(entry["release"]) for entry in found]
+            found = entries.groups("release", f"{where} AND number <= ?", *values, until)
+        return [ReleaseKey.parse(group["release"]) for group in found]
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
@@ -422,7 +457,7 @@ class Ledger:
     def published_at(self) -> dict[ReleaseKey, datetime.datetime]:
         """Return the time at which each release was published, oldest first."""
         with self._read() as entries:
-            found = entries.select("kind = ?", PUBLISHED)
+            found = entries.groups("release, at", "kind = ?", PUBLISHED)
         return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in found}
 
     def remaining(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
@@ -437,7 +472,8 @@ class Ledger:
                 for period in periods
             }
             every = list(dict.fromkeys(part for charged in parts.values() for part in charged))
-            left = {part: balance.left for balance in balances(entries, domain, every) for part in balance.of}
+            found = balances(entries, domain, every, by_release=False)
+        left = {part: balance.left for balance in found for part in balance.of}
         return {period: min(left[part] for part in charged) for period, charged in parts.items()}
 
     def balances(self) -> list[Balance]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from od_core.errors import OdError
@@ -31,7 +32,7 @@ class ReleaseKey:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.release):
             raise _fault(f"release name {self.release!r} must contain only lower-case letters, digits and underscores")
-        Period(self.period)
+        _period(self.period)
         if isinstance(self.revision, bool) or not isinstance(self.revision, int) or self.revision < 1:
             raise _fault("the revision is not a whole number of at least 1")
 
@@ -50,6 +51,10 @@ class ReleaseKey:
     def folder(self) -> PurePosixPath:
         """Relative path of the release's folder, which is the same below every root folder."""
         return PurePosixPath(str(self))
+
+
+_period = lru_cache(maxsize=1 << 14)(Period)
+"""The period of a text. Keys of the same period are made again and again."""
 
 
 def _fault(message: str) -> OdError:

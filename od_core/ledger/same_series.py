@@ -6,7 +6,6 @@ set. All periods of a revision must have the same areas.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
@@ -43,7 +42,7 @@ def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan)
     found = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
     if found is None:
         return None
-    then, now = found["content"]["plan"], json.loads(json.dumps(plan.facts()))
+    then, now = found["content"]["plan"], plan.stored_facts
     changed = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))  # some are stated only if set
     return changed if found["domain"] == domain else ["data set", *changed]
 
@@ -53,10 +52,10 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
 
     Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
     """
-    for other in entries.distinct("domain", f"{IN_SERIES} AND domain <> ?", RESERVED, *prefix(key.release), domain):
+    for other in entries.groups("domain", f"{IN_SERIES} AND domain <> ?", RESERVED, *prefix(key.release), domain):
         raise OdError(
             "OD-DOMAIN-CONFLICT",
-            f"releases of {key.release} are charged to data set {other!r}, not to {domain!r}",
+            f"releases of {key.release} are charged to data set {other['domain']!r}, not to {domain!r}",
             next_step="declare the data set that was charged earlier, or rename the series",
         )
 

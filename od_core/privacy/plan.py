@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from od_core.errors import OdError
@@ -162,6 +163,12 @@ class Plan(ABC):
             **self._own_facts(),
             "steps": [step.facts() for step in self.charged_steps],
         }
+
+    @cached_property
+    def stored_facts(self) -> dict[str, Any]:
+        """The facts as they are read back from JSON, to be compared with those of many releases."""
+        facts: dict[str, Any] = json.loads(json.dumps(self.facts()))
+        return facts
 
     @abstractmethod
     def _own_facts(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
     """
     until = ledger.record(key).entry.number
     balance = ledger.balance(data_set, key.period, until)
-    before = [other for other in ledger.published(until) if other.release == key.release and other.period < key.period]
+    before = [other for other in ledger.published(until, key.release) if other.period < key.period]
     previous, stated = _opened(kind, max(before), releases) if before else (None, {})
     return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, stated)
 

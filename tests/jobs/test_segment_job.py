@@ -174,9 +174,9 @@ CHANGED: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 def test_changed_breakdowns_are_named_by_status(released: Project) -> None:
     ledger = ledger_of(released)
-    assert period_status(by_segment(released), ledger)[0]["settings_changed"] == []
+    assert period_status([by_segment(released)], ledger, ledger.states())[0]["settings_changed"] == []
     for changes, names in CHANGED.values():
-        row, _ = period_status(by_segment(released, **changes), ledger)
+        row, _ = period_status([by_segment(released, **changes)], ledger, ledger.states())
         assert row["state"] == "published"
         assert set(row["settings_changed"]) <= names, changes
         assert "segments" in row["settings_changed"], changes

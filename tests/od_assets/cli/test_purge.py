@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import dagster as dg
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -41,9 +42,20 @@ def test_copies_of_records_of_published_releases_are_removed(project: Project) -
     assert "1 removed" in command.invoke(app, ["purge"], input="y\n").stdout
     assert [copy.exists() for copy in copies.values()] == [False, True]
     assert (copies["2001-06"].parent / "identity.json").exists()
-    copies["2001-06"].touch()
-    warehouse = Warehouse(folder=str(project.var))
-    for days, is_kept in ((1, True), (0, False)):
-        warehouse.purge(days)  # as a run does when it ends
-        assert copies["2001-06"].exists() == is_kept
-    assert copies["2001-07"].exists()
+
+
+def test_a_run_removes_copies_when_it_ends(released: Project) -> None:
+    """And not before, and none that is younger than the rule says."""
+    copy = released.var / "confidential" / "trips" / "2001-01" / "r1" / "raw_trips.parquet"
+    seen = []
+
+    @dg.asset(required_resource_keys={"od_warehouse"})
+    def step() -> None:
+        seen.append(copy.exists())
+
+    left = []
+    for days in (None, 1, 0):
+        warehouse = Warehouse(folder=str(released.var), keep_records_days=days)
+        assert dg.materialize([step], instance=released.instance, resources={"od_warehouse": warehouse}).success
+        left.append(copy.exists())
+    assert (seen, left) == ([True] * 3, [True, True, False])

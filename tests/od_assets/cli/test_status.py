@@ -19,6 +19,8 @@ from od_assets.cli.tables import print_status
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
 from od_assets.series.declared_names import declaration_files
+from od_assets.series.settings import ReleaseSettings
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ATTRIBUTES, Project
 
@@ -29,13 +31,13 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
 
-    same, later = period_status(project.component(), ledger)
+    same, later = period_status([project.component()], ledger, ledger.states())
     assert (same["state"], same["settings_changed"]) == ("begun", [])
     assert (later["state"], later["settings_changed"]) == ("waits", None)
     print_status([same, later])
     assert "other settings" not in capsys.readouterr().out
 
-    other, _ = period_status(project.component(privacy__epsilon="1/2", tree="origin"), ledger)
+    other, _ = period_status([project.component(privacy__epsilon="1/2", tree="origin")], ledger, ledger.states())
     assert other["settings_changed"] == ["epsilon", "rho", "steps", "tree"]
     assert other | {"settings_changed": []} == same
     print_status([other | {"state": "published"}])
@@ -44,9 +46,30 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     assert f"{key} was published with other settings than those declared now: epsilon, rho, steps, tree." in said
 
     (project.root / "zones.csv").unlink()
-    unplanned, _ = period_status(project.component(), ledger)
+    unplanned, _ = period_status([project.component()], ledger, ledger.states())
     assert (unplanned["state"], unplanned["settings_changed"]) == ("begun", None)
-    assert release_status(ledger, ReleaseKey("gone", "2001-01"))["settings_changed"] is None
+    assert release_status(ReleaseKey("gone", "2001-01"), None)["settings_changed"] is None
+
+
+def test_what_periods_and_series_share_is_read_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan for each number of days of a month, what a data set has left, and the state of all releases."""
+    year = project.component(periods__last="2001-12", domain__cap__rho="1")
+    other = project.component(name="others", periods__last="2001-12", domain__cap__rho="1")
+    settings, ledger = year.settings(), Warehouse().ledger
+    ledger.declare(settings.domain)
+    for each in (settings, other.settings()):
+        for period in each.periods.ended():
+            ledger.reserve(each.key(period.text), "trips", each.plan(each.read_geography(), period.text))
+    planned, looked = [], []
+    plan, remaining = ReleaseSettings.plan, Ledger.remaining
+    monkeypatch.setattr(ReleaseSettings, "plan", lambda *given: planned.append(given[2]) or plan(*given))
+    monkeypatch.setattr(Ledger, "remaining", lambda *given: looked.append(given[1]) or remaining(*given))
+    rows = period_status([year, other], ledger, ledger.states())
+    assert [row["settings_changed"] for row in rows] == [[]] * 24
+    assert (planned, looked) == (["2001-01", "2001-02", "2001-04"] * 2, ["trips"])
+    assert {row["data_set_rho_left"] for row in rows} == {
+        float(ledger.balance("trips", period.text).left) for period in settings.periods.ended()
+    }
 
 
 def test_rho_and_epsilon_are_the_same_number_wherever_they_are_printed(project: Project) -> None:

@@ -13,15 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from od_core import OdError
+from od_core import OdError, PrivacyUnit
 from od_core.ledger import head as head_module
 from od_core.ledger import postgres_chain, sqlite_chain
 from od_core.ledger.entries import Entries
 from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
 from tests.forked import SERVER
 from tests.od_core.ledger.ledger_rows import (
+    TRIP,
     assert_chain,
     charged,
     code_of,
@@ -274,51 +277,71 @@ def test_an_index_that_hides_a_charge_is_found(history):
 
 
 @pytest.mark.usefixtures("engine")
-def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkeypatch):
-    """Entries parsed for one release and for a sensor; and no table is read from end to end.
+@pytest.mark.parametrize("unit", [TRIP, PrivacyUnit("user", column="user", max_trips=2)], ids=["trip", "user"])
+def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkeypatch, unit):
+    """Entries that are read, and the instructions of SQLite, which counts the entries that it looks through, too.
 
-    All remaining budgets of a data set are found in one pass: 4 entries a release.
+    Only what concerns a whole data set or series looks through more entries of an index in a longer ledger.
     """
-    read, scanned = [], []
+    read, instructions = [], []
 
     class Counting(Entries):
+        def __init__(self, connection, *arguments):
+            super().__init__(connection, *arguments)
+            if server_of(ledger.path) is None:
+                connection.set_progress_handler(lambda: instructions.append(1), 1)
+
         def _read(self, where, values):
             found = super()._read(where, values)
             read.extend(found)
-            if server_of(ledger.path) is None:
-                plan = self._connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM entries WHERE {where}", values)
-                scanned.extend(row["detail"] for row in plan if "SCAN entries" in row["detail"])
             return found
 
     for module in (sqlite_chain, postgres_chain):
         monkeypatch.setattr(module, "Entries", Counting)
 
-    def entries_read(use):
+    def counted(use):
         read.clear()
+        instructions.clear()
         use()
-        return len(read)
+        return len(read), len(instructions)
+
+    plan, data_set = small_plan(unit=unit), f"panel_of_{unit.kind}"
+    ledger.declare(PrivacyDomain(data_set, unit, Cap(rho=Fraction(100)), "decided by the board"))
+    levels = [step.number for step in plan.charged_steps]
 
     def release(number):
         key = ReleaseKey("commuters", f"{2001 + number // 12}-{number % 12 + 1:02d}")
-        ledger.reserve(key, "commuters", small_plan())
-        for level in (1, 2, 3, 4):
-            ledger.start_draw(key, level)
-            finish(ledger, key, level, "0")
-        ledger.publish(key, "0" * 64)
-        ledger.changed_settings(key, "commuters", small_plan())
-        ledger.balance("commuters", key.period)
+        whole = [
+            counted(lambda: ledger.reserve(key, data_set, plan)),
+            counted(lambda: ledger.balance(data_set, key.period)),
+            counted(lambda: ledger.newest_of(data_set)),
+        ]
+        own = [counted(lambda: ledger.declared(data_set))]
+        for level in levels:
+            own += [
+                counted(lambda level=level: ledger.start_draw(key, level)),
+                counted(lambda level=level: finish(ledger, key, level, "0")),
+            ]
+        own += [
+            counted(lambda: ledger.publish(key, "0" * 64)),
+            counted(lambda: ledger.record(key)),
+            counted(lambda: ledger.changed_settings(key, data_set, plan)),
+        ]
+        return [entries for entries, _ in whole], own
 
-    counts = [entries_read(lambda number=number: release(number)) for number in range(24)]
-    assert counts[2:] == counts[1:-1]
-    assert not [detail for detail in scanned if "INDEX" not in detail]
+    _, second, *others = [release(number) for number in range(8)]
+    assert all(other == second for other in others)
     periods = [key.period for key in ledger.published()]
-    assert len(periods) == 24
-    assert entries_read(lambda: ledger.remaining("commuters", periods)) == 24 * 4 + 3
-    assert entries_read(lambda: ledger.published(series="commuters")) == 24
-    assert entries_read(lambda: ledger.published(series="commuter")) == 0
-    assert {period: ledger.balance("commuters", period).left for period in periods} == ledger.remaining(
-        "commuters", periods
-    )
+    assert len(periods) == 8
+    assert counted(lambda: ledger.remaining(data_set, periods))[0] == 3  # the data set, twice, and its cap
+    assert counted(lambda: ledger.published(series="commuters"))[0] == 0
+    assert counted(ledger.states)[0] == 0
+    assert ledger.published(series="commuter") == []
+    left = {period: ledger.balance(data_set, period).left for period in periods}
+    assert left == ledger.remaining(data_set, periods)
+    assert {name: (state.kinds, state.rho, state.is_published) for name, state in ledger.states().items()} == {
+        str(key): (["MEASURED"] * len(levels), plan.charge.as_rho, True) for key in ledger.published()
+    }
 
 
 @pytest.mark.usefixtures("engine")

@@ -5,21 +5,25 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from od_core import OdError
+from od_core.files import lock as lock_module
 from od_core.ledger import entries as entries_module
 from od_core.ledger import postgres_chain
 from od_core.ledger.chain import Chain
 from od_core.ledger.integrity import chain_of, look_at_ledger
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.lock import LOCK_NAME
+from od_core.ledger.lock import LOCK_NAME, exclusive
 from od_core.ledger.postgres_chain import schema
 from tests.od_core.ledger.ledger_rows import assert_chain, code_of, domain, finish, ledger_at, rows, small_plan
 from tests.od_core.ledger.test_ledger_integrity import EDITS
@@ -235,6 +239,35 @@ def test_one_release_at_a_time_on_all_hosts(history, tmp_path):
         pytest.fail("two were let in")
     with there.exclusive(seconds=0):
         assert (elsewhere / LOCK_NAME).exists()
+
+
+def test_both_locks_are_waited_for_until_one_deadline(history, tmp_path, monkeypatch):
+    """Another run holds the folder for 9.9 of 10 seconds of a clock that only sleeping moves, and another host goes on.
+
+    So a tenth of a second is left for the lock on the server.
+    """
+    address, elsewhere = server_of(history), tmp_path / "elsewhere"
+    other = ExitStack()
+    other.enter_context(exclusive(elsewhere))
+    passed, said, execute = [], [], psycopg.Connection.execute
+
+    def sleep(_):
+        passed.append(9.9)
+        other.close()
+
+    def recorded(self, query, *values, **options):
+        said.append(str(query))
+        return execute(self, query, *values, **options)
+
+    clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=sleep)
+    for module in (postgres_chain, lock_module):
+        monkeypatch.setattr(module, "time", clock)
+    with chain_of(history, address).exclusive():
+        monkeypatch.setattr(psycopg.Connection, "execute", recorded)
+        waiting = chain_of(elsewhere / "ledger.sqlite", address).exclusive(seconds=10)
+        with pytest.raises(OdError, match="more than 10 seconds"), waiting:
+            pytest.fail("two were let in")
+    assert [re.search("lock_timeout = '(.*)'", query)[1] for query in said if "lock_timeout" in query] == ["0.100s"]
 
 
 def test_a_clock_that_is_behind_that_of_another_host_changes_no_order(history, key, monkeypatch):
