@@ -30,6 +30,9 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
         OdError: its storage is full, may not be written or cannot be used, now or during the context.
     """
     home = Path(os.environ["DAGSTER_HOME"])
+    if os.geteuid() == 0 and (owner := home.parent.stat().st_uid) != 0:
+        print(f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr)
+    before = os.umask(0o022)  # by which Dagster's files get the modes of public files; the others set theirs
     try:
         with exclusive(home):  # otherwise two processes may create Dagster's tables at once
             instance = dg.DagsterInstance.get()
@@ -37,6 +40,8 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
             yield instance
     except DBAPIError as error:
         raise_alone(storage_fault(error, home))
+    finally:
+        os.umask(before)
 
 
 def storage_fault(error: DBAPIError, home: Path) -> OdError:

@@ -9,7 +9,13 @@ from typing import Any
 from great_expectations.data_context.store.tuple_store_backend import TupleFilesystemStoreBackend
 from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
 
-from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder
+from od_core.files.durable import (
+    CONFIDENTIAL_FILE_MODE,
+    CONFIDENTIAL_FOLDER_MODE,
+    PUBLIC_FILE_MODE,
+    PUBLIC_FOLDER_MODE,
+    make_folder,
+)
 
 _ENVIRONMENTS: dict[type, Any] = {}
 """Jinja environments by class of page. Each caches its compiled templates, which otherwise take most of a check."""
@@ -27,17 +33,26 @@ class IndexPage(Page, DefaultJinjaIndexPageView):
     """A page that lists the other pages."""
 
 
-class ConfidentialFiles(TupleFilesystemStoreBackend):
-    """A store of files that only their owner can read, from the moment of their creation.
+class PublicFiles(TupleFilesystemStoreBackend):
+    """A store of files that everybody can read and only their owner can write, from the moment of their creation.
 
     Great Expectations does not set file modes. The umask cannot be used instead, because all threads share it.
     """
 
+    file_mode, folder_mode = PUBLIC_FILE_MODE, PUBLIC_FOLDER_MODE
+
     def _set(self, key: Any, value: Any, **options: Any) -> Any:
         path = Path(self.full_base_directory, self._convert_key_to_filepath(key))  # type: ignore[no-untyped-call]
-        make_folder(path.parent, CONFIDENTIAL_FOLDER_MODE)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE))
+        make_folder(path.parent, self.folder_mode)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, self.file_mode))
+        path.chmod(self.file_mode)  # the umask may have reduced the mode
         return super()._set(key, value, **options)  # type: ignore[no-untyped-call]  # it keeps the mode of existing files
+
+
+class ConfidentialFiles(PublicFiles):
+    """A store of files that only their owner can read and write."""
+
+    file_mode, folder_mode = CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE
 
 
 def site(folder: str, *, confidential: bool) -> Any:
@@ -51,7 +66,7 @@ def site(folder: str, *, confidential: bool) -> Any:
     """
     view = {"module_name": __name__, "class_name": Page.__name__}
     index = {"module_name": __name__, "class_name": IndexPage.__name__}
-    files = ConfidentialFiles if confidential else TupleFilesystemStoreBackend
+    files = ConfidentialFiles if confidential else PublicFiles
     return {
         "class_name": "SiteBuilder",
         "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": index},

@@ -26,6 +26,8 @@ def status(as_json: Json = False) -> None:
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import derived_status, period_status, release_status
     from od_assets.series.declared_names import COMPARISON, RELEASES, component_type, declaration_files
+    from od_core.files.lock import is_locked
+    from od_core.ledger.lock import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
@@ -65,7 +67,7 @@ def status(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
-        print_status(rows)
+        print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME))
     for fault in faults:
         typer.echo(printable(str(fault)), err=True)
     if faults:

@@ -20,9 +20,19 @@ _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e-?\d+)?")
 """Pattern of the text of a number."""
 
 
-def print_status(rows: list[dict[str, Any]]) -> None:
-    """Print the state of releases, and which settings were changed since they were published or begun."""
+def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
+    """Print the state of releases, and which settings were changed since they were published or begun.
+
+    Args:
+        rows: states of releases, as :mod:`od_assets.runs.period_status` returns them.
+        may_run: whether a run may be working on a release that is only begun.
+    """
     print_rows("Releases", [_shown(row) for row in rows])
+    begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]
+    for release in begun:
+        console.print(f"{release} is only begun, and no run works on it: its last run was interrupted or failed.")
+    if begun:
+        console.print("Run such a period again: it reads back what was measured.")
     others = [row for row in rows if row["settings_changed"]]
     for row in others:
         names = ", ".join(name.replace("_", " ") for name in row["settings_changed"])

@@ -30,6 +30,7 @@ from od_assets.cli.ui_guard import guarded
 from od_assets.cli.ui_reports import with_reports
 from od_assets.instance import dagster_instance
 from od_assets.project import Project, current_project, releases_folder
+from od_assets.resources.folders import Folders
 from od_core.errors import OdError
 from od_core.files.lock import locked
 
@@ -88,7 +89,8 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
             daemon = stack.enter_context(_daemon(workspace))
         target = WorkspaceFileTarget([str(workspace)])
         context = stack.enter_context(WorkspaceProcessContext(instance, target, version=dg.__version__))
-        pages = with_reports(create_app_from_workspace_process_context(context), releases_folder(current_project().var))
+        dagster = create_app_from_workspace_process_context(context)
+        pages = with_reports(dagster, releases_folder(current_project().var), _published)
         app = guarded(pages, token, f"od_release_ui_{port}", hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
         if daemon is not None:
@@ -100,6 +102,14 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
             print("The Dagster daemon has ended, so the UI has ended too.", file=sys.stderr)
             return 1
     return 0
+
+
+def _published() -> set[str]:
+    """Return the keys of the releases that the ledger has published; none if there is no ledger yet."""
+    folders = Folders()
+    if not folders.ledger_chain.exists():
+        return set()
+    return {key for key, state in folders.ledger.states().items() if state.is_published}
 
 
 def _only_one(home: Path) -> AbstractContextManager[None]:

@@ -13,6 +13,23 @@ from od_core.errors import OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE
 
 
+def is_locked(file: Path) -> bool:
+    """Return whether a process has locked a file with :func:`locked`, or may have: the file cannot be opened."""
+    try:
+        lock = os.open(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 @contextmanager
 def locked(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
     """Lock a file while this context lasts. Create the file if it is missing; its folder must exist.

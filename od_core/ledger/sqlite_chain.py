@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.durable import may_write, rights
+from od_core.files.durable import PUBLIC_FILE_MODE, may_write, rights
 from od_core.ledger.chain import WAIT_SECONDS, Chain
 from od_core.ledger.entries import COLUMNS, INDEXES, Entries, broken
 
@@ -158,6 +158,13 @@ class SqliteChain(Chain):
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    """Open the ledger to write, and create it if it is missing, with the mode of public files, whatever the umask.
+
+    SQLite gives the mode of the file to those that it makes beside it.
+    """
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE))
+        path.chmod(PUBLIC_FILE_MODE)
     connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 import threading
@@ -15,12 +14,14 @@ import pytest
 
 from od_assets.checks import release_checks
 from od_assets.checks.asset_checks import record_checks
+from od_assets.checks.data_docs import PublicFiles
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_core.ledger.lock import exclusive
 
 from ..audited import audited
+from ..od_core.files.disks import umask
 from .conftest import ZONES, Project, records
 
 LISTED = tuple(ZONES["zone"])
@@ -175,15 +176,21 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
                 mode = stat.S_IMODE(path.stat().st_mode)
                 readable.update([path] if mode != (0o700 if path.is_dir() else 0o600) else [])
 
-    umask = os.umask(0)
-    try:
+    with umask(0):
         with audited(count_violations):
             assert record_checks(settings).count_violations(warehouse, "2001-01") == {"meets_expectations": 0}
         count_violations("open", ())
-    finally:
-        os.umask(umask)
     assert len([path for path in seen if path.suffix == ".html"]) == 3
     assert readable == set()
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_pages_about_what_is_public_are_read_by_all_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    files = PublicFiles(base_directory=str(tmp_path / "docs"), filepath_template="{0}/{1}.html")
+    with umask(mask):
+        files.set(("flows", "page"), "<p>")
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "docs").rglob("*")}
+    assert found == {"flows": 0o755, "page.html": 0o644, ".ge_store_backend_id": 0o644}
 
 
 def test_pages_that_an_earlier_run_left_open_are_closed(project: Project) -> None:

@@ -51,6 +51,20 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     assert release_status(ReleaseKey("gone", "2001-01"), None)["settings_changed"] is None
 
 
+def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> None:
+    settings = project.component().settings()
+    key, ledger = settings.key("2001-01"), Warehouse().ledger
+    ledger.declare(settings.domain)
+    ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
+    (project.defs / "trips").mkdir()
+    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
+    (project.defs / "trips" / "defs.yaml").write_text(declared, encoding="utf-8")
+    said = f"{key} is only begun, and no run works on it: its last run was interrupted or failed."
+    with ledger.exclusive():
+        assert said not in " ".join(CliRunner().invoke(app, ["status"]).output.split())
+    assert said in " ".join(CliRunner().invoke(app, ["status"]).output.split())
+
+
 def test_what_periods_and_series_share_is_read_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan for each number of days of a month, what a data set has left, and the state of all releases."""
     year = project.component(periods__last="2001-12", domain__cap__rho="1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,13 @@ def releases(tmp_path: Path) -> Path:
     return tmp_path / "releases"
 
 
-def asked(releases: Path, path: str, method: str = "GET", headers: dict[str, str] = KNOWN) -> tuple[int, Any, str]:
+def asked(
+    releases: Path,
+    path: str,
+    method: str = "GET",
+    headers: dict[str, str] = KNOWN,
+    published: tuple[str, ...] = (KEY, "trips/2001-02/r1", "trips/2001-02/r2"),
+) -> tuple[int, Any, str]:
     """Status, headers and body of the answer of the whole application, to a path that the server has decoded."""
     scope = {
         "type": "http",
@@ -62,9 +69,19 @@ def asked(releases: Path, path: str, method: str = "GET", headers: dict[str, str
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(guarded(with_reports(DAGSTER, releases), TOKEN, COOKIE)(scope, receive, send))
+    asyncio.run(guarded(with_reports(DAGSTER, releases, lambda: published), TOKEN, COOKIE)(scope, receive, send))
     answer = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], answer, b"".join(message.get("body", b"") for message in sent[1:]).decode()
+
+
+def test_a_release_that_the_ledger_has_not_published_is_not_served(releases: Path) -> None:
+    """Nor are derived flows of one: a bundle may be left over from a run that failed, or copied here."""
+    report = f"{REPORTS}/{KEY}/report.html"
+    assert asked(releases, report, published=())[0] == 404
+    sources = [{"release": "trips/2000-12/r1"}, {"release": "trips/2000-11/r1"}]
+    (releases / KEY / "certificate.json").write_text(json.dumps({"sources": sources}), encoding="utf-8")
+    assert asked(releases, report, published=("trips/2000-12/r1",))[0] == 404
+    assert asked(releases, report, published=("trips/2000-12/r1", "trips/2000-11/r1"))[::2] == (200, TEXT)
 
 
 def test_the_report_of_a_published_release_is_read_and_runs_nothing(releases: Path) -> None:

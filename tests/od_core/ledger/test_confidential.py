@@ -40,6 +40,15 @@ def assert_closed(folder):
         assert stat.S_IMODE(path.lstat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
+def test_the_ledger_is_read_by_all_and_written_by_its_owner_whatever_the_umask(tmp_path, umask):
+    """With the files that SQLite makes beside it."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    with ledger.kept_open():
+        ledger.declare(domain(1))
+        assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("ledger.sqlite*")} == {0o644}
+        assert len(list(tmp_path.glob("ledger.sqlite*"))) == 3
+
+
 def test_all_that_a_release_keeps_is_closed_whatever_the_umask(tmp_path, key, umask):
     """Folders 0700, files 0600, also where the folder was there before and open; no temporary file is left."""
     folder = tmp_path / "var" / "confidential"
