@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--series", type=int, nargs="+", default=[1, 100])
     options = parser.parse_args()
     cases = [(4, 2)] if options.small else list(product(options.releases, options.series))
-    printed({"processor_seconds": [measured(*case) for case in cases]} | machine(), as_json=options.json)
+    printed({"machine": machine(), "processor_seconds": [measured(*case) for case in cases]}, as_json=options.json)
 
 
 def measured(releases: int, series: int) -> dict[str, Any]:

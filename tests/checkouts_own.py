@@ -25,9 +25,15 @@ def refuse_what_was_touched() -> None:
     assert not seen, f"a test uses the checkout's own var: {seen}"
 
 
-def _looks_for_packages() -> bool:
-    """Whether pkgutil asks, which looks into every folder beside the packages: Frictionless lets it find plug-ins."""
-    return any(frame.f_globals.get("__name__") == "pkgutil" for frame, _ in traceback.walk_stack(None))
+def _is_of_no_test() -> bool:
+    """Whether pkgutil looks into every folder beside the packages, or shutil removes another folder, which it opened.
+
+    Frictionless lets pkgutil find plug-ins. The names that shutil removes are relative to that other folder.
+    """
+    frames = [frame for frame, _ in traceback.walk_stack(None)]
+    return any(
+        frame.f_globals.get("__name__") == "pkgutil" or frame.f_code.co_name == "_rmtree_safe_fd" for frame in frames
+    )
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
@@ -37,7 +43,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
             if place.startswith("/") and not place.startswith(str(VAR)) and not _RELATIVE.search(place):
                 continue  # this is nearly every file, and most of what a listener costs
             path = os.path.abspath(place)  # noqa: PTH100  # links are left as they are
-            if f"{path}/".startswith(f"{VAR}/") and not _looks_for_packages():
+            if f"{path}/".startswith(f"{VAR}/") and not _is_of_no_test():
                 _TOUCHED.append(f"{event} {place}")
 
 

@@ -61,11 +61,18 @@ class SqliteChain(Chain):
 
     @contextmanager
     def _tried(self) -> Iterator[Entries]:
-        """Copy the entries into memory for a trial, which so needs no right to write, and keeps no release waiting."""
+        """Copy the entries into memory for a trial, which so needs no right to write, and keeps no release waiting.
+
+        A ledger that does not exist yet has no entries.
+        """
         try:
-            with self._readable() as ledger, closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
-                ledger.backup(copy)
+            with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
                 copy.row_factory = sqlite3.Row
+                if self._path.exists():
+                    with self._readable() as ledger:
+                        ledger.backup(copy)
+                else:
+                    copy.executescript(_SCHEMA)
                 yield Entries(copy)
         except sqlite3.DatabaseError as error:
             raise self._unusable(error) from None

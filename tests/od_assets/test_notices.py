@@ -125,7 +125,7 @@ def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project
     assert checked.startswith(
         "OD-CHECK-FAILED: trips/raw_trips: check meets_expectations failed. It requires: Records match the schema"
     )
-    assert stepped.startswith("trips__raw_trips: OD-FILE-MISSING: ")
+    assert stepped.startswith("trips/raw_trips: OD-FILE-MISSING: ")
     assert not any("NOWHERE" in str(notice) for notice in kept.said)
 
 

@@ -177,7 +177,7 @@ WRONG = [
     wrong("OD-CONFIG", "defs.yaml: periods", "valid dictionary", AGAIN, "periods=x"),
     wrong("OD-NOISE-UNKNOWN", "mine/defs.yaml", "noise backend 'loud'", AGAIN, "noise=loud"),
     wrong("OD-CONFIG", "mine/defs.yaml", "invalid cron schedule", AGAIN, "schedule=0 6 2 *"),
-    wrong("OD-FRESHNESS", "freshness", "Invalid cron", AGAIN, "freshness={deadline: 0 12 * *, within_days: 3}"),
+    wrong("OD-FRESHNESS", "freshness", "no cron line", AGAIN, "freshness={deadline: 0 12 * *, within_days: 3}"),
     wrong(
         "OD-FRESHNESS", "within_days", "too large", AGAIN, f"freshness={{deadline: 0 12 * * *, within_days: {9**20}}}"
     ),
