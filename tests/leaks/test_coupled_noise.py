@@ -37,7 +37,7 @@ TIMES_AND_HASHES = re.compile(r"20\d\d-\d\d-\d\d(T[0-9:.+]+)?|\b[0-9a-f]{64}\b|(
 PLACES = ("bundle", "report")
 """Metadata that names a folder of the test."""
 
-WORDS = (".json", ".html", ".md", ".txt")
+WORDS = (".json", ".html", ".md", ".txt", ".xml")
 
 PEOPLE = [f"p{k % 40}" for k in range(2000)]
 
