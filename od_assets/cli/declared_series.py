@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from od_assets.declared.reading import sound_series
 from od_assets.declared.series import DeclaredSeries
+from od_assets.series.declared_names import declaration_file, declared_releases
 
 
 def declared_series(name: str) -> DeclaredSeries:
@@ -12,7 +13,7 @@ def declared_series(name: str) -> DeclaredSeries:
     Raises:
         OdError: as in :func:`od_assets.components.declarations.declaration`.
     """
-    declared = sound_series(name)
+    declared = sound_series(declaration_file(name)) if name in declared_releases() else None
     if declared is None:
         from od_assets.components.declarations import declaration
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections import Counter
 
 import typer
 
@@ -34,23 +34,21 @@ def status(as_json: Json = False) -> None:
     ledger = Folders().ledger
     found, faults, sound = [], [], set()
     types = {path: component_type(path) for path in declaration_files()}
-    places: dict[str, list[Path]] = {}
-    for path, kind in types.items():
-        if kind in (*RELEASES, COMPARISON):
-            places.setdefault(path.parent.name, []).append(path)
-    for name in sorted({path.parent.name for path, kind in types.items() if kind in RELEASES}):
+    declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
+    of_releases = {path.parent.name: path for path, kind in types.items() if kind in RELEASES}
+    for name, path in sorted(of_releases.items()):
         try:
-            series = sound_series(name, places[name][0]) if len(places[name]) == 1 else None
+            series = sound_series(path) if declared[name] == 1 else None
             if series is None:
                 series = declared_series(name)
                 series.settings()
             else:
-                sound.add(name)
+                sound.add(path)
             found.append(series)
         except OdError as error:
             faults.append(error)
-    for path, kind in types.items():
-        if path.parent.name in sound and kind in RELEASES:
+    for path in types:
+        if path in sound:
             continue  # its type was checked when it was read
         try:
             refuse_wrong_type(path)

@@ -15,7 +15,7 @@ from od_assets.declared.section import Section
 from od_assets.declared.series import DeclaredSeries
 from od_assets.declared.stops import DeclaredStops
 from od_assets.declared.yaml_file import yaml_documents
-from od_assets.series.declared_names import RELEASES, component_type, declaration_file, declared_releases
+from od_assets.series.declared_names import RELEASES, component_type
 from od_core.errors import OdError
 
 _DECLARED: dict[str, type[DeclaredSeries]] = dict(
@@ -24,20 +24,15 @@ _DECLARED: dict[str, type[DeclaredSeries]] = dict(
 """Declarations of release series, by the component type that they name."""
 
 
-def sound_series(name: str, path: Path | None = None) -> DeclaredSeries | None:
+def sound_series(path: Path) -> DeclaredSeries | None:
     """Return the declaration of a series, validated as its component is, but in a third of the time.
 
     Its type is checked as :func:`od_assets.declared.named_component.refuse_wrong_type` does. Return None if the
     declaration has a fault, which the component states, or a text that Dagster evaluates.
 
     Args:
-        name: name of the series.
-        path: its only declaration. By default, the project is searched for it.
+        path: the only declaration of the series, in a folder with its name.
     """
-    if path is None:
-        if name not in declared_releases():
-            return None
-        path = declaration_file(name)
     try:
         [document] = yaml_documents(path, path.name)
         refuse_type_of(document, path.name)
@@ -48,7 +43,7 @@ def sound_series(name: str, path: Path | None = None) -> DeclaredSeries | None:
     except (OdError, ValidationError, KeyError, TypeError, ValueError):
         return None
     texts = {field: value for field, value in attributes.items() if not isinstance(getattr(declared, field), Section)}
-    return declared if declared.name == name and not _is_evaluated(texts) else None
+    return declared if declared.name == path.parent.name and not _is_evaluated(texts) else None
 
 
 def _is_evaluated(value: Any) -> bool:

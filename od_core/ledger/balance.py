@@ -203,8 +203,8 @@ def _charging(
         charge, in_full = charge_of(group), _NONE
         periods: Sequence[str] = (ALL_PERIODS,)
         if "year" in declared:
-            content = json.loads(group["content"])
-            periods, in_full = content["periods"], charge.as_rho if is_of_uncounted(content) else _NONE
+            group["content"] = json.loads(group["content"])
+            periods, in_full = group["content"]["periods"], in_full_of(group)
         elif unit != "user":
             periods = _charged(group["period"], elementary, unit)
         found.append(_Charges(charge, in_full, group["count"], group.get("release"), group["draw"] > 1, periods))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -270,19 +270,22 @@ def _parquet(
     DuckDB reads both as local times. Source: Apache Parquet, LogicalTypes.md, sections "TIMESTAMP" and "Deprecated
     timestamp ConvertedType".
     """
-    names = ", ".join(map(quoted_name, own_names(_header(source, form))))
-    relation = connection.sql(f"FROM {parquet_rows(source)} AS t({names})")
-    found = connection.sql(
-        f"SELECT name FROM parquet_schema({quoted_text(file_name(source))})"  # noqa: S608  # quoted
-        " WHERE type = 'INT96' OR (converted_type LIKE 'TIMESTAMP%' AND logical_type IS NULL)"
-    ).fetchall()
-    unstated = tuple(name for (name,) in found if name in relation.columns)
+    with pq.ParquetFile(source) as file:
+        names, stored = own_names(file.schema_arrow.names), list(file.schema)
+    relation = connection.sql(f"FROM {parquet_rows(source)} AS t({', '.join(map(quoted_name, names))})")
+    unstated = tuple(one.path for one in stored if one.path in names and _lacks_zone(one))
     if not unstated or form.timestamps is None:
         return relation, unstated
     if form.timestamps == "utc":
         instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in unstated)
         relation = relation.project(f"* REPLACE ({', '.join(instants)})")
     return relation, ()
+
+
+def _lacks_zone(column: pq.ColumnSchema) -> bool:
+    """Return whether a Parquet column holds timestamps that do not state whether they are instants or local times."""
+    stated: dict[str, Any] = json.loads(column.logical_type.to_json())
+    return column.physical_type == "INT96" or (stated["Type"] == "Timestamp" and bool(stated["is_from_converted_type"]))
 
 
 def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> duckdb.DuckDBPyRelation:

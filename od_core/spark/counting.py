@@ -94,10 +94,9 @@ def count_in_spark(
         source: path of a Parquet file or folder, or name of a table. A text that contains a slash is a path.
         columns: names of the columns. Zone codes must have type STRING. The date must have type DATE, TIMESTAMP_NTZ,
             STRING in the form of ISO 8601, or, if ``time_zone`` is given, TIMESTAMP (in Parquet files, only if
-            ``record_format`` says ``timestamps="utc"``). Counts must be whole numbers, and
-            weights must be numbers. User ids must have type STRING or be whole numbers. Categories must have type
-            STRING or, with a lookup, be whole numbers or Booleans. A column with ``derive: number`` must have a numeric
-            type.
+            ``record_format`` says ``timestamps="utc"``). Counts must be whole numbers, and weights must be numbers.
+            User ids must have type STRING or be whole numbers. Categories must have type STRING or, with a lookup, be
+            whole numbers or Booleans. A column with ``derive: number`` must have a numeric type.
         period: text of a :class:`od_core.periods.Period`. If the unit is a user, it also affects which trips of a user
             are counted.
         tree: the public flow tree.

@@ -113,6 +113,8 @@ def _areas(tables: FlowTables) -> list[BundleFile]:
 def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
     """Return the files with the flows of all trips in every format."""
     key, bundle_format = ReleaseKey.parse(certificate["release"]), certificate.get("bundle_format", 1)
+    structure_in_sql = structure_rows(tables, key)
+    in_xml, write_in_xml = "The same structure as SDMX-ML 2.1.", partial(write_structure_in_xml, tables, certificate)
     return [
         *_tables_in_csv(tables, bundle_format),
         BundleFile(
@@ -137,9 +139,9 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
             "flows.sdmx.json",
             "Structure of that file as SDMX-JSON 2.0: code lists of the areas, concepts, data structure and dataflow.",
             partial(write_structure, tables, certificate),
-            rows=structure_rows(tables, key),
+            rows=structure_in_sql,
         ),
-        *(_structure_in_xml(tables, certificate) if tables.for_tools else []),
+        *([BundleFile("flows.sdmx.xml", in_xml, write_in_xml, rows=structure_in_sql)] if tables.for_tools else []),
     ]
 
 
@@ -239,17 +241,6 @@ def _indicators(tables: FlowTables) -> list[BundleFile]:
             table,
         ),
         BundleFile("indicators.parquet", "The same table.", lambda file: write_parquet(tables.indicators, file), table),
-    ]
-
-
-def _structure_in_xml(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
-    return [
-        BundleFile(
-            "flows.sdmx.xml",
-            "The same structure as SDMX-ML 2.1.",
-            partial(write_structure_in_xml, tables, certificate),
-            rows=structure_rows(tables, ReleaseKey.parse(certificate["release"])),
-        )
     ]
 
 

@@ -327,6 +327,12 @@ def test_times_whose_zone_the_file_does_not_state_need_a_declaration(tmp_path, l
     assert "time_zone" in refused(source, TABLE.declared(timestamps="utc"), DATED).next_step
     unread = RecordColumns(date=None)  # whatever else the file holds
     assert len(loaded(source, unread)) == 3
+    within = pa.StructArray.from_arrays([table["day"].combine_chunks()], ["day"])
+    days = table.set_column(2, "day", pa.array(["2001-06-01"] * 3)).append_column("more", within)
+    pq.write_table(
+        days, source, use_deprecated_int96_timestamps=True
+    )  # a field of the same name, within another column
+    assert loaded(source, DATED)["in_period"].tolist() == [True] * 3
 
 
 def test_a_time_that_no_clock_has_is_a_fault_of_its_record(tmp_path, loaded):
