@@ -405,7 +405,7 @@ def test_a_wrong_declaration_is_refused_in_one_line(declared: Project, wrong: Wr
 def test_what_is_read_without_dagster_is_what_dagster_reads(declared: Project, wrong: Wrong) -> None:
     """Commands that only plan read declarations without Dagster, which states every fault."""
     write(declared, wrong)
-    read = sound_series("trips")
+    read = sound_series(declared.defs / "trips" / "defs.yaml")
     if read is not None:  # only what Dagster accepts, too: the fault is in a file, a schedule or an owner
         assert read.settings() == declaration("trips").settings()
     elif wrong.file == "trips/defs.yaml":
@@ -415,7 +415,7 @@ def test_what_is_read_without_dagster_is_what_dagster_reads(declared: Project, w
 
 def test_a_sound_declaration_is_read_without_dagster(declared: Project) -> None:
     write(declared)
-    read = sound_series("trips")
+    read = sound_series(declared.defs / "trips" / "defs.yaml")
     assert read is not None
     assert read.model_dump() == declaration("trips").model_dump()
 
@@ -432,7 +432,7 @@ def test_what_dagster_evaluates_is_left_to_dagster(
     name = line.partition(":")[0]
     kept = [stated for stated in DEFS.splitlines() if not stated.startswith(f"  {name}:")]
     write(declared, Wrong(WHOLE, "\n".join([*kept, f"  {line}", ""]), "", ""))
-    assert sound_series("trips") is None
+    assert sound_series(declared.defs / "trips" / "defs.yaml") is None
 
 
 @pytest.mark.parametrize("component", [OdRelease, OdGroupSizes, OdStops])
