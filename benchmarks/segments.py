@@ -118,8 +118,7 @@ class Errors:
     """
 
     def __init__(self, data: Data, counts: TripCounts, plan: ReleasePlan) -> None:
-        pairs = plan.tree.pairs_at(counts.rank)
-        self._totals = Truth.from_pairs(plan.tree, pairs.origin, pairs.destination, np.diff(counts.before))
+        self._totals = Truth.of_counts(plan.tree, counts)
         self._segments = SegmentTruth.of_counts(plan.tree, counts, data.breakdown.name)
         self.runs: dict[str, list[NDArray[np.float64]]] = {}
 

@@ -12,7 +12,7 @@ from od_core.evaluation.segment_metrics import SegmentTruth
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.release import Release
 from od_core.records.segments import find
-from od_core.records.trip_counts import count_trips, place_trips
+from od_core.records.trip_counts import count_trips
 
 
 def evaluate(
@@ -21,6 +21,7 @@ def evaluate(
     *,
     columns: Mapping[str, str] | None = None,
     segment: str | None = None,
+    one_row_a_trip: bool = False,
 ) -> pd.DataFrame:
     """Return the errors of every level of the flow tree. NOT private: the errors depend on the true flows.
 
@@ -31,6 +32,7 @@ def evaluate(
         columns: your names of the columns in ``flows``, as for :func:`od_core.release_flows`.
         segment: name of a breakdown, to return the errors of the flows in its categories. Then a category of a pair
             takes the place of a pair.
+        one_row_a_trip: whether each row is one trip, as for :func:`od_core.release_flows`.
 
     Returns:
         One row per level 0 to T, with these columns:
@@ -48,12 +50,15 @@ def evaluate(
         OdError: the release has no such breakdown, or ``flows`` cannot be counted.
     """
     tree = release.plan.tree
-    if segment is not None:
-        breakdown = find(release.plan.breakdowns, segment)
-        counts = count_trips(
-            flows, tree, fault_threshold=Fraction(1), one_row_a_trip=True, columns=columns, breakdowns=[breakdown]
-        )
-        true = SegmentTruth.of_counts(tree, counts, segment)
-        return pd.DataFrame(true.errors(release.leaves, release.segments[segment]))
-    truth = Truth.from_pairs(tree, *place_trips(flows, tree, fault_threshold=Fraction(1), columns=columns))
-    return pd.DataFrame(truth.errors(release.leaves))
+    counts = count_trips(
+        flows,
+        tree,
+        fault_threshold=Fraction(1),
+        one_row_a_trip=one_row_a_trip,
+        columns=columns,
+        breakdowns=() if segment is None else (find(release.plan.breakdowns, segment),),
+    )
+    if segment is None:
+        return pd.DataFrame(Truth.of_counts(tree, counts).errors(release.leaves))
+    true = SegmentTruth.of_counts(tree, counts, segment)
+    return pd.DataFrame(true.errors(release.leaves, release.segments[segment]))

@@ -26,7 +26,7 @@ from od_core.records.count_records import trip_counts_of
 from od_core.records.format import RecordColumns
 from od_core.records.formats.table import TABLE
 from od_core.records.load import load_records
-from od_core.records.trip_counts import TripCounts, place_trips
+from od_core.records.trip_counts import TripCounts, count_trips
 from od_core.records.zone_lists import read_zones
 
 Marking = Literal["synthetic", "public"]
@@ -81,32 +81,30 @@ class KnownFlows:
         flows: TableOrFile,
         geography: Geography,
         destination_geography: Geography | None = None,
+        *,
+        one_row_a_trip: bool = False,
     ) -> KnownFlows:
         """Create known flows from a table, or a file, with the columns that :func:`od_core.release_flows` accepts.
 
         ``name`` and ``marking`` are attributes of the class. By default, destinations have the geography of origins.
+        ``one_row_a_trip`` is as for :func:`od_core.release_flows`.
 
         Raises:
             OdError: the marking is neither synthetic nor public, or
-                :func:`od_core.records.trip_counts.place_trips` refuses the table.
+                :func:`od_core.records.trip_counts.count_trips` refuses the table.
         """
         tree = FlowTree(geography, destination_geography or geography)
-        return cls.of_pairs(name, marking, tree, *place_trips(flows, tree))
+        return cls.from_counts(name, marking, tree, count_trips(flows, tree, one_row_a_trip=one_row_a_trip))
 
     @classmethod
-    def from_counts(cls, name: str, marking: Marking, geography: Geography, trips: TripCounts) -> KnownFlows:
-        """Create known flows from counts of trips between the zones of one geography.
-
-        ``trips`` is in the order of the flow tree that refines destinations before origins.
+    def from_counts(cls, name: str, marking: Marking, tree: FlowTree, trips: TripCounts) -> KnownFlows:
+        """Create known flows from counts of the trips of the leaf pairs of a tree.
 
         Raises:
             OdError: the marking is missing or unknown.
         """
         refuse_unmarked(name, marking)
-        tree = FlowTree(geography, geography)
-        pairs = tree.pairs_at(trips.rank)
-        truth = Truth.from_pairs(tree, pairs.origin, pairs.destination, np.diff(trips.before))
-        return cls(name, marking, geography, trips, truth)
+        return cls(name, marking, tree.origin, trips, Truth.of_counts(tree, trips))
 
     @classmethod
     def of_pairs(
@@ -122,8 +120,7 @@ class KnownFlows:
 
         ``origin`` and ``destination`` are zone numbers. They and ``trips`` have shape (pairs,).
         """
-        counts = TripCounts.from_pairs(tree, origin, destination, trips)
-        return cls(name, marking, tree.origin, counts, Truth.from_pairs(tree, origin, destination, trips))
+        return cls.from_counts(name, marking, tree, TripCounts.from_pairs(tree, origin, destination, trips))
 
     @cached_property
     def digest(self) -> str:
@@ -232,9 +229,10 @@ class KnownTable:
             OdError: files are missing or faulty, or too many trips have zones that the zone list does not contain.
         """
         geography = Geography.from_frame(read_zones(self.zones), levels=list(self.levels))
+        tree = FlowTree(geography, geography)
         with TemporaryDirectory(prefix="od-") as folder:
             records = Path(folder) / "records.parquet"
             form = TABLE.declared(one_row_a_trip=self.one_row_a_trip)
             load_records(self.flows, self.columns, _ANY_PERIOD, records, record_format=form)
-            trips = trip_counts_of(records, FlowTree(geography, geography))
-        return KnownFlows.from_counts(self.name, self.marking, geography, trips)
+            trips = trip_counts_of(records, tree)
+        return KnownFlows.from_counts(self.name, self.marking, tree, trips)

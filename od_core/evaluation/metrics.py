@@ -15,6 +15,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography.geography import Numbers
+from od_core.records.trip_counts import TripCounts
 
 Level = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The nodes of a level that have trips, as two arrays of shape (nodes,): ranks and trips.
@@ -47,6 +48,12 @@ class Truth:
             trips: true trips of each pair; shape (pairs,).
         """
         return cls(tree, tuple(sums_by_level(tree, tree.summed_leaves(origin, destination, trips))))
+
+    @classmethod
+    def of_counts(cls, tree: FlowTree, counts: TripCounts) -> Truth:
+        """Create the true flows from counts of the trips of leaf pairs."""
+        pairs = tree.pairs_at(counts.rank)
+        return cls.from_pairs(tree, pairs.origin, pairs.destination, np.diff(counts.before))
 
     def errors(self, leaves: Nodes) -> list[dict[str, float]]:
         """Return the errors of released leaves in tree order: one row per level, as in :func:`od_core.evaluate`."""

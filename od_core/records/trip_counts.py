@@ -194,10 +194,19 @@ def count_trips(
     and is dropped. Of the remaining records of a user, at most m (the contribution bound) are counted. If the unit
     bounds weights, :mod:`od_core.records.weights` defines how many trips a record counts.
 
+    Zones are numbers of the geographies. A record whose zone is not listed is assigned to the geography's ``unknown``
+    zone. If there is no such zone, the record is dropped. The treatment of a record depends on no other record
+    (``docs/explanation/privacy.md``).
+
     Args:
-        flows: as in :func:`place_trips`. If the unit is a user: one row per trip, with the unit's column of user ids
-            (text or whole numbers). If the unit bounds weights: one row per record, with column ``weight``.
-        tree, fault_threshold, columns: as in :func:`place_trips`.
+        flows: table, or path of a file as in :func:`od_core.records.table_file.read_table`, with text columns
+            ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip. An optional column
+            ``in_period`` (true or false) marks the records of the period. All others are faults and are dropped. If the
+            unit is a user: one row per trip, with the unit's column of user ids (text or whole numbers). If the unit
+            bounds weights: one row per record, with column ``weight``.
+        tree: the public flow tree.
+        fault_threshold: largest share of the trips that may be faulty.
+        columns: names of the columns in ``flows``, by these names.
         unit: the privacy unit.
         key: secret of 32 to 64 bytes, chosen without using the data. For user units, it decides which trips count.
         period: period of the records. Other trips of a user are chosen in another period.
@@ -210,7 +219,8 @@ def count_trips(
         counters: for unit ``user_year``, the counters of users, by which M is kept, and which this call stores.
 
     Raises:
-        OdError: :func:`place_trips` raised it; the unit is a user, and its column is missing or contains neither text
+        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53; too many
+            trips are faulty; the unit is a user, and its column is missing or contains neither text
             nor whole numbers, the records have a column of trips, or the key has a wrong length; the records have
             weights and the unit has no ``max_weight``, or the reverse; nothing states what a row is; a
             column of categories contains no text, or is also another column; or a method of ``counters`` raised it.
@@ -236,36 +246,6 @@ def count_trips(
         records = records.append_column("segment", pa.array(code))
     counts = bounded_counts(records, unit.contribution_bound, key, period, counters)
     return TripCounts.from_ranks(tree, *counts, breakdowns)
-
-
-def place_trips(
-    flows: TableOrFile,
-    tree: FlowTree,
-    *,
-    fault_threshold: Fraction = FAULT_THRESHOLD,
-    columns: Mapping[str, str] | None = None,
-) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-    """Confidential: return origin zone, destination zone and trips of the valid records; shape (valid records,) each.
-
-    Zones are numbers of the geographies. A record whose zone is not listed is assigned to the geography's ``unknown``
-    zone. If there is no such zone, the record is dropped. The treatment of a record depends on no other record
-    (``docs/explanation/privacy.md``).
-
-    Args:
-        flows: table, or path of a file as in :func:`od_core.records.table_file.read_table`, with text columns
-            ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip. An optional column
-            ``in_period`` (true or false) marks the records of the period. All others are faults and are dropped.
-        tree: the public flow tree.
-        fault_threshold: largest share of the trips that may be faulty.
-        columns: names of the columns in ``flows``, by these names.
-
-    Raises:
-        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53; or too many
-            trips are faulty. No message contains a value of a record.
-    """
-    table = TripTable.of(flows, columns=columns, whole=False)
-    origin, destination, trips, placed = _placed(table, tree, fault_threshold)
-    return origin[placed], destination[placed], trips[placed]
 
 
 def _placed(

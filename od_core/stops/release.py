@@ -131,6 +131,7 @@ def release_stops(
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
     columns: Sequence[str] | None = None,
+    one_row_a_trip: bool = False,
 ) -> StopsRelease:
     """Divide a grid into boxes, and release the number of trips in each box with differential privacy.
 
@@ -146,6 +147,7 @@ def release_stops(
         mechanism: name of a mechanism, or a mechanism with its options.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
         columns: names of the columns of a table or file, in the order of the dimensions. Needed for a file.
+        one_row_a_trip: True to state that a row is one trip, for a table with further columns.
 
     Raises:
         OdError: the plan or the trips are invalid (see :func:`plan_stops` and :class:`Trajectories`), the ledger
@@ -155,7 +157,10 @@ def release_stops(
     source = noise_named(noise)
     laplace_source(source)
     plan = plan_stops(grid, unit=unit, budget=budget, mechanism=mechanism)
-    trips = points if isinstance(points, Trajectories) else Trajectories.from_cells(points, plan.grid, columns=columns)
+    if isinstance(points, Trajectories):
+        trips = points
+    else:
+        trips = Trajectories.from_cells(points, plan.grid, columns=columns, one_row_a_trip=one_row_a_trip)
     if trips.grid != plan.grid:
         raise OdError("OD-STOPS-GRID", "the trips belong to another grid", next_step="give the grid of the trips")
     refuse_too_wide(source, [plan.step.largest_variance])

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from od_core.errors import OdError
 from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
 from od_core.geography.codes import lost_to_pandas
+from od_core.records.row_meaning import refuse_unused
 from od_core.records.table_file import read_table
 from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of, keys
 
@@ -67,7 +68,12 @@ class Trajectories:
 
     @classmethod
     def from_cells(
-        cls, points: ArrayLike | TableOrFile, grid: Grid, *, columns: Sequence[str] | None = None
+        cls,
+        points: ArrayLike | TableOrFile,
+        grid: Grid,
+        *,
+        columns: Sequence[str] | None = None,
+        one_row_a_trip: bool = False,
     ) -> Trajectories:
         """Create the trips from cell numbers.
 
@@ -77,11 +83,14 @@ class Trajectories:
             grid: the public grid.
             columns: names of the columns of a table, in the order of the dimensions. Needed for a file; by default, all
                 columns of a table.
+            one_row_a_trip: True to state that a row is one trip. If False, a table with further columns is refused,
+                because one of them might be the number of trips of a row.
 
         Raises:
-            OdError: the number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid.
+            OdError: the number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid;
+                or nothing states what a row is.
         """
-        table = _whole_floats(_table(_given(points, columns), grid), points)
+        table = _whole_floats(_table(_given(points, columns, one_row_a_trip=one_row_a_trip), grid), points)
         if len(table) == 0:
             return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
         if not np.issubdtype(table.dtype, np.integer):
@@ -98,6 +107,7 @@ class Trajectories:
         bounds: Sequence[tuple[float, float]],
         *,
         columns: Sequence[str] | None = None,
+        one_row_a_trip: bool = False,
     ) -> Trajectories:
         """Create the trips from coordinates within public bounds. The cells of a dimension have equal width.
 
@@ -106,17 +116,17 @@ class Trajectories:
             grid: the public grid.
             bounds: public least and greatest coordinate of each dimension. The greatest coordinate lies in the last
                 cell.
-            columns: as for :meth:`from_cells`.
+            columns, one_row_a_trip: as for :meth:`from_cells`.
 
         Raises:
             OdError: the number of columns is wrong; a coordinate is missing, infinite, not a number or out of bounds;
-                or the bounds are invalid.
+                the bounds are invalid; or nothing states what a row is.
         """
         limits = np.array(bounds, dtype=np.float64)
         one_pair_each = limits.shape == (grid.dimensions, 2) and bool(np.isfinite(limits).all())
         if not one_pair_each or (limits[:, 0] >= limits[:, 1]).any():
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
-        table = _table(_given(coordinates, columns), grid)
+        table = _table(_given(coordinates, columns, one_row_a_trip=one_row_a_trip), grid)
         if len(table) == 0:
             return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
@@ -130,7 +140,12 @@ class Trajectories:
 
     @classmethod
     def from_zones(
-        cls, trips: TableOrFile, zones: Sequence[str], *, columns: Sequence[str] | None = None
+        cls,
+        trips: TableOrFile,
+        zones: Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        one_row_a_trip: bool = False,
     ) -> Trajectories:
         """Create the trips from zone codes, with one row per trip and one column per place.
 
@@ -142,17 +157,18 @@ class Trajectories:
             trips: zone codes, as text; a table, or the path of a file, as in :meth:`from_cells`.
             zones: public list of the codes of all zones, each once.
             columns: names of the columns of origins, stops and destinations; as for :meth:`from_cells`.
+            one_row_a_trip: as for :meth:`from_cells`.
 
         Raises:
-            OdError: there is no column, the list is empty, a zone is listed twice or is not text, or a code is missing
-                or not listed.
+            OdError: there is no column, the list is empty, a zone is listed twice or is not text, a code is missing or
+                not listed, or nothing states what a row is.
         """
         number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
         if not number or len(number) < len(zones):
             raise _fault(
                 "OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has a zone that is not text"
             )
-        places = _given(trips, columns, numbers=False)
+        places = _given(trips, columns, numbers=False, one_row_a_trip=one_row_a_trip)
         if not isinstance(places, pd.DataFrame) or not len(places.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column per place")
         numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
@@ -164,15 +180,15 @@ class Trajectories:
 
 
 def _given(
-    values: ArrayLike | TableOrFile, columns: Sequence[str] | None, *, numbers: bool = True
+    values: ArrayLike | TableOrFile, columns: Sequence[str] | None, *, numbers: bool = True, one_row_a_trip: bool
 ) -> ArrayLike | pd.DataFrame:
     """Return the named columns of a table or a file as a data frame, and an array as it is.
 
     ``numbers`` says whether columns of a CSV file are numbers instead of text.
 
     Raises:
-        OdError: the file cannot be read, a column is missing or named twice, or names are given for an array, or none
-            for a file.
+        OdError: the file cannot be read, a column is missing or named twice, names are given for an array, or none for
+            a file, or a row might be several trips.
     """
     if isinstance(columns, str):
         raise _fault("OD-STOPS-DIMENSIONS", f"columns is the single text {columns!r}, not a list of names")
@@ -189,6 +205,9 @@ def _given(
     asked = list(columns) if numbers else ()
     given = cast("TableOrFile", values)
     table = read_table(given, columns, numbers=asked, named="the trips", code="OD-STOPS-DIMENSIONS")
+    if not one_row_a_trip:
+        unused = [name for name in table.columns if name not in columns]
+        refuse_unused(unused, table.named, "give one_row_a_trip=True if each row is one trip; else repeat the rows")
     return table.frame[list(columns)]
 
 

@@ -43,7 +43,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.count_distribution import GridNoise, maximised
+from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
 from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
 from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, trips_by_rule, unpredicted, with_returns
@@ -76,7 +76,10 @@ _MOST_COMPARED = 1 << 21
 _EDGES = (0.0, 0.25, 1.0, 4.0)
 """Sizes by which leaves are grouped, in standard deviations of the held-out noise. Leaves of 0 are a group."""
 
-_LEAST_CELLS, _ITERATIONS = 300, 150
+_LEAST_CELLS = 300
+"""Smallest number of leaves of a group, unless there are fewer in all. Neighbouring sizes with fewer share a group."""
+
+_ITERATIONS = 150
 _SEED = 20010101
 """Seed of the public noise. It decides no released number, only between rules that are close."""
 
@@ -229,7 +232,7 @@ def _losses(noise: GridNoise, y: _Reals, tables: tuple[_Values, _Values]) -> tup
     edges = np.array(_EDGES) * 1.0
     grid = edges, noise.sigma, noise.step, noise.low, noise.points
     cells, known = _tabulate(y, *tables, *grid)
-    _, group_of = np.unique((np.cumsum(cells) - cells) // _LEAST_CELLS, return_inverse=True)
+    group_of = bins(cells, _LEAST_CELLS)
     counts = np.zeros((int(group_of[-1]) + 1, noise.points), dtype=np.int64)
     np.add.at(counts, group_of, known)
     by_x = np.ascontiguousarray(noise.likelihood.T)

@@ -73,6 +73,16 @@ def test_without_noise_there_are_no_errors(trips):
     assert not evaluate(exact, trips, segment="mode").drop(columns="level").to_numpy().any()
 
 
+@pytest.mark.parametrize("segment", [None, "mode"])
+def test_a_table_of_which_nothing_says_what_a_row_is_is_refused(release, trips, segment):
+    counted = trips.assign(n=300)
+    with pytest.raises(OdError, match=r"OD-TRIPS-ROWS: .*'n'"):
+        evaluate(release, counted, segment=segment)
+    read = ["origin", "destination", *([] if segment is None else [segment])]
+    stated = evaluate(release, counted, segment=segment, one_row_a_trip=True)
+    pd.testing.assert_frame_equal(stated, evaluate(release, trips[read], segment=segment))
+
+
 def test_an_unknown_breakdown_is_refused(release, trips):
     with pytest.raises(OdError, match=r"OD-SEGMENT-UNKNOWN: there is no breakdown 'modes' \(did you mean 'mode'\?\)"):
         evaluate(release, trips, segment="modes")

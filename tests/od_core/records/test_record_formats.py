@@ -18,7 +18,7 @@ from od_core.records.count_records import trip_counts_of
 from od_core.records.format import RecordColumns
 from od_core.records.formats import FORMATS, format_named
 from od_core.records.load import load_records
-from od_core.records.trip_counts import place_trips
+from od_core.records.trip_counts import count_trips
 from tests.od_core.records.published import PUBLISHED, Published
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -208,7 +208,7 @@ def test_lost_zeros_are_said_where_the_records_are_refused(tmp_path, loaded, tar
         unlisted = (~frame.isin(published.zones)).to_numpy().sum()
         if unlisted == 0:
             continue
-        for count in (lambda: trip_counts_of(target, tree), lambda frame=frame: place_trips(frame, tree)):
+        for count in (lambda: trip_counts_of(target, tree), lambda frame=frame: count_trips(frame, tree)):
             with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as error:
                 count()
             assert ("lost their leading zeros" in error.value.message) == is_said

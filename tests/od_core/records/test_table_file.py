@@ -195,11 +195,12 @@ def test_groups_of_any_form_with_own_names(form):
 def test_trips_with_stops_of_any_form_with_own_names(form):
     cells = pd.DataFrame({"id": ["u", "v"], "from cell": [1, 3], "to cell": [0, 6]})
     names = ["to cell", "from cell"]
-    trips = Trajectories.from_cells(form(cells), Grid((7, 4)), columns=names)
+    one = {"one_row_a_trip": True}  # column id is not read
+    trips = Trajectories.from_cells(form(cells), Grid((7, 4)), columns=names, **one)
     assert trips.points.tolist() == [[0, 1], [6, 3]]
-    places = Trajectories.from_coordinates(form(cells), Grid((2, 2)), [(0, 6), (0, 4)], columns=names)
+    places = Trajectories.from_coordinates(form(cells), Grid((2, 2)), [(0, 6), (0, 4)], columns=names, **one)
     assert places.points.tolist() == [[0, 0], [1, 1]]
-    zones = Trajectories.from_zones(form(cells.assign(id=["01", "03"])), ["01", "03"], columns=["id"])
+    zones = Trajectories.from_zones(form(cells.assign(id=["01", "03"])), ["01", "03"], columns=["id"], **one)
     assert zones.points.tolist() == [[0], [1]]
     for table, asked, code in (
         (cells, ["to", "from cell"], "OD-STOPS-DIMENSIONS.* no column 'to'"),
@@ -209,7 +210,23 @@ def test_trips_with_stops_of_any_form_with_own_names(form):
         (cells, "to cell", "OD-STOPS-DIMENSIONS: columns is the single text"),
     ):
         with pytest.raises(OdError, match=code):
-            Trajectories.from_cells(form(table), Grid((7, 4)), columns=asked)
+            Trajectories.from_cells(form(table), Grid((7, 4)), columns=asked, **one)
+
+
+def test_trips_with_stops_are_refused_if_nothing_says_what_a_row_is(form):
+    table, grid, unit = form(pd.DataFrame({"from": [0], "to": [1], "trips": [300]})), Grid((2, 2)), PrivacyUnit("trip")
+    ends = {"columns": ["from", "to"]}
+    for call in (
+        lambda **one: Trajectories.from_cells(table, grid, **ends, **one),
+        lambda **one: Trajectories.from_coordinates(table, grid, [(0, 2)] * 2, **ends, **one),
+        lambda **one: release_stops(table, grid, unit=unit, budget=Budget(epsilon=1), **ends, **one),
+        lambda **one: Trajectories.from_zones(
+            form(pd.DataFrame({"to": ["a"], "n": ["3"]})), "a", columns=["to"], **one
+        ),
+    ):
+        with pytest.raises(OdError, match=r"OD-TRIPS-ROWS: .* might hold the number of trips: '(trips|n)'"):
+            call()
+        call(one_row_a_trip=True)
 
 
 def test_a_release_of_stops_takes_a_file_and_names_of_its_columns(tmp_path):
