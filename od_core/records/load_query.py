@@ -227,8 +227,8 @@ def local_time_and_day(column: str, kind: str, time_zone: str | None) -> tuple[s
     """Return two SQL expressions for a column: the local time and its day. Both are NULL without a valid date.
 
     Times with a time zone are converted to the declared time zone, and the day is that of the result. Otherwise the day
-    is read from the column itself, because the cast to TIMESTAMP rounds to microseconds and may move a time to the next
-    day.
+    is read from the column itself, or from its whole microseconds: the cast to TIMESTAMP rounds and may move a time to
+    the next day.
 
     Args:
         column: quoted name of the column.
@@ -238,6 +238,8 @@ def local_time_and_day(column: str, kind: str, time_zone: str | None) -> tuple[s
     Returns:
         The expressions; None for another type, or for times with a time zone if no time zone is declared.
     """
+    if kind == "TIMESTAMP_NS":  # whole microseconds: DuckDB 2.0 rounds the cast to DATE, too
+        column = f"make_timestamp(epoch_ns({column}) // 1000 - (epoch_ns({column}) % 1000 < 0)::BIGINT)"
     if kind in _TIME_TYPES:
         return f"TRY_CAST({column} AS TIMESTAMP)", f"TRY_CAST({column} AS DATE)"
     if kind == "VARCHAR":

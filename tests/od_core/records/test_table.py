@@ -287,6 +287,17 @@ def test_records_of_other_periods_are_refused_or_dropped(tmp_path, loaded, targe
 ZONE = "Europe/Rome"
 
 
+def test_the_last_nanoseconds_of_a_day_belong_to_it(tmp_path, loaded):
+    """At the ends of the period, and before 1970, where whole numbers are rounded the other way."""
+    texts = {"2001-05-31": False, "2001-06-01": True, "2001-06-30": True, "1969-12-31": False}
+    last = [f"{day}T23:59:59.{fraction}" for day in texts for fraction in ("9999994", "9999995", "999999999")]
+    table = {"origin": ["01"] * len(last), "destination": ["02"] * len(last), "day": pa.array(np.array(last, "M8[ns]"))}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    read = loaded(tmp_path / "t.parquet", DATED)
+    assert [str(time)[:10] for time in read["date"]] == [text[:10] for text in last]
+    assert read["in_period"].tolist() == [texts[text[:10]] for text in last]
+
+
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(times=st.lists(st.datetimes(datetime.datetime(1995, 1, 1), datetime.datetime(2030, 1, 1)), max_size=10))
 def test_times_with_a_zone_become_local(tmp_path, loaded, times):
