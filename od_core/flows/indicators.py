@@ -6,14 +6,8 @@ The balance is the inflow I minus the outflow O. Its estimate has the variance V
 covariance of both (:mod:`od_core.flows.estimation.exchange`).
 
 Self-containment is the share N / B of the trips that begin in an area and stay in it. The mean distance is D / B,
-where D is the sum of the distances of the trips. The interval of a ratio N / B has all r for which N - r B is nearer
-to 0 than its own uncertainty [fieller1954problems]:
-
-    (N - r B)^2 <= z^2 (V_N - 2 r C + r^2 V_B),
-
-where V are the variances of the unbiased estimates, z is the quantile of the interval, and C is the covariance of N
-and B. If the variance of the sum N + s B is V, then C = (V - V_N - s^2 V_B) / (2 s). For shares, s = -1 serves, because
-B - N is the outflow.
+where D is the sum of the distances of the trips. For shares, the covariance of N and B follows from the variance of
+B - N, which is the outflow. For intervals of ratios, see :mod:`od_core.flows.estimation.weighted_sums`.
 """
 
 from __future__ import annotations
@@ -26,10 +20,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.confidence import DEVIATIONS, lower_bound
+from od_core.flows.confidence import lower_bound
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.estimates import Estimates
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, upper_end
+from od_core.flows.estimation.weighted_sums import fieller
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 
@@ -168,7 +163,7 @@ def _share_bounds(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals
     """
     if nothing_dropped:
         covariance = (areas.begun.variance + areas.within.variance - areas.outflow.variance) / 2
-        low, high = _fieller(areas.within, areas.begun, covariance, 1.0)
+        low, high = _ratios(areas.within, areas.begun, covariance, 1.0)
     else:
         (stay_low, stay_high), (leave_low, leave_high) = bounds_of(areas.within), bounds_of(areas.outflow)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -197,7 +192,7 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
 
     (trips,), (total,), (mixed,) = (intervals.begun(level, weight) for weight in (known, far, both))
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
-    low, high = _fieller(total, trips, covariance, farthest)
+    low, high = _ratios(total, trips, covariance, farthest)
     unseen = bounds_of(replace(trips, estimate=np.zeros(len(low)), variance=np.zeros(len(low))))[1]
     seen = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
     part = np.divide(seen, seen + unseen, out=np.ones(len(low)), where=unseen > 0)
@@ -210,14 +205,8 @@ def _outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
     return np.floor(low * step) / step, np.ceil(high * step) / step
 
 
-def _fieller(part: Estimates, whole: Estimates, covariance: Reals, most: float) -> tuple[Reals, Reals]:
-    """Return the lower and upper bounds of part / whole, from 0 to ``most``; see the module docstring."""
-    square = DEVIATIONS**2
-    a = whole.estimate**2 - square * whole.variance
-    b = part.estimate * whole.estimate - square * covariance
-    c = part.estimate**2 - square * part.variance
-    known = (a > 0) & (whole.estimate > 0)  # otherwise the whole may be 0, and nothing is known of the ratio
-    with np.errstate(invalid="ignore", divide="ignore"):
-        reach = np.sqrt(np.maximum(b * b - a * c, 0))
-        low, high = (b - reach) / a, (b + reach) / a
+def _ratios(part: Estimates, whole: Estimates, covariance: Reals, most: float) -> tuple[Reals, Reals]:
+    """Return the lower and upper bounds of part / whole, from 0 to ``most``."""
+    low, high, known = fieller(part, whole, covariance)
+    known &= whole.estimate > 0
     return np.where(known, np.clip(low, 0, most), 0.0), np.where(known, np.clip(high, 0, most), most)

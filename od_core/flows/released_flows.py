@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from od_core.flows.distances import distances_at
 from od_core.flows.estimation.intervals import Intervals, every_pair
 from od_core.flows.estimation.segment_intervals import SegmentIntervals
+from od_core.flows.weighted_sum import WeightedSum, Weights, weighted_sum
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import Breakdown, find
 
@@ -205,3 +207,43 @@ class ReleasedFlows(ABC):
             trips = int(self.segments[str(segment)][inside, k].sum())
             lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*meant))
         return TripsBetween(trips, min(lower, trips), max(upper, trips))
+
+    def weighted_sum(
+        self,
+        weights: Weights,
+        *,
+        per: Weights | None = None,
+        segment: str | None = None,
+        category: str | None = None,
+        confidence: float = 0.9,
+    ) -> WeightedSum:
+        """Return the estimate of a weighted sum of the true trips, or of a ratio of two, with its interval.
+
+        For example, ``weighted_sum("distance")`` estimates the kilometres of all trips, and ``weighted_sum("distance",
+        per="has_distance")`` the mean distance. The interval holds whatever the table is, since the estimate is linear
+        in the measurements; that of a ratio is Fieller's. Weights must not depend on the trips of this release.
+
+        Args:
+            weights: weight of the trips of each pair of zones: a table with the columns origin, destination (zone
+                codes) and weight, in which pairs that are left out have the weight 0; a function that returns the
+                weights of pairs, given the codes of their origins and of their destinations as arrays; or the name of a
+                public quantity: ``trips`` (1), ``within`` (1 within a zone, else 0), ``distance`` (kilometres, 0 if
+                unknown) or ``has_distance`` (1 if it is known, else 0).
+            per: weights of the denominator of a ratio.
+            segment, category: name of a breakdown and one of its categories, to sum the trips of this category only.
+            confidence: share of the intervals that contain the truth.
+
+        Returns:
+            The estimate, its standard deviation, the ends of its interval, and the same of the released table; see
+            :class:`od_core.flows.weighted_sum.WeightedSum`.
+
+        Raises:
+            OdError: If weights are not finite, have an unknown zone or a pair twice; if the interval of the denominator
+                holds 0; if the breakdown or the category is unknown; or if the release has no :attr:`intervals`.
+        """
+        leaves, estimate = self.leaves, self.intervals.weighted
+        if segment is not None or category is not None:
+            k = self._breakdown(str(segment)).position(str(category))
+            leaves = replace(leaves, trips=self.segments[str(segment)][:, k])
+            estimate = partial(self.segment_intervals(str(segment)).weighted, category=k)
+        return weighted_sum(self.tree, leaves, estimate, weights, per, confidence)

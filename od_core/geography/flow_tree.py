@@ -246,12 +246,15 @@ class FlowTree:
         Returns:
             First rank below the first node, and one more than the last rank below the last node.
         """
+        ends = Pairs(nodes.level, nodes.origin[[0, -1]], nodes.destination[[0, -1]])
+        first, last = self.first_rank(ends).tolist()
+        return first, last + int(self.pairs_below(ends)[-1])
+
+    def pairs_below(self, nodes: Pairs) -> NDArray[np.int64]:
+        """Return the number of leaf pairs below each node; shape (nodes,)."""
         (origin, o_level), (destination, d_level) = self._sides(nodes.level)
-        first, last = self.first_rank(Pairs(nodes.level, nodes.origin[[0, -1]], nodes.destination[[0, -1]])).tolist()
-        pairs = int(origin.zones_below(o_level)[nodes.origin[-1]]) * int(
-            destination.zones_below(d_level)[nodes.destination[-1]]
-        )
-        return first, last + pairs
+        origins = origin.zones_below(o_level)[nodes.origin].astype(np.int64)
+        return origins * destination.zones_below(d_level)[nodes.destination]
 
     def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
         """Return the leaf pairs of the given ranks (positions among all leaf pairs); shape (ranks,).

@@ -24,7 +24,7 @@ STOPS_ENDS = tuple(f"{figure}{end}" for figure in STOPS for end in ("", "_least"
 INTERVALS = ("covered", "significant", "width", "least_trips")
 WIDENED = ("widened", "released_error", "centre_error", "covered_before", "covered_of_all")
 COSTS = ("largest_errors", "total_error", "largest_error_of_a_level", "total_error_of_a_level")
-OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held")
+OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held", "within_zones", "mean_distance", "smooth")
 """Shares of intervals that hold, of which a single release has few."""
 MAY_BE_ZERO = (
     "files_written",

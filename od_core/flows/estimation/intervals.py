@@ -29,6 +29,7 @@ from od_core.flows.estimation.exchange import exchange_covariances
 from od_core.flows.estimation.fitted_tree import Counts, FittedTree, ZoneFunction, find_pairs
 from od_core.flows.estimation.least_squares import Reals, least_squares
 from od_core.flows.estimation.top_down import NoisyCounts
+from od_core.flows.estimation.weighted_sums import Weighted, weighted
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers
@@ -168,6 +169,15 @@ class Intervals:
         """
         lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self.fits]))
         return int(lower[0]), int(upper[0])
+
+    def weighted(self, weight: ZoneFunction, deviations: float) -> Weighted:
+        """Return the estimate of the sum of all trips, each with its weight.
+
+        Args:
+            weight: returns the weights of pairs of zones, given their numbers.
+            deviations: half-width of intervals, in standard deviations.
+        """
+        return reduce(add, [weighted(fit, weight, deviations) for fit in self.fits])
 
     def _bounds(
         self,

@@ -11,8 +11,11 @@ estimate is unbiased, also where nodes were dropped by their combined totals.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +23,12 @@ from numpy.typing import NDArray
 from od_core.flows.accuracy import segment_variance
 from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.estimation.fitted_tree import Counts, FittedTree, find_pairs
+from od_core.flows.estimation.fitted_tree import Counts, FittedTree, ZoneFunction, find_pairs
 from od_core.flows.estimation.intervals import added, bounds_of, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, Reals, least_squares
 from od_core.flows.estimation.segment_levels import segment_counts
 from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.estimation.weighted_sums import Weighted, weighted
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.geography import Numbers
 
@@ -74,6 +78,19 @@ class SegmentFit:
         own = [category.sum_between(origins, destinations) for category in self.categories]
         return _segments(self._totals.sum_between(origins, destinations), own)
 
+    def weighted(self, weight: ZoneFunction, deviations: float, category: int) -> Weighted:
+        """Return the estimate of the sum of the trips of a category, each with its weight."""
+        total, *own = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
+        excess = (total.estimate - math.fsum(one.estimate for one in own)) / len(own)
+        variance = float(segment_variance(np.array(total.variance), np.array(own[0].variance), len(own)))
+        return replace(
+            own[category],
+            estimate=own[category].estimate + excess,
+            variance=variance,
+            unseen=total.unseen,
+            doubt=total.doubt,
+        )
+
 
 class SegmentIntervals:
     """The 90 % intervals of the flows in each category of a breakdown, of one release or of a sum of releases.
@@ -108,6 +125,10 @@ class SegmentIntervals:
         """
         lower, upper = map(np.concatenate, _bounds([fit.sum_between(origins, destinations) for fit in self._fits]))
         return lower, upper
+
+    def weighted(self, weight: ZoneFunction, deviations: float, category: int) -> Weighted:
+        """Return the estimate of a weighted sum of the trips of a category; see :meth:`Intervals.weighted`."""
+        return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
 
 
 def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[tuple[Counts, ...], tuple[Counts, ...]]:

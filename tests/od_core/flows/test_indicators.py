@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.indicators import _fieller, indicators
+from od_core.flows.indicators import _ratios, indicators
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
 from tests.od_core.publication import examples
@@ -152,7 +152,7 @@ def test_the_interval_of_a_share_has_the_shares_that_the_definition_accepts(part
         Estimates.of_nodes(np.array([value]), np.array([variance]))
         for value, variance in ((part, v_part), (whole, together))
     ]
-    low, high = (float(end[0]) for end in _fieller(*given, np.array([covariance]), 1.0))
+    low, high = (float(end[0]) for end in _ratios(*given, np.array([covariance]), 1.0))
     if whole <= 0 or whole**2 <= DEVIATIONS**2 * together:
         assert (low, high) == (0, 1)
         return
