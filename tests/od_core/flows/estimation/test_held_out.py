@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core.flows.estimation import families, held_out
-from od_core.flows.estimation.count_distribution import GridNoise
+from od_core.flows.estimation.count_distribution import GridNoise, maximised
 from od_core.flows.estimation.families import families_of
 from od_core.flows.estimation.held_out import (
     _EDGES,
@@ -185,6 +185,23 @@ def test_estimated_errors_are_near_the_true_ones(world):
     for table, error in zip(tables, errors, strict=True):
         assert error == pytest.approx(np.abs(table - truth).sum(), rel=0.2)
     assert all(0 <= share <= 1 for share in false)
+
+
+@pytest.mark.parametrize(("large", "expected"), [(3, [703]), (299, [999]), (300, [700, 300])])
+def test_a_distribution_is_estimated_from_at_least_300_leaves(large, expected, monkeypatch):
+    """Leaves of few trips and of many in both tables; too few of a kind share a group with their neighbours."""
+    groups = []
+
+    def counted(noise, counts, start, iterations):
+        groups.append(int(counts.sum()))
+        return maximised(noise, counts, start, iterations)
+
+    monkeypatch.setattr(held_out, "maximised", counted)
+    noise = GridNoise.of(Fraction(100))
+    table = np.repeat([0, 90], [700, large])
+    errors, _ = _losses(noise, table.astype(float), (table, table))
+    assert groups == [700 + large, *expected]
+    assert errors[0] == errors[1]
 
 
 def test_the_increase_of_the_squared_error_is_estimated_without_bias_and_with_its_variance():
