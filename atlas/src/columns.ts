@@ -48,6 +48,8 @@ export interface DistanceData {
   /** The smallest square of a chord between two places that are at least so far apart. */
   squares: number[];
   allKnown: boolean;
+  /** Largest distance between two zones in kilometres; absent from pages of earlier versions. */
+  farthest?: number;
   /** Unit vectors of the zones, NaN where unknown; null if destinations are the same zones. */
   origins: Column;
   destinations: Column | null;

@@ -46,32 +46,58 @@ export function bounds(sum: Estimate): [lower: number, upper: number] {
   return [lowerBound(sum.estimate, sum.variance), sum.most > 0 ? Math.min(alone, together) : alone];
 }
 
-const SHARES = 1e6;
-
-/** The interval of the share of a part in a whole that is the sum of the part and a rest, by Fieller's theorem, or from
- * the bounds of both if nodes were dropped; see `od_core/flows/indicators.py`. */
+/** The interval of the share of a part in a whole that is the sum of the part and a rest; see
+ * `od_core/flows/indicators.py`. If nodes were dropped, it follows from the bounds of both.
+ */
 export function shareBounds(
   part: Estimate,
   whole: Estimate,
   rest: Estimate,
   nothingDropped: boolean,
 ): [lower: number, upper: number] {
-  let [low, high] = [0, 1];
   if (nothingDropped) {
-    const square = DEVIATIONS ** 2;
     const covariance = (whole.variance + part.variance - rest.variance) / 2;
-    const a = whole.estimate * whole.estimate - square * whole.variance;
-    const b = part.estimate * whole.estimate - square * covariance;
-    const c = part.estimate * part.estimate - square * part.variance;
-    if (a > 0 && whole.estimate > 0) {
-      const reach = Math.sqrt(Math.max(b * b - a * c, 0));
-      [low, high] = [(b - reach) / a, (b + reach) / a];
-    }
-  } else {
-    const [[stayLow, stayHigh], [leaveLow, leaveHigh]] = [bounds(part), bounds(rest)];
-    low = stayLow + leaveHigh > 0 ? stayLow / (stayLow + leaveHigh) : 0;
-    high = stayHigh + leaveLow > 0 ? stayHigh / (stayHigh + leaveLow) : 1;
+    return outwards(fieller(part, whole, covariance, 1), 6);
   }
-  const inside = (share: number): number => Math.min(Math.max(share, 0), 1);
-  return [Math.floor(inside(low) * SHARES) / SHARES, Math.ceil(inside(high) * SHARES) / SHARES];
+  const [[stayLow, stayHigh], [leaveLow, leaveHigh]] = [bounds(part), bounds(rest)];
+  const low = stayLow + leaveHigh > 0 ? stayLow / (stayLow + leaveHigh) : 0;
+  const high = stayHigh + leaveLow > 0 ? stayHigh / (stayHigh + leaveLow) : 1;
+  return outwards([low, high], 6);
+}
+
+/** The interval of the mean of a quantity of trips; see `_distance_bounds` in `od_core/flows/indicators.py`.
+ *
+ * The quantity of a trip is at most `most`, which trips of dropped nodes may have. `mixed` is the estimate of the sum of
+ * the quantity and `scale`, over all trips.
+ */
+export function meanBounds(
+  trips: Estimate,
+  total: Estimate,
+  mixed: Estimate,
+  scale: number,
+  most: number,
+): [lower: number, upper: number] {
+  const covariance = (mixed.variance - total.variance - scale * scale * trips.variance) / (2 * scale);
+  const [low, high] = fieller(total, trips, covariance, most);
+  const unseen = bounds({ ...trips, estimate: 0, variance: 0 })[1];
+  const seen = lowerBound(trips.estimate, trips.variance);
+  const part = unseen > 0 ? seen / (seen + unseen) : 1;
+  return outwards([low * part, high * part + most * (1 - part)], 3);
+}
+
+/** The interval of part / whole, from 0 to `most`; see `fieller` in `od_core/flows/estimation/weighted_sums.py`. */
+function fieller(part: Estimate, whole: Estimate, covariance: number, most: number): [lower: number, upper: number] {
+  const square = DEVIATIONS ** 2;
+  const a = whole.estimate * whole.estimate - square * whole.variance;
+  const b = part.estimate * whole.estimate - square * covariance;
+  const c = part.estimate * part.estimate - square * part.variance;
+  if (a <= 0 || whole.estimate <= 0) return [0, most];
+  const reach = Math.sqrt(Math.max(b * b - a * c, 0));
+  const inside = (ratio: number): number => Math.min(Math.max(ratio, 0), most);
+  return [inside((b - reach) / a), inside((b + reach) / a)];
+}
+
+function outwards([low, high]: [number, number], digits: number): [lower: number, upper: number] {
+  const step = 10 ** digits;
+  return [Math.floor(low * step) / step, Math.ceil(high * step) / step];
 }

@@ -31,6 +31,10 @@ export function number(value: number): string {
   return value.toLocaleString("en");
 }
 
+export function kilometres(distance: number): string {
+  return `${distance.toLocaleString("en", { maximumFractionDigits: 1 })} km`;
+}
+
 export function percent(share: number): string {
   return `${(100 * share).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
 }

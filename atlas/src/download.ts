@@ -29,6 +29,16 @@ export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of
           value: totals.selfContainment.share,
           interval: totals.selfContainment.interval,
         },
+        ...(totals.meanDistance
+          ? [
+              {
+                measure: "mean distance of trips from here, in km",
+                ...empty,
+                value: totals.meanDistance.mean,
+                interval: totals.meanDistance.interval,
+              },
+            ]
+          : []),
       ];
   return [...whole, ...flows.map((flow) => ({ measure, ...empty, ...numbers(flow), ...of(flow) }))];
 }

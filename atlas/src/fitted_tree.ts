@@ -4,7 +4,7 @@
  * operation is done in the same order as there, so that the page and `trips_between` give the same numbers.
  */
 
-import { BandSums } from "./band_sums";
+import { Sums, type Node } from "./sums";
 import type { Data, Header, LevelData } from "./columns";
 import { upperBound, type Estimate } from "./confidence";
 import type { Distances } from "./distances";
@@ -70,6 +70,9 @@ interface NodeSum {
   unseen: number;
   doubt: number;
 }
+
+/** Adds a node of the last level to sums. */
+type Add = (sums: Sums, node: number, of: Node) => void;
 
 const NOTHING: NodeSum = { factor: 0, residual: 0, estimate: 0, most: 0, unseen: 0, doubt: 0 };
 
@@ -164,55 +167,76 @@ export class FittedTree {
    * They are sums of nodes of the last level. The trips of dropped nodes may belong to any band.
    */
   sumByBand(origins: Uint8Array[], destinations: Uint8Array[], distances: Distances): Estimate[] {
-    const [last, root] = [this.levels.length - 1, this.levels[0]];
-    const finest = this.levels[last];
+    const finest = this.levels[this.levels.length - 1];
     this.bands ??= Uint8Array.from(finest.origin, (origin, node) => distances.band(origin, finest.destination[node]));
-    const count = distances.bands.length;
-    const sums = this.levels.map(() => new BandSums(count));
-    this.addBands(0, 0, origins, destinations, sums);
-    const { factor, residual, estimate, dropped } = sums[0];
-    return Array.from(estimate, (sum, band) => {
-      const variance = residual[band] + factor[band] * factor[band] * root.variance[0];
+    const bands = this.bands;
+    return this.sums(origins, destinations, distances.bands.length, (sums, node, of) => sums.addNode(bands[node], 1, of));
+  }
+
+  /** Estimates of the trips from some zones to others whose distance is known, of their kilometres, and of the sum of
+   * these two, the first times `scale`.
+   */
+  sumOfDistances(
+    origins: Uint8Array[],
+    destinations: Uint8Array[],
+    distances: Distances,
+    scale: number,
+  ): [trips: Estimate, kilometres: Estimate, mixed: Estimate] {
+    const finest = this.levels[this.levels.length - 1];
+    const [trips, kilometres, mixed] = this.sums(origins, destinations, 3, (sums, node, of) => {
+      const distance = distances.kilometres(finest.origin[node], finest.destination[node]);
+      if (Number.isNaN(distance)) return;
+      [1, distance, distance + scale].forEach((weight, sum) => sums.addNode(sum, weight, of));
+    });
+    return [trips, kilometres, mixed];
+  }
+
+  /** Estimates of several sums of the nodes of the last level from some zones to others. */
+  private sums(origins: Uint8Array[], destinations: Uint8Array[], count: number, add: Add): Estimate[] {
+    const each = this.levels.map(() => new Sums(count));
+    this.addBelow(0, 0, origins, destinations, each, add);
+    const { factor, residual, estimate, dropped } = each[0];
+    return Array.from(estimate, (sum, k) => {
+      const variance = residual[k] + factor[k] * factor[k] * this.levels[0].variance[0];
       return { estimate: sum, variance, most: dropped[0], unseen: dropped[1], doubt: dropped[2] };
     });
   }
 
-  /** Write the sums below a node of the level at position `k`, which has selected zone pairs, into `sums[k]`. */
-  private addBands(
+  /** Write the sums below a node of the level at position `k`, which has selected zone pairs, into `each[k]`. */
+  private addBelow(
     k: number,
     node: number,
     origins: Uint8Array[],
     destinations: Uint8Array[],
-    sums: BandSums[],
+    each: Sums[],
+    add: Add,
   ): void {
-    const sum = sums[k];
-    sum.clear();
+    const sums = each[k];
+    sums.clear();
     const parent = this.levels[k].place[node];
     if (parent >= 0) {
       const level = this.levels[k + 1];
       const [from, to] = [origins[level.pair[0]], destinations[level.pair[1]]];
       const isLast = k + 2 === this.levels.length;
-      const usesNoisy = this.usesNoisy(level);
+      const values = this.usesNoisy(level) ? level.noisy : level.estimate;
+      const noise = this.usesNoisy(level) ? level.noise : null;
       for (let child = level.offsets[parent]; child < level.offsets[parent + 1]; child++) {
         if (from[level.origin[child]] === Part.None || to[level.destination[child]] === Part.None) continue;
         const own = level.own[child];
         if (isLast) {
-          const band = this.bands![child];
-          if (!usesNoisy) sum.factor[band] += own;
-          sum.residual[band] += usesNoisy ? level.noise : own;
-          sum.estimate[band] += usesNoisy ? level.noisy[child] : level.estimate[child];
+          add(sums, child, { value: values[child], noise, own });
         } else {
-          this.addBands(k + 1, child, origins, destinations, sums);
-          sum.add(sums[k + 1], own);
+          this.addBelow(k + 1, child, origins, destinations, each, add);
+          sums.add(each[k + 1], own);
         }
       }
-      sum.divide(level.siblings[parent]);
+      sums.divide(level.siblings[parent]);
     }
     if (!this.nothingDropped) {
       const { most, unseen, doubt } = this.unseen[k];
-      sum.dropped[0] += most[node];
-      sum.dropped[1] += unseen[node];
-      sum.dropped[2] += doubt[node];
+      sums.dropped[0] += most[node];
+      sums.dropped[1] += unseen[node];
+      sums.dropped[2] += doubt[node];
     }
   }
 

@@ -2,7 +2,7 @@
 
 import type { Change } from "./changes";
 import { Data } from "./columns";
-import { added, bounds, shareBounds, type Estimate } from "./confidence";
+import { added, bounds, meanBounds, shareBounds, type Estimate } from "./confidence";
 import { Distances, type Band } from "./distances";
 import { FittedTree, FlowTree } from "./fitted_tree";
 import { Geography } from "./geography";
@@ -28,6 +28,13 @@ export interface Totals {
   inflow: Trips;
   within: Trips;
   selfContainment: Share;
+  /** Kilometres of the trips that begin in the selection and whose distance is known; null if the page has none. */
+  meanDistance: Mean | null;
+}
+
+export interface Mean {
+  mean: number | null;
+  interval: [lower: number, upper: number] | null;
 }
 
 /** A flow between two areas. The selection, as one of them, is -1. */
@@ -89,11 +96,32 @@ export class Flows {
     const begun = within.trips + outflow.trips;
     const share = begun > 0 ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
     const whole = this.estimate(here, all);
-    if (!leaving || !staying || !whole) return { outflow, inflow, within, selfContainment: { share, interval: null } };
+    const rest = { outflow, inflow, within, meanDistance: this.meanDistance(inside, here, all) };
+    if (!leaving || !staying || !whole) return { ...rest, selfContainment: { share, interval: null } };
     const nothingDropped = this.fits.every((fit) => fit.nothingDropped);
     const [lower, upper] = shareBounds(staying, whole, leaving, nothingDropped);
     const interval: [number, number] = [Math.min(lower, share ?? 1), Math.max(upper, share ?? 0)];
-    return { outflow, inflow, within, selfContainment: { share, interval } };
+    return { ...rest, selfContainment: { share, interval } };
+  }
+
+  /** Mean distance of the trips from some zones; `here` and `all` are how much of each area is selected, and all of it. */
+  private meanDistance(inside: Uint8Array, here: Uint8Array[], all: Uint8Array[]): Mean | null {
+    const { distances } = this;
+    if (!distances || distances.farthest === null) return null;
+    let [trips, metres] = [0, 0];
+    this.leaves.each(inside, null, (origin, destination, leaf) => {
+      const distance = distances.kilometres(origin, destination);
+      if (Number.isNaN(distance)) return;
+      trips += this.leaves.trips[leaf];
+      metres += Math.round(1000 * distance) * this.leaves.trips[leaf];
+    });
+    const mean = trips > 0 ? Math.round(Math.max(metres / trips, 0)) / 1000 : null;
+    if (!this.fits.length) return { mean, interval: null };
+    const [scale, most] = [Math.max(distances.farthest / 10, 1), distances.farthest];
+    const each = this.fits.map((fit) => fit.sumOfDistances(here, all, distances, scale));
+    const [known, total, mixed] = [0, 1, 2].map((k) => each.map((sums) => sums[k]).reduce(added));
+    const [lower, upper] = meanBounds(known, total, mixed, scale, most);
+    return { mean, interval: [Math.min(lower, mean ?? lower), Math.max(upper, mean ?? upper)] };
   }
 
   /** Trips between the selected areas and each area of a level on the other side, largest first.

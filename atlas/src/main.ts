@@ -318,7 +318,7 @@ class Atlas {
   private hint(circle: Circle | null): void {
     if (!circle) return;
     const { trips, interval: known, change, label } = circle;
-    const range = known ? ` (${interval({ trips, interval: known })})` : "";
+    const range = known ? ` (${interval({ interval: known })})` : "";
     const changed = change ? `, change ${changeText({ trips, interval: known, change })}` : "";
     const numbers = circle.selected ? [] : [`: ${number(trips)} trips${range}${changed}`];
     byId("hint").replaceChildren(make("bdi", {}, label), ...numbers);

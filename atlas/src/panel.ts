@@ -1,7 +1,7 @@
 /** Show numbers of the selection beside the map: totals and the largest flows, each with its interval. */
 
-import { isolated, make, number, percent } from "./dom";
-import type { Flow, Totals, Trips } from "./flows";
+import { isolated, kilometres, make, number, percent } from "./dom";
+import type { Flow, Mean, Totals, Trips } from "./flows";
 
 const LISTED = 15;
 const CHIPS = 8;
@@ -13,7 +13,7 @@ export interface Named {
   choose(): void;
 }
 
-export function interval(of: Trips, shown: (value: number) => string = number): string {
+export function interval(of: { interval: Trips["interval"] }, shown: (value: number) => string = number): string {
   return of.interval ? `${shown(of.interval[0])} to ${shown(of.interval[1])}` : "";
 }
 
@@ -37,17 +37,21 @@ export function chips(labels: string[], remove: (place: number) => void): HTMLEl
 
 /** Totals of the selection, taken as one area. */
 export function tiles(totals: Totals): HTMLElement {
-  const { outflow, inflow, within, selfContainment } = totals;
+  const { outflow, inflow, within, selfContainment, meanDistance } = totals;
   const { share } = selfContainment;
-  const known = selfContainment.interval && { trips: share ?? 0, interval: selfContainment.interval };
   return make(
     "dl",
     { class: "tiles" },
     tile("from here to elsewhere", number(outflow.trips), interval(outflow), changed(outflow)),
     tile("from elsewhere to here", number(inflow.trips), interval(inflow), changed(inflow)),
     tile("within", number(within.trips), interval(within), changed(within)),
-    tile("share of trips from here that stay", share === null ? "–" : percent(share), known ? interval(known, percent) : "", ""),
+    tile("share of trips from here that stay", share === null ? "–" : percent(share), interval(selfContainment, percent)),
+    ...(meanDistance ? [tile("mean distance of trips from here", ...meanTexts(meanDistance))] : []),
   );
+}
+
+function meanTexts(of: Mean): [value: string, below: string] {
+  return [of.mean === null ? "–" : kilometres(of.mean), interval(of, kilometres)];
 }
 
 function changed(of: Trips): string {

@@ -13,6 +13,7 @@ from od_core.flows.indicators import indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
 from od_core.flows.released_flows import ReleasedFlows
+from od_core.flows.weighted_sum import zone_function
 from tests.browser.atlases import compare_with, in_folder, random_release, released, written
 from tests.od_core.publication.examples import facts
 
@@ -74,10 +75,9 @@ def test_selections_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_pa
 
 def sparse_below(mechanism: str) -> Release:
     """Every pair of towns has many trips, and few pairs of zones have any: nodes are dropped at the zones alone."""
-    zones = [(f"r{k // 20}", f"t{k // 10}", f"z{k:02}") for k in range(60)]
-    geography = Geography.from_frame(
-        pd.DataFrame(zones, columns=["region", "town", "zone"]), ["region", "town", "zone"]
-    )
+    zones = [(f"r{k // 20}", f"t{k // 10}", f"z{k:02}", 50 + k / 50, k % 7) for k in range(60)]
+    levels, places = ["region", "town", "zone"], ("latitude", "longitude")
+    geography = Geography.from_frame(pd.DataFrame(zones, columns=[*levels, *places]), levels, coordinates=places)
     pairs = [(f"z{10 * o:02}", f"z{10 * d:02}", 5_000) for o in range(6) for d in range(6)]
     flows = pd.DataFrame(pairs, columns=["origin", "destination", "trips"])
     return released(flows, geography, mechanism=mechanism, budget=Budget(epsilon=1, delta="1e-8"))
@@ -132,6 +132,47 @@ def test_totals_of_an_area_are_its_indicators(opened, bundle):
             ends = [row[f"self_containment{end}"] for end in ENDS]
             share = got["selfContainment"]
             assert [share["share"], *share["interval"]] == pytest.approx(ends, abs=2e-6)
+        if not pd.isna(row["mean_distance"]):
+            ends = [row[f"mean_distance{end}"] for end in ENDS]
+            mean = got["meanDistance"]
+            assert [mean["mean"], *mean["interval"]] == pytest.approx(ends, abs=2e-3)
+
+
+@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
+def test_mean_distances_are_indicators_whatever_was_dropped(opened, tmp_path, mechanism):
+    release = sparse_below(mechanism)
+    assert release.fitted.nothing_dropped == (mechanism == "inftda_refined")
+    page, _ = opened(written(release, facts(release), tmp_path))
+    page.wait_for_selector("#panel h2")
+    for number, row in indicators(release, ["town"]).iterrows():
+        ask = {"level": 2, "areas": [number]}
+        mean = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)["meanDistance"]
+        ends = [row[f"mean_distance{end}"] for end in ENDS]
+        assert [mean["mean"], *mean["interval"]] == pytest.approx(ends, abs=2e-3)
+
+
+def test_the_mean_distance_of_several_areas_is_a_ratio_of_weighted_sums(opened, bundle):
+    release, chosen = open_release(bundle), ["CA", "NV", "OR"]
+    level = release.tree.origin.level_number("state")
+    inside = release.tree.origin.zones_in(level, chosen)
+    zones = dict(zip(release.tree.origin.zones, inside, strict=True))
+    known = zone_function(release.tree, "has_distance"), zone_function(release.tree, "distance")
+    numbers = {code: number for number, code in enumerate(release.tree.origin.zones)}
+
+    def weight(quantity):
+        def of(origins, destinations):
+            ends = (np.array([numbers[code] for code in side]) for side in (origins, destinations))
+            return quantity(*ends) * np.array([zones[code] for code in origins])
+
+        return of
+
+    expected = release.weighted_sum(weight(known[1]), per=weight(known[0]))
+    page, _ = opened((bundle / "atlas.html").as_uri())
+    page.wait_for_selector("#panel h2")
+    ask = {"level": level, "areas": [release.tree.origin.codes[level].index(code) for code in chosen]}
+    mean = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)["meanDistance"]
+    ends = [expected.released, expected.lower, expected.upper]
+    assert [mean["mean"], *mean["interval"]] == pytest.approx(ends, abs=2e-3)
 
 
 @pytest.mark.parametrize("own", ["01", "02"])

@@ -248,6 +248,7 @@ def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
         "edges": zones.edges,
         "squares": [least_squared_chord(edge) for edge in zones.edges],
         "allKnown": zones.all_known,
+        "farthest": zones.extent.farthest,
         "origins": columns.add(zones.origins.ravel()),
         "destinations": None if same else columns.add(zones.destinations.ravel()),
     }
