@@ -117,6 +117,14 @@ def taxis(folder: Path) -> KnownFlows:
     return KnownFlows.from_frame("taxis", "public", records, geography)
 
 
+def education(folder: Path) -> KnownFlows:
+    """Read travel to education by area of residence and of study."""
+    listed = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
+    flows = listed.groupby(["origin", "destination"], as_index=False)["trips"].sum()
+    geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels=["part", "district", "sa3"])
+    return KnownFlows.from_frame("nz_education", "public", flows, geography)
+
+
 MADE: dict[str, Callable[[bool], KnownFlows]] = {
     "binary": lambda small: KnownFlows.synthetic(binary(SEED, levels=4, trips=5_000) if small else binary(SEED)),
     "random": lambda small: KnownFlows.synthetic(
@@ -127,6 +135,7 @@ MADE: dict[str, Callable[[bool], KnownFlows]] = {
 }
 
 READ: dict[str, tuple[str, Callable[[Path], KnownFlows]]] = {
+    "nz_education": ("nz_education_2018", education),
     "norway": ("norway_commuting_2017", commuters("norway", "landsdel", "fylke", "kommune")),
     "taxis": ("nyc_yellow_taxi", taxis),
     "uk": ("uk_census2011_lad_commute", commuters("uk", "country", "region", "utla", "lad")),
