@@ -81,7 +81,7 @@ def main() -> None:
     for name, result in results.items():
         value, each = result(estimate, distance), np.array([result(table, distance) for table in tables])
         error, bias = each.std(ddof=1), each.mean() - value
-        if abs(bias) > error / 4:
+        if abs(bias) > error / 2:
             print(f"{name}: {value:.5g}; no interval holds, since the bias is {bias / error:.1f} standard errors")
             continue
         low, high = value - DEVIATIONS * error, value + DEVIATIONS * error

@@ -31,6 +31,9 @@ MOST_COLUMNS = 10_000
 _GROUP_VALUES = 1 << 23
 """Approximate number of values of a row group: 64 MB."""
 
+_COLUMN_BYTES = 1_000
+"""Approximate size of a column without its values."""
+
 _TEXT, _MATRICES, _TABLE = "README.md", "replicates.omx", "replicates.parquet"
 
 _STAGED = ".replicates-"
@@ -88,7 +91,7 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
 def _refuse_without_room(folder: Path, number: int, values: int) -> None:
     """Raise OdError if the disk of a folder has no room for so many values of each replicate and of the estimate."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    free, each = shutil.disk_usage(there).free, 8 * max(values, 1)
+    free, each = shutil.disk_usage(there).free, 8 * values + _COLUMN_BYTES
     if each * (number + 1) > free:
         raise OdError(
             "OD-DISK-WRITE",

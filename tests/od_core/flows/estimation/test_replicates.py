@@ -191,9 +191,8 @@ def test_replicates_are_these_bytes_on_every_machine() -> None:
     """Of measurements that are written here, so that no generator of a test decides them."""
     zones = [("a", "a1"), ("a", "a2"), ("b", "b1")]
     release = small(zones, noise=ListedNoise([3, -1, 0, 4, -2, 5, -7]))
-    assert (
-        digest(list(release.replicated.tables(3))) == "006b4a8ba0cc246a599f38f377f142f0e982b60a909e0a99a51b5f038192b65e"
-    )
+    expected = "006b4a8ba0cc246a599f38f377f142f0e982b60a909e0a99a51b5f038192b65e"
+    assert digest(list(release.replicated.tables(3))) == expected
 
 
 # Frames and refusals
