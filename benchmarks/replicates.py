@@ -38,7 +38,7 @@ from od_core import Geography
 from od_core.evaluation.known_flows import KnownFlows, read_flights
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE
-from od_core.flows.distances import distances_at
+from od_core.flows.distances import distances_at, has_distances
 from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.release import Release, run_plan
@@ -73,6 +73,8 @@ class Found:
 def slope(trips: _Reals, sent: _Reals, received: _Reals, ends: tuple[Any, Any], distance: _Reals) -> float:
     """Return the power of the distance in a gravity model, fitted by Poisson regression to totals of distance bands.
 
+    ``distance`` has all pairs of zones, shape (zones, zones); ``trips`` has those of ``ends``.
+
     The expected trips of a band are in proportion to a power of its distance, and to the sum, over its pairs of zones,
     of the trips that leave the one and arrive at the other. So all that is fitted are large sums.
     """
@@ -81,8 +83,10 @@ def slope(trips: _Reals, sent: _Reals, received: _Reals, ends: tuple[Any, Any], 
     band = np.searchsorted(edges, distance[apart], side="right")
     pairs = np.bincount(band, minlength=BANDS)
     x = np.bincount(band, np.log(distance[apart]), BANDS) / pairs
-    total = np.bincount(band, trips[apart], BANDS)
-    base = np.bincount(band, (sent[ends[0]] * received[ends[1]])[apart], BANDS) / sent.sum()
+    of_pair = np.full(distance.shape, BANDS)
+    of_pair[apart] = band
+    total = np.bincount(of_pair[ends], trips, BANDS + 1)[:BANDS]
+    base = np.bincount(band, np.outer(sent, received)[apart], BANDS) / sent.sum()
     design, power = np.column_stack([np.ones(BANDS), x - x.mean()]), np.array([np.log(total.sum() / base.sum()), 0.0])
     for _ in range(50):
         expected = base * np.exp(design @ power)
@@ -96,9 +100,11 @@ def slope(trips: _Reals, sent: _Reals, received: _Reals, ends: tuple[Any, Any], 
 def statistics(release: Release, ends: tuple[Any, Any]) -> Callable[[_Reals], dict[str, _Reals]]:
     """Return a function that computes all statistics of a table, given the trips of each pair of zones."""
     tree, (origin, destination) = release.tree, ends
-    distance = distances_at(tree, (tree.origin.depth, tree.destination.depth), origin, destination)
-    known = np.isfinite(distance) & (distance > 0)
-    same = tree.origin.digest == tree.destination.digest
+    same, distance = tree.origin.digest == tree.destination.digest, None
+    if has_distances(tree):
+        every = np.indices((len(tree.origin.zones), len(tree.destination.zones)), dtype=np.int32)
+        distance = distances_at(tree, (tree.origin.depth, tree.destination.depth), every[0].ravel(), every[1].ravel())
+        distance = distance.reshape(every.shape[1:])
     area = tree.origin.ancestors(1)
 
     def of(trips: _Reals) -> dict[str, _Reals]:
@@ -108,10 +114,9 @@ def statistics(release: Release, ends: tuple[Any, Any]) -> Callable[[_Reals], di
         if same:
             found["share within zones"] = trips[origin == destination].sum() / trips.sum()
             found["share within the largest areas"] = trips[area[origin] == area[destination]].sum() / trips.sum()
-        if known.any():
-            there = np.where(known, distance, 0.0)
-            found["mean distance"] = (trips * there).sum() / trips[known].sum()
-            found["gravity slope by distance bands"] = slope(trips, sent, received, ends, there)
+        if distance is not None:
+            found["mean distance"] = (trips * distance[ends]).sum() / trips.sum()
+            found["gravity slope by distance bands"] = slope(trips, sent, received, ends, distance)
         positive = trips[trips > 0] / trips[trips > 0].sum()
         found["entropy"] = -(positive * np.log(positive)).sum()
         found["pairs of zones with trips"] = (trips >= 0.5).sum()

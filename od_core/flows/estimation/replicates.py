@@ -191,8 +191,7 @@ class Replicates:
         rows, leaf = self._noise(r, len(self._levels) - 1, first, last), self._leaf
         if self._are_fitted:
             begin, end = np.searchsorted(leaf.offsets, [first, last])
-            of_parents = shortfall[begin:end], leaf.siblings[begin:end]
-            _correct(self._offsets(first, last), *of_parents, leaf.own[first:last], rows)
+            _correct(self._offsets(first, last), shortfall[begin:end], rows)
         np.subtract(self.estimate[first:last], rows, out=rows)
         return rows
 
@@ -213,8 +212,8 @@ def _look_up(words, skipped, quantiles, deviation, noise):  # type: ignore[no-un
 
 
 @kernel
-def _correct(offsets, shortfall, siblings, v, noise):  # type: ignore[no-untyped-def]  # compiled
-    """Add to the noise of the children of each parent what lacks to the parent's fit, in proportion to ``v``."""
+def _correct(offsets, shortfall, noise):  # type: ignore[no-untyped-def]  # compiled
+    """Divide what lacks to the fit of each parent among its leaves: in equal parts, as all have the same variance."""
     for parent in range(len(shortfall)):
         for i in range(offsets[parent], offsets[parent + 1]):
-            noise[i] += v[i] / siblings[parent] * shortfall[parent]
+            noise[i] += shortfall[parent] / (offsets[parent + 1] - offsets[parent])
