@@ -70,7 +70,7 @@ class Found:
     replicates: _Reals
 
 
-def slope(trips: _Reals, sent: _Reals, received: _Reals, ends: tuple[Any, Any], distance: _Reals) -> float:
+def slope(trips: _Reals, sent: NDArray[Any], received: NDArray[Any], ends: tuple[Any, Any], distance: _Reals) -> float:
     """Return the power of the distance in a gravity model, fitted by Poisson regression to totals of distance bands.
 
     ``distance`` has all pairs of zones, shape (zones, zones); ``trips`` has those of ``ends``.

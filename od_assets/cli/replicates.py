@@ -8,13 +8,11 @@ from typing import Annotated
 
 import typer
 
-from od_assets.cli.options import Json
+from od_assets.cli.options import Json, NamedRelease
 
 
 def replicates(
-    release: Annotated[
-        str, typer.Argument(help="Name of a series, for its last release; or a release, such as us_flights/2001-06/r1.")
-    ],
+    release: NamedRelease,
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of tables.")] = 100,
     to: Annotated[
         Path | None, typer.Option(help="Folder to write. By default, one below the folder of the project's output.")

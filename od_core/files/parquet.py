@@ -24,13 +24,7 @@ def write_batches(
 ) -> None:
     """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches.
 
-    Args:
-        target: path of the file, or the open file.
-        schema: columns of the file.
-        batches: rows of the file.
-        compression: name of the compression.
-        rows: number of rows per row group. A table of many columns needs fewer.
-        options: further options of :class:`pyarrow.parquet.ParquetWriter`.
+    A row group has ``rows`` rows. ``options`` are those of :class:`pyarrow.parquet.ParquetWriter`.
     """
     with pq.ParquetWriter(target, schema, compression=compression, **options) as writer:
         for group in _groups(schema, batches, rows):

@@ -214,14 +214,7 @@ class Release(ReleasedFlows, PlannedRelease):
 
     @cached_property
     def replicated(self) -> Replicates:
-        """The replicates as arrays. Raises OdError if the mechanism has a threshold, or as for :attr:`intervals`."""
-        if self.plan.has_threshold:
-            raise OdError(
-                "OD-REPLICATES-MECHANISM",
-                f"mechanism {self.plan.mechanism.name!r} has no replicates, because it releases nothing about the pairs"
-                " below its threshold",
-                next_step="release with another mechanism, such as inftda_refined",
-            )
+        """The replicates as arrays. Raises OdError as :attr:`intervals` does."""
         return Replicates(self.fitted)
 
     @property

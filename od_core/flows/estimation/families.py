@@ -239,19 +239,6 @@ def pooled(cells: Positions, *sums: Reals) -> list[Reals]:
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
 
 
-def sizes_of(trips: Reals, sigma: float) -> Positions:
-    """Return the size (:data:`SIZES`) of each cell that is predicted to have ``trips``; shape as ``trips``."""
-    sizes = np.empty(len(trips), dtype=np.int64)
-    _write_sizes(trips, sigma, sizes)
-    return sizes
-
-
-@kernel
-def _write_sizes(trips, sigma, sizes):  # type: ignore[no-untyped-def]  # compiled
-    for i in range(len(trips)):
-        sizes[i] = size_of(trips[i], sigma)
-
-
 @kernel
 def trips_at(positions, trips):  # type: ignore[no-untyped-def]  # compiled
     """Return the trips at each position, as real numbers, and 0 where it is -1; shape (positions,)."""

@@ -33,7 +33,7 @@ from od_core.errors import OdError
 from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import normal_quantiles
-from od_core.flows.estimation.least_squares import FittedLevel, Positions, Reals, combined, descend
+from od_core.flows.estimation.least_squares import FittedLevel, Reals, combined, descend
 from od_core.flows.estimation.node_sums import dropped_trips
 from od_core.geography.flow_tree_kernels import run_sums
 from od_core.geography.geography import Numbers
@@ -151,14 +151,11 @@ class Replicates:
         return noise
 
     def _shortfall(self, r: int) -> Reals:
-        """Return, for each parent of leaves, what its fitted noise exceeds the noise of its children by, as a sum.
-
-        The shape is (divided nodes above the leaves,); (0,) if the leaves are not fitted.
-        """
+        """Return the fitted noise of each parent of leaves minus the sum of its leaves' noise; shape (parents,)."""
         if not self._are_fitted:
             return np.empty(0)
-        levels = self._levels
-        sums = [self._sums(r)]
+        levels, leaf = self._levels, self._leaf
+        sums = [run_sums(self._noise(r, len(levels) - 1, 0, len(leaf.nodes)), leaf.offsets)]
         noise: list[Reals] = []
         for at in range(len(levels) - 2, -1, -1):
             level = replace(levels[at], noisy=self._noise(r, at, 0, len(levels[at].nodes)))
@@ -174,24 +171,12 @@ class Replicates:
         below: Reals = fit[levels[-2].divided] - sums[-1]
         return below
 
-    def _sums(self, r: int) -> Reals:
-        """Return the sum of the noise of the children of each parent of leaves, computed in runs of siblings."""
-        sums = [np.empty(0)]
-        for first, last in self._ends(_BLOCK):
-            sums.append(run_sums(self._noise(r, len(self._levels) - 1, first, last), self._offsets(first, last)))
-        return np.concatenate(sums)
-
-    def _offsets(self, first: int, last: int) -> Positions:
-        """Return the offsets of the parents of the leaves ``first:last``, from the first of these leaves."""
-        begin, end = np.searchsorted(self._leaf.offsets, [first, last])
-        return self._leaf.offsets[begin : end + 1] - first
-
     def _rows(self, shortfall: Reals, r: int, first: int, last: int) -> Reals:
         """Return the leaves ``first:last`` of a replicate; shape (leaves,)."""
         rows, leaf = self._noise(r, len(self._levels) - 1, first, last), self._leaf
         if self._are_fitted:
             begin, end = np.searchsorted(leaf.offsets, [first, last])
-            _correct(self._offsets(first, last), shortfall[begin:end], rows)
+            _correct(leaf.offsets[begin : end + 1] - first, shortfall[begin:end], rows)
         np.subtract(self.estimate[first:last], rows, out=rows)
         return rows
 

@@ -44,7 +44,7 @@ def test_the_files_hold_the_replicates_of_the_last_release(var: Path) -> None:
     assert run(NEW, "-n", "1").stdout.startswith(f"1 replicate of {NEW}.")
     text = (var / "mine" / "README.md").read_text("utf-8")
     certificate = json.loads((var / "releases" / NEW / "certificate.json").read_text("utf-8"))
-    assert text.startswith(f"# 1 replicate of {NEW}")
+    assert text.startswith(f"# Replicates of {NEW}: 1\n")
     assert certificate_digest(certificate) in text
 
 
@@ -65,7 +65,7 @@ def test_what_has_no_replicates_is_refused_and_nothing_is_written(var: Path, mon
     with monkeypatch.context() as patch:
         usage = replicates.shutil.disk_usage(var)
         patch.setattr(replicates.shutil, "disk_usage", lambda _: usage._replace(free=10**6))
-        assert refused("us_flights") == "OD-DISK-WRITE"
+        assert refused("us_flights") == "OD-REPLICATES-NUMBER"
     (var / "releases" / NEW / "noisy_measurements.parquet").write_bytes(b"PAR1")
     assert refused(NEW) == "OD-DERIVED-SOURCE"
     assert not (var / "replicates").exists()

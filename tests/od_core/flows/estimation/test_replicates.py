@@ -222,7 +222,7 @@ def test_what_has_no_replicates_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         noise=SeededLaplace(1),
         budget=Budget(epsilon=1, delta="1e-8"),
     )
-    with pytest.raises(OdError, match="OD-REPLICATES-MECHANISM: mechanism 'stability_histogram'"):
+    with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM: mechanism 'stability_histogram'"):
         next(threshold.replicates(1))
     parents = len(release.fitted.levels[-1].siblings)
     monkeypatch.setattr(replicates, "memory", lambda: 8 * 100 * parents - 1)
