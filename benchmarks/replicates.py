@@ -39,7 +39,7 @@ from od_core.evaluation.known_flows import KnownFlows, read_flights
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE
 from od_core.flows.distances import distances_at, has_distances
-from od_core.flows.estimation.fitted_tree import find_pairs
+from od_core.flows.estimation.fitted_tree import FittedTree, find_pairs
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -56,9 +56,9 @@ _Reals = NDArray[np.float64]
 class Fitted(Replicates):
     """Replicates of the fitted leaves, also where nodes were dropped."""
 
-    @property
-    def _are_fitted(self) -> bool:
-        return True
+    def __init__(self, fitted: FittedTree) -> None:
+        super().__init__(fitted)
+        self._are_fitted, self.estimate = True, self._leaf.estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ def released(variant: Variant, data: KnownFlows, epsilon: str) -> Release:
 
 def covered(data: KnownFlows, epsilon: str, runs: int, *, dropped: bool) -> Iterator[dict[str, Any]]:
     """Yield the coverage of each statistic over some releases."""
-    kinds = {"all measured": (Replicates, False)}
+    kinds: dict[str, tuple[type[Replicates], bool]] = {"all measured": (Replicates, False)}
     if dropped:
         kinds = {
             "noisy leaves": (Replicates, False),

@@ -18,7 +18,7 @@ from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
 from od_core.flows.estimation.refinement import rule_of
-from od_core.flows.estimation.replicates import Replicates, refuse_no_replicates
+from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refined_levels
@@ -195,9 +195,6 @@ class Release(ReleasedFlows, PlannedRelease):
         error. They say nothing about the number of pairs with trips, entropy, maxima or the ranks of small flows. They
         follow from published values alone, are the same on every call and every machine, and cost no budget.
 
-        Args:
-            number: number of tables.
-
         Yields:
             Tables with the columns of :attr:`flows` and a row for each measured pair of zones. Trips are real numbers,
             which may be negative.
@@ -205,7 +202,8 @@ class Release(ReleasedFlows, PlannedRelease):
         Raises:
             OdError: If the number is not positive, or as for :attr:`replicated`.
         """
-        refuse_no_replicates(number)
+        if number < 1:
+            raise OdError("OD-REPLICATES-NUMBER", f"{number} replicates cannot be made", next_step="ask for at least 1")
         replicated = self.replicated
         sides = zip((self.tree.origin, self.tree.destination), replicated.ends, strict=True)
         origin, destination = (geography.codes_of(geography.depth, zones) for geography, zones in sides)

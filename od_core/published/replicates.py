@@ -16,7 +16,7 @@ from od_core.errors import OdError
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync
 from od_core.files.parquet import write_batches
-from od_core.flows.estimation.replicates import Replicates, refuse_no_replicates
+from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.publishing.omx import write_zone_matrices
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
@@ -37,36 +37,24 @@ _COLUMN_BYTES = 1_000
 
 _TEXT, _MATRICES, _TABLE = "README.md", "replicates.omx", "replicates.parquet"
 
-_UNSEEN = """
-Pairs of zones below an area that was not divided were not measured, and are in no replicate. At most {:,} trips
-are between them (90 % interval). So sums are too small by the trips of such pairs in them, and no replicate shows it.
-"""
-
 _STAGED = ".replicates-"
 """Beginning of the name of the folder in which files are written."""
 
 
 def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path) -> list[str]:
-    """Write the replicates of a published release, and return the names of the files.
+    """Write some replicates of a published release to a folder, and return the names of the files.
 
     Files of earlier replicates are replaced, and no others. They stay until all new files are whole.
-
-    Args:
-        releases: folder of all public bundles.
-        key: the release.
-        number: number of replicates.
-        folder: folder of the files.
 
     Raises:
         OdError: the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or
             the disk has no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
     """
-    refuse_no_replicates(number)
     source = published_release(releases, key)
     tree, replicates = source.release.tree, source.release.replicated
     cells = len(tree.origin.zones) * len(tree.destination.zones)
     has_matrices = cells * (number + 1) <= MOST_CELLS
-    _refuse_too_many(folder, number, len(replicates.estimate) + (cells if has_matrices else 0))
+    _refuse(folder, number, len(replicates.estimate) + (cells if has_matrices else 0))
     make_folder(folder)
     for left_behind in folder.glob(f"{_STAGED}*"):
         shutil.rmtree(left_behind, ignore_errors=True)
@@ -74,12 +62,12 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
     with TemporaryDirectory(prefix=_STAGED, dir=folder) as name:
         staged, files = Path(name), [_TEXT, _TABLE]
         if has_matrices:
-            names = chain(["estimate"], _names(number))
-            tables = zip(names, chain([replicates.estimate], replicates.tables(number)), strict=True)
+            tables = zip(_names(number), chain([replicates.estimate], replicates.tables(number)), strict=True)
             write(staged / _MATRICES, lambda file: write_zone_matrices(tree, replicates.ends, tables, file))
             files.insert(1, _MATRICES)
         write(staged / _TABLE, lambda file: write_table(tree, replicates, number, file))
-        about = _text(key, number, replicates.unseen, certificate_digest(source.certificate))
+        facts = {"release": key, "unseen": replicates.unseen, "digest": certificate_digest(source.certificate)}
+        about = Path(__file__).with_suffix(".md").read_text(encoding="utf-8").format(number=number, **facts)
         write(staged / _TEXT, lambda file: file.write(about.encode()))
         for old in (_TEXT, _MATRICES):
             (folder / old).unlink(missing_ok=True)
@@ -89,29 +77,28 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
     return files
 
 
-def _refuse_too_many(folder: Path, number: int, values: int) -> None:
-    """Raise OdError if a file has too many replicates of so many values, or the disk of its folder no room for them."""
+def _refuse(folder: Path, number: int, values: int) -> None:
+    """Raise OdError if a file cannot have so many replicates, or the disk has no room for their values."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free, each = shutil.disk_usage(there).free, 8 * values + _COLUMN_BYTES
     most = min(max(free // each - 1, 0), MOST_COLUMNS)
-    if number > most:
+    if not 1 <= number <= most:
         raise OdError(
             "OD-REPLICATES-NUMBER",
-            f"{number:,} replicates are too many: they need up to {each * (number + 1) / 1e9:,.1f} GB,"
+            f"{number:,} replicates cannot be written: they need up to {each * (number + 1) / 1e9:,.1f} GB,"
             f" {free / 1e9:,.1f} GB are free for {folder}, and a file has at most {MOST_COLUMNS:,}",
             next_step=f"ask for at most {most:,}, or free space on the disk",
         )
 
 
-def _names(number: int) -> Iterator[str]:
-    return (f"replicate_{r}" for r in range(1, number + 1))
+def _names(number: int) -> list[str]:
+    return ["estimate", *(f"replicate_{r}" for r in range(1, number + 1))]
 
 
 def write_table(tree: FlowTree, replicates: Replicates, number: int, file: BinaryIO) -> None:
     """Write the Parquet file, a few leaves in all replicates at a time."""
     code, real = pa.dictionary(pa.int32(), pa.large_string()), pa.float64()
-    names = ["estimate", *_names(number)]
-    schema = pa.schema([("origin", code), ("destination", code), *((name, real) for name in names)])
+    schema = pa.schema([("origin", code), ("destination", code), *((name, real) for name in _names(number))])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for first, rows in replicates.blocks(number):
@@ -130,10 +117,3 @@ def write_table(tree: FlowTree, replicates: Replicates, number: int, file: Binar
         use_dictionary=["origin", "destination"],
         write_statistics=False,
     )
-
-
-def _text(key: ReleaseKey, number: int, unseen: int, digest: str) -> str:
-    """Return the text that describes the files."""
-    template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
-    about = _UNSEEN.format(unseen) if unseen else ""
-    return template.format(release=key, number=number, digest=digest, unseen=about)

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -33,7 +33,7 @@ from od_core.errors import OdError
 from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import normal_quantiles
-from od_core.flows.estimation.least_squares import FittedLevel, Reals, combined, descend
+from od_core.flows.estimation.least_squares import Reals, combined, descend
 from od_core.flows.estimation.node_sums import dropped_trips
 from od_core.geography.flow_tree_kernels import run_sums
 from od_core.geography.geography import Numbers
@@ -47,25 +47,22 @@ _BLOCK = 1 << 21
 """Approximate number of values that one thread makes at a time."""
 
 
-@dataclass(frozen=True, eq=False)
 class Replicates:
     """The replicates of a release.
 
-    Attributes:
+    Args:
         fitted: The fitted flow tree of the release.
+
+    Attributes:
+        ends: Origins and destinations of the measured leaves, the rows of all replicates, in tree order.
+        estimate: The estimate h of each leaf, around which the replicates spread; shape (leaves,).
     """
 
-    fitted: FittedTree
-
-    @property
-    def ends(self) -> tuple[Numbers, Numbers]:
-        """Origins and destinations of the measured leaves, the rows of all replicates, in tree order."""
-        return self._leaf.nodes.origin, self._leaf.nodes.destination
-
-    @property
-    def estimate(self) -> Reals:
-        """The estimate h of each leaf, around which the replicates spread; shape (leaves,)."""
-        return self._leaf.estimate if self._are_fitted else self._leaf.noisy
+    def __init__(self, fitted: FittedTree) -> None:
+        self._levels, self._leaf = fitted.levels, fitted.levels[-1]
+        self._are_fitted = fitted.nothing_dropped and len(fitted.levels) > 1
+        self.ends: tuple[Numbers, Numbers] = (self._leaf.nodes.origin, self._leaf.nodes.destination)
+        self.estimate: Reals = self._leaf.estimate if self._are_fitted else self._leaf.noisy
 
     @cached_property
     def unseen(self) -> int:
@@ -113,19 +110,6 @@ class Replicates:
             starts = np.unique(self._leaf.offsets[np.searchsorted(self._leaf.offsets, starts, side="right") - 1])
         return pairwise([*starts.tolist(), leaves])
 
-    @property
-    def _levels(self) -> Sequence[FittedLevel]:
-        return self.fitted.levels
-
-    @property
-    def _leaf(self) -> FittedLevel:
-        return self._levels[-1]
-
-    @property
-    def _are_fitted(self) -> bool:
-        """Whether replicates are fitted to all levels, and not the noisy leaves alone."""
-        return self.fitted.nothing_dropped and len(self._levels) > 1
-
     @cached_property
     def _key(self) -> NDArray[np.uint64]:
         """The key of the noise. It depends on all noisy values."""
@@ -154,21 +138,17 @@ class Replicates:
         """Return the fitted noise of each parent of leaves minus the sum of its leaves' noise; shape (parents,)."""
         if not self._are_fitted:
             return np.empty(0)
-        levels, leaf = self._levels, self._leaf
-        sums = [run_sums(self._noise(r, len(levels) - 1, 0, len(leaf.nodes)), leaf.offsets)]
-        noise: list[Reals] = []
-        for at in range(len(levels) - 2, -1, -1):
+        levels, last, none = self._levels, len(self._levels) - 1, np.empty(0)
+        sums = [run_sums(self._noise(r, last, 0, len(self._leaf.nodes)), self._leaf.offsets)]
+        fit: list[Reals] = []
+        for at in reversed(range(last)):
             level = replace(levels[at], noisy=self._noise(r, at, 0, len(levels[at].nodes)))
-            noise.insert(0, combined(level, sums[0], levels[at + 1].siblings)[0])
-            if at:
-                sums.insert(0, run_sums(noise[0], level.offsets))
-        fit = noise[0]
-        for (above, level), z, total in zip(pairwise(levels[:-1]), noise[1:], sums, strict=False):
-            own = np.empty_like(z)
-            parents = level.offsets, fit[above.divided], np.empty(0), total, level.siblings
-            descend(*parents, z, level.own, own, np.empty(0))
-            fit = own
-        below: Reals = fit[levels[-2].divided] - sums[-1]
+            fit.insert(0, combined(level, sums[0], levels[at + 1].siblings)[0])
+            sums.insert(0, run_sums(fit[0], level.offsets))
+        for at in range(1, last):
+            parents = fit[at - 1][levels[at - 1].divided], none, sums[at], levels[at].siblings
+            descend(levels[at].offsets, *parents, fit[at], levels[at].own, fit[at], none)
+        below: Reals = fit[-1][levels[-2].divided] - sums[-1]
         return below
 
     def _rows(self, shortfall: Reals, r: int, first: int, last: int) -> Reals:
@@ -179,12 +159,6 @@ class Replicates:
             _correct(leaf.offsets[begin : end + 1] - first, shortfall[begin:end], rows)
         np.subtract(self.estimate[first:last], rows, out=rows)
         return rows
-
-
-def refuse_no_replicates(number: int) -> None:
-    """Raise OdError if the number of replicates is not positive."""
-    if number < 1:
-        raise OdError("OD-REPLICATES-NUMBER", f"{number} replicates are not possible", next_step="ask for at least 1")
 
 
 @kernel

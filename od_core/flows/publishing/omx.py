@@ -120,13 +120,8 @@ def write_zone_matrices(
 ) -> None:
     """Write tables of flows between zones to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
-    Rows, columns and lookups are as in :func:`write_matrices`.
-
-    Args:
-        tree: The flow tree.
-        places: Origin and destination of each flow. All other cells are 0.
-        tables: Name of each matrix, and the trips of each flow; shape (flows,).
-        target: The open file.
+    Rows, columns and lookups are as in :func:`write_matrices`. A table is the name of a matrix, and the trips at each
+    of ``places``, shape (places,). All other cells are 0.
     """
     with _file(tree, (tree.origin.depth, tree.destination.depth), target) as add:
         for name, trips in tables:

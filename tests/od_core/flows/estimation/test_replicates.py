@@ -12,6 +12,7 @@ from hypothesis import event, given, settings
 
 from od_core import Budget, OdError, PrivacyUnit, Release
 from od_core.flows.estimation import replicates
+from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
@@ -40,16 +41,20 @@ def digest(tables: list[np.ndarray]) -> str:
 class OfOne(Replicates):
     """Replicate r has noise of one standard deviation in one measured node, and none elsewhere."""
 
+    def __init__(self, fitted: FittedTree) -> None:
+        super().__init__(fitted)
+        self.tree = fitted.tree
+
     @cached_property
     def measured(self) -> list[tuple[int, int]]:
-        levels = enumerate(self.fitted.levels)
+        levels = enumerate(self._levels)
         return [(at, k) for at, each in levels if 0 < each.noise < np.inf for k in range(len(each.nodes))]
 
     def _noise(self, r: int, at: int, first: int, last: int) -> np.ndarray:
         level, node = self.measured[r]
         noise = np.zeros(last - first)
         if level == at and first <= node < last:
-            noise[node - first] = np.sqrt(self.fitted.levels[at].noise)
+            noise[node - first] = np.sqrt(self._levels[at].noise)
         return noise
 
 
@@ -58,7 +63,7 @@ def dense_errors(found: OfOne) -> np.ndarray:
 
     An exact total is a Lagrange multiplier. Shape (measured nodes, leaves).
     """
-    levels, tree = found.fitted.levels, found.fitted.tree
+    levels, tree = found._levels, found.tree
     ends, rows = found.ends, []
     for at, node in found.measured:
         nodes = levels[at].nodes
@@ -89,11 +94,11 @@ def test_errors_are_the_dense_least_squares_fit_of_the_noise(random: Random) -> 
         return
     expected = dense_errors(found)
     errors = found.estimate - np.array(list(found.tables(number)))
-    scale = max(level.noise for level in found.fitted.levels if np.isfinite(level.noise)) ** 0.5
+    scale = max(level.noise for level in found._levels if np.isfinite(level.noise)) ** 0.5
     rounding = 1e-9 * (1 + np.abs(found.estimate).max()) + 1e-9 * scale
     np.testing.assert_allclose(errors, expected, atol=rounding)
     np.testing.assert_allclose(errors.T @ errors, expected.T @ expected, atol=rounding * scale * number)
-    variance = found.fitted.levels[-1].variance
+    variance = found._levels[-1].variance
     np.testing.assert_allclose(np.square(errors).sum(axis=0), variance, rtol=1e-7, atol=rounding * scale * number)
     blocks = np.concatenate([rows for _, rows in found.blocks(number)], axis=1)
     assert np.array_equal(found.estimate - blocks, errors)
@@ -108,13 +113,13 @@ def test_where_nodes_were_dropped_they_are_the_noise_of_the_leaves(random: Rando
         assert found.unseen == 0
         return
     measured, leaves = found.measured, len(found.estimate)
-    assert np.array_equal(found.estimate, found.fitted.levels[-1].noisy)
+    assert np.array_equal(found.estimate, found._levels[-1].noisy)
     assert found.unseen >= 0
     errors = found.estimate - np.array(list(found.tables(len(measured)))).reshape(len(measured), leaves)
     for (at, node), error in zip(measured, errors, strict=True):
         expected = np.zeros(leaves)
-        if at == len(found.fitted.levels) - 1:
-            expected[node] = found.fitted.levels[at].noise ** 0.5
+        if at == len(found._levels) - 1:
+            expected[node] = found._levels[at].noise ** 0.5
         np.testing.assert_allclose(error, expected, atol=1e-9 * (1 + np.abs(found.estimate).max(initial=0)))
 
 
@@ -157,10 +162,10 @@ def test_sampled_variances_are_those_of_the_fit() -> None:
 def test_the_noise_of_nodes_has_variance_1_and_no_correlation() -> None:
     """Between neighbours, levels and replicates: each sum of n products is 0 within 5 / sqrt(n)."""
     found = release_of().replicated
-    last = len(found.fitted.levels) - 1
+    last = len(found._levels) - 1
     n = 40_000
     places = ((0, last), (0, 1), (1, last))
-    noise = [found._noise(r, at, 0, n) / found.fitted.levels[at].noise ** 0.5 for r, at in places]
+    noise = [found._noise(r, at, 0, n) / found._levels[at].noise ** 0.5 for r, at in places]
     assert abs(np.square(noise[0]).mean() - 1) < 5 * (2 / n) ** 0.5
     assert found._quantiles.var() == pytest.approx(1, abs=1e-14)
     assert abs(np.mean(noise[0][1:] * noise[0][:-1])) < 5 / n**0.5
@@ -213,7 +218,7 @@ def test_tables_have_the_codes_of_all_measured_pairs() -> None:
 def test_what_has_no_replicates_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     release = release_of()
     for number in (0, -3):
-        with pytest.raises(OdError, match=f"OD-REPLICATES-NUMBER: {number} replicates are not possible"):
+        with pytest.raises(OdError, match=f"OD-REPLICATES-NUMBER: {number} replicates cannot be made"):
             next(release.replicates(number))
     unit = PrivacyUnit("trip", "unbounded")
     threshold = small(
