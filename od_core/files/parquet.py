@@ -14,19 +14,13 @@ ROWS = 1 << 20
 
 
 def write_batches(
-    target: Path | BinaryIO,
-    schema: pa.Schema,
-    batches: Iterable[pa.RecordBatch],
-    *,
-    compression: str,
-    rows: int = ROWS,
-    **options: Any,
+    target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, **options: Any
 ) -> None:
     """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches.
 
     A row group has ``rows`` rows. ``options`` are those of :class:`pyarrow.parquet.ParquetWriter`.
     """
-    with pq.ParquetWriter(target, schema, compression=compression, **options) as writer:
+    with pq.ParquetWriter(target, schema, **options) as writer:
         for group in _groups(schema, batches, rows):
             writer.write_table(group, row_group_size=rows)
 

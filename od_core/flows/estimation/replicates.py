@@ -27,7 +27,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.confidence import upper_bound
@@ -63,6 +62,12 @@ class Replicates:
         self._are_fitted = fitted.nothing_dropped and len(fitted.levels) > 1
         self.ends: tuple[Numbers, Numbers] = (self._leaf.nodes.origin, self._leaf.nodes.destination)
         self.estimate: Reals = self._leaf.estimate if self._are_fitted else self._leaf.noisy
+        digest = hashlib.sha256(b"od_core replicates")
+        for level in fitted.levels:
+            digest.update(level.noisy.astype("<f8").tobytes())
+        self._key = np.frombuffer(digest.digest()[:16], dtype="<u8").astype(np.uint64)
+        quantiles = normal_quantiles()  # the sum of their squares is an exact real number
+        self._quantiles = quantiles / math.sqrt(float(np.square(quantiles).sum()) / len(quantiles))
 
     @cached_property
     def unseen(self) -> int:
@@ -95,11 +100,7 @@ class Replicates:
         shortfalls = list(in_order(self._shortfall, range(number)))
 
         def block(ends: tuple[int, int]) -> tuple[int, Reals]:
-            first, last = ends
-            rows = np.empty((number, last - first))
-            for r, shortfall in enumerate(shortfalls):
-                rows[r] = self._rows(shortfall, r, first, last)
-            return first, rows
+            return ends[0], np.array([self._rows(shortfall, r, *ends) for r, shortfall in enumerate(shortfalls)])
 
         return in_order(block, self._ends(max(1, _BLOCK // number)))
 
@@ -109,20 +110,6 @@ class Replicates:
         if self._are_fitted:
             starts = np.unique(self._leaf.offsets[np.searchsorted(self._leaf.offsets, starts, side="right") - 1])
         return pairwise([*starts.tolist(), leaves])
-
-    @cached_property
-    def _key(self) -> NDArray[np.uint64]:
-        """The key of the noise. It depends on all noisy values."""
-        digest = hashlib.sha256(b"od_core replicates")
-        for level in self._levels:
-            digest.update(level.noisy.astype("<f8").tobytes())
-        return np.frombuffer(digest.digest()[:16], dtype="<u8").astype(np.uint64)
-
-    @cached_property
-    def _quantiles(self) -> Reals:
-        """The quantiles, divided by their standard deviation. The sum of their squares is an exact real number."""
-        quantiles = normal_quantiles()
-        return quantiles / math.sqrt(float(np.square(quantiles).sum()) / len(quantiles))
 
     def _noise(self, r: int, at: int, first: int, last: int) -> Reals:
         """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
