@@ -65,7 +65,6 @@ def rehearse() -> None:
     flow = release_flows(
         flows, learned, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8"), noise="table"
     )
-    next(flow.draws(1))
     dropping = release_flows(
         flows,
         learned,
@@ -76,6 +75,7 @@ def rehearse() -> None:
     )
     for release in (flow, dropping):
         release.intervals.by_area(1)
+        next(release.replicates(1))
     groups = pd.DataFrame({"group": range(6), "area": ["a1", "a2", "a3", "b1", "b2", "b2"], "size": [0, 1, 1, 2, 5, 0]})
     for name in GROUP_SIZE_MECHANISMS:
         budget, unit = Budget(epsilon=1), PrivacyUnit("trip")

@@ -17,13 +17,13 @@ from od_assets.cli.compare_mechanisms import compare_mechanisms
 from od_assets.cli.contract import contract
 from od_assets.cli.disclose import disclose
 from od_assets.cli.doctor import doctor
-from od_assets.cli.draws import draws
 from od_assets.cli.explain import explain
 from od_assets.cli.forecast import forecast
 from od_assets.cli.init import init
 from od_assets.cli.ledger import ledger_app
 from od_assets.cli.plan import plan
 from od_assets.cli.purge import purge
+from od_assets.cli.replicates import replicates
 from od_assets.cli.report import report
 from od_assets.cli.run import run
 from od_assets.cli.site import site
@@ -43,7 +43,7 @@ for command in (plan, forecast, init, run, report, status, verify, doctor, compa
     app.command()(command)
 app.command("sum")(sum_command)
 app.command()(assist)
-app.command()(draws)
+app.command()(replicates)
 app.command()(site)
 app.command()(disclose)
 app.command()(explain)

@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-from od_assets.cli.options import Json
+from od_assets.cli.options import Json, NamedRelease
 
 
 def assist(
-    release: Annotated[
-        str, typer.Argument(help="Name of a series, for its last release; or a release, such as us_flights/2001-06/r1.")
-    ],
+    release: NamedRelease,
     period: Annotated[
         str | None, typer.Option(help="Period to estimate, such as 2001-06; its newest revision.")
     ] = None,

@@ -17,8 +17,8 @@ from od_core.files.data_frame import TableOrFile
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
-from od_core.flows.estimation.posterior_tree import DRAWING_BYTES, PosteriorTree
 from od_core.flows.estimation.refinement import rule_of
+from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refined_levels
@@ -161,11 +161,8 @@ class Release(ReleasedFlows, PlannedRelease):
         table: pd.DataFrame = cells.to_pandas()
         return table
 
-    def fitted_levels(self, bytes_of_leaf: int = ASSISTING_BYTES) -> list[FittedLevel]:
+    def fitted_levels(self) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
-
-        Args:
-            bytes_of_leaf: memory for each measured leaf that the levels and what is made of them need.
 
         Raises:
             OdError: If the mechanism does not measure every level, a level does not fit into memory, or a noisy value
@@ -178,7 +175,7 @@ class Release(ReleasedFlows, PlannedRelease):
                 next_step="release with a mechanism that does, such as inftda_refined",
             )
         totals = combined_totals(self.plan, self.measured)
-        needed = bytes_of_leaf * max(len(measurement.noisy) for measurement in totals)
+        needed = ASSISTING_BYTES * max(len(measurement.noisy) for measurement in totals)
         if needed > memory():
             raise OdError(
                 "OD-LEVEL-MEMORY",
@@ -190,34 +187,33 @@ class Release(ReleasedFlows, PlannedRelease):
         refuse_large_levels(levels)
         return levels
 
-    def draws(self, number: int = 100) -> Iterator[pd.DataFrame]:
-        """Yield tables of flows between zones that could be the true one, given all measurements.
+    def replicates(self, number: int = 100) -> Iterator[pd.DataFrame]:
+        """Yield tables whose spread around the least-squares estimate is the error of this estimate.
 
-        A statistic that is computed from each of them varies about as much as it is uncertain. The tables are drawn
-        from published values under the model of :mod:`od_core.flows.estimation.posterior_tree`, and are the same on
-        every call. They cost no budget. They are too sure of sums of many small flows; the intervals of
-        :meth:`flows_at` and :meth:`trips_between` need no model.
-
-        Args:
-            number: number of tables.
+        They are used as the replicate weights of survey statistics; see :mod:`od_core.flows.estimation.replicates`. The
+        standard deviation over them of a linear statistic, or of a smooth function of large sums, is its standard
+        error. They say nothing about the number of pairs with trips, entropy, maxima or the ranks of small flows. They
+        follow from published values alone, are the same on every call and every machine, and cost no budget.
 
         Yields:
-            Tables with the columns of :attr:`flows`. Trips are at least 1.
+            Tables with the columns of :attr:`flows` and a row for each measured pair of zones. Trips are real numbers,
+            which may be negative.
 
         Raises:
-            OdError: If the number is not positive, or as for :meth:`fitted_levels`.
+            OdError: If the number is not positive, or as for :attr:`replicated`.
         """
-        sides = self.tree.origin, self.tree.destination
-        for leaves in self.drawn_leaves(number):
-            ends = zip(sides, (leaves.origin, leaves.destination), strict=True)
-            origin, destination = (geography.codes_of(geography.depth, zones) for geography, zones in ends)
-            yield pd.DataFrame({"origin": origin, "destination": destination, "trips": leaves.trips})
-
-    def drawn_leaves(self, number: int) -> Iterator[Nodes]:
-        """Yield the leaf nodes of :meth:`draws`, in tree order."""
         if number < 1:
-            raise OdError("OD-DRAWS-NUMBER", f"{number} draws are not possible", next_step="ask for at least 1")
-        return PosteriorTree(self.plan, self.fitted_levels(DRAWING_BYTES), self.leaves).draws(number)
+            raise OdError("OD-REPLICATES-NUMBER", f"{number} replicates cannot be made", next_step="ask for at least 1")
+        replicated = self.replicated
+        sides = zip((self.tree.origin, self.tree.destination), replicated.ends, strict=True)
+        origin, destination = (geography.codes_of(geography.depth, zones) for geography, zones in sides)
+        for trips in replicated.tables(number):
+            yield pd.DataFrame({"origin": origin, "destination": destination, "trips": trips})
+
+    @cached_property
+    def replicated(self) -> Replicates:
+        """The replicates as arrays. Raises OdError as :attr:`intervals` does."""
+        return Replicates(self.fitted)
 
     @property
     def measurements(self) -> pd.DataFrame:

@@ -29,7 +29,7 @@ OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held", "wit
 MAY_BE_ZERO = (
     "files_written",
     "inside_90",
-    "mean_rank",
+    *("by_quantiles", "bias_in_deviations", "trips_unseen"),
     *("gap", "met", "gain"),
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),
     *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS, *WIDENED, *COSTS, *OF_TABLES),

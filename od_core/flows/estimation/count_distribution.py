@@ -134,19 +134,8 @@ def maximised(noise: GridNoise, counts: _Values, start: _Reals | None, iteration
     """
     most = len(noise.likelihood) - 1
     first = np.append(0.5, np.full(most, 0.5 / most)) if start is None else start
-    return mixture_weights(noise.likelihood, counts, first, iterations)
-
-
-def mixture_weights(likelihood: _Reals, counts: _Values, start: _Reals, iterations: int) -> _Reals:
-    """Return the weights of a mixture after iterations of expectation-maximisation; shape (components,).
-
-    Args:
-        likelihood: Probability of each observation given each component; shape (components, observations).
-        counts: Number of times that each observation was made; shape (observations,).
-        start: Weights to start from; shape (components,).
-        iterations: Number of iterations.
-    """
-    return _maximised(likelihood, np.ascontiguousarray(likelihood.T), counts, start, iterations)  # type: ignore[no-any-return]
+    by_x = np.ascontiguousarray(noise.likelihood.T)
+    return _maximised(noise.likelihood, by_x, counts, first, iterations)  # type: ignore[no-any-return]
 
 
 def bins(cells: _Values, least: int) -> _Values:

@@ -157,19 +157,14 @@ def gravity_shares(families: Families) -> Reals:
     return shares
 
 
-def trips_of_nodes(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: Nodes, *, opposite: bool = False
-) -> list[Reals]:
+def trips_of_nodes(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: Nodes) -> list[Reals]:
     """Return the trips that a table has at each node of each level below the root; shape (nodes,) each.
 
     Args:
         levels: All levels, top level first.
         table: Leaves with their trips, in tree order, at least one.
-        opposite: Whether to return the trips in the opposite direction of each node. Both geographies are the same.
     """
-    leaves = levels[-1].nodes
-    ends = (leaves.destination, leaves.origin) if opposite else (leaves.origin, leaves.destination)
-    at = _positions(plan, Pairs(plan.tree.depth, *ends), table)
+    at = _positions(plan, levels[-1].nodes, table)
     return sums_of_leaves(levels, trips_at(at, table.trips))
 
 
@@ -242,19 +237,6 @@ def pooled(cells: Positions, *sums: Reals) -> list[Reals]:
     """
     bin_of = bins(cells, _LEAST_CELLS)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
-
-
-def sizes_of(trips: Reals, sigma: float) -> Positions:
-    """Return the size (:data:`SIZES`) of each cell that is predicted to have ``trips``; shape as ``trips``."""
-    sizes = np.empty(len(trips), dtype=np.int64)
-    _write_sizes(trips, sigma, sizes)
-    return sizes
-
-
-@kernel
-def _write_sizes(trips, sigma, sizes):  # type: ignore[no-untyped-def]  # compiled
-    for i in range(len(trips)):
-        sizes[i] = size_of(trips[i], sigma)
 
 
 @kernel

@@ -161,7 +161,8 @@ def _halves(levels: Sequence[MeasuredLevel]) -> Iterator[list[MeasuredLevel]]:
         for level in levels:
             exact = level.noise == 0 or math.isinf(level.noise)
             size = 0 if exact else len(level.noisy)
-            w = np.rint(_normal()[words.random_raw(size) >> np.uint64(48)] * math.sqrt(level.noise if size else 0.0))
+            quantiles = normal_quantiles()[words.random_raw(size) >> np.uint64(48)]
+            w = np.rint(quantiles * math.sqrt(level.noise if size else 0.0))
             noisy = level.noisy if exact else level.noisy + sign * w
             half.append(MeasuredLevel(level.nodes, level.offsets, level.divided, noisy, 2 * level.noise))
         yield half
@@ -221,7 +222,7 @@ def _increases(noisy, base, table, least):  # type: ignore[no-untyped-def]  # co
 
 
 @cache
-def _normal() -> _Reals:
+def normal_quantiles() -> _Reals:
     """Return 65,536 quantiles of the normal distribution, rounded so that they are the same on every machine."""
     law = NormalDist()
     return np.array([round(law.inv_cdf((k + 0.5) / 65536) * 1024) / 1024 for k in range(65536)])

@@ -137,7 +137,7 @@ def fit(levels: Sequence[MeasuredLevel], *, for_intervals: bool = True) -> list[
             above, (total_z, siblings) = fitted[-1], sums[k]
             parents = level.offsets, above.estimate[above.divided], above.variance[above.divided], total_z, siblings
             estimate, variance = np.empty_like(z[k]), np.empty(len(z[k]) if has_variance else 0)
-            _descend(*parents, z[k], v[k], estimate, variance)
+            descend(*parents, z[k], v[k], estimate, variance)
         bound = np.empty(len(z[k]) if for_intervals else 0, dtype=np.int64)
         for first in range(0, len(bound), _BLOCK):
             block = slice(first, first + _BLOCK)
@@ -150,7 +150,7 @@ def fit(levels: Sequence[MeasuredLevel], *, for_intervals: bool = True) -> list[
 
 
 @kernel
-def _descend(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
+def descend(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
     """Write h of the children of every divided node to ``estimate`` and, unless it is empty, V to ``variance``."""
     for parent in range(len(offsets) - 1):
         lacking = parent_h[parent] - total[parent]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import EllipsisType
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ from od_core.extras import require
 from od_core.flows.distances import distances_at
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.geography.codes import MAX_CODE_LENGTH, positions
-from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import DISTANCE, MOST_LISTED
 from od_core.records.segments import Breakdown
 
@@ -115,14 +115,17 @@ def write_matrices(
                 matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
 
 
-def write_draws(tree: FlowTree, draws: Sequence[Nodes], target: BinaryIO) -> None:
-    """Write draws of the flows between zones to ``target`` as an OpenMatrix file: matrices ``draw_1``, ``draw_2``, ...
+def write_zone_matrices(
+    tree: FlowTree, places: Places, tables: Iterable[tuple[str, NDArray[np.float64]]], target: BinaryIO
+) -> None:
+    """Write tables of flows between zones to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
-    Rows, columns and lookups are as in :func:`write_matrices`. Every call writes the same bytes.
+    Rows, columns and lookups are as in :func:`write_matrices`. A table is the name of a matrix, and the trips at each
+    of ``places``, shape (places,). All other cells are 0.
     """
     with _file(tree, (tree.origin.depth, tree.destination.depth), target) as add:
-        for number, leaves in enumerate(draws, start=1):
-            add(f"draw_{number}", (leaves.origin, leaves.destination), leaves.trips)
+        for name, trips in tables:
+            add(name, places, trips)
 
 
 @contextmanager

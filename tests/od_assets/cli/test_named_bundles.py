@@ -21,11 +21,11 @@ READING = {
     "compare": ["compare", OLD, NEW],
     "contract": ["contract", NEW],
     "disclose": ["disclose", NEW],
-    "draws": ["draws", NEW],
+    "replicates": ["replicates", NEW],
     "sum": ["sum", OLD, NEW],
     "assist": ["assist", NEW],
     "report": ["report", "us_flights", "--period", "2001-06"],
-    "draws of the last": ["draws", "us_flights"],
+    "replicates of the last": ["replicates", "us_flights"],
     "assist of the last": ["assist", "us_flights"],
     "sum of periods": ["sum", "us_flights", "--periods", "2001-05..2001-06"],
     "report of the last": ["report", "us_flights"],
@@ -42,7 +42,7 @@ def test_a_missing_bundle_is_to_be_restored_or_made_again(what: str, var: Path, 
     assert f"next: {REPAIR}]" in said
 
 
-@pytest.mark.parametrize("what", ["explain", "draws", "sum", "assist", "report"])
+@pytest.mark.parametrize("what", ["explain", "replicates", "sum", "assist", "report"])
 def test_without_its_zip_file_the_database_tells(
     what: str, published_flights: Path, var: Path, refused: Callable[..., str]
 ) -> None:
@@ -76,6 +76,6 @@ def test_a_certificate_that_cannot_be_read_has_that_next_step_too(
 
 def test_a_lost_newer_revision_is_not_replaced_by_an_older_one(var: Path, refused: Callable[..., str]) -> None:
     shutil.copy(var / "releases" / f"{NEW}.zip", var / "releases" / NEW.replace("/r1", "/r2.zip"))
-    assert "the bundle of us_flights/2001-06/r2 is missing" in refused("draws", "us_flights")
-    found = json.loads(CliRunner().invoke(app, ["draws", NEW, "-n", "1", "--json"]).stdout)
+    assert "the bundle of us_flights/2001-06/r2 is missing" in refused("replicates", "us_flights")
+    found = json.loads(CliRunner().invoke(app, ["replicates", NEW, "-n", "1", "--json"]).stdout)
     assert found["release"] == NEW

@@ -1,0 +1,165 @@
+"""Simulate the error of the least-squares estimates of a release with public noise.
+
+The estimate h of a table (:mod:`od_core.flows.estimation.least_squares`) is linear in the noisy values. So its error is
+the least-squares fit of their noise. Fresh noise of the same variances on the same tree, fitted in the same way, has
+the same mean 0, the same variances and the same covariances. Let e_r be this fit of the noise number r. A *replicate*
+is the table h - e_r. Its spread around h is that of h around the truth, as with the replicate weights of survey
+statistics [wolter2007variance, section 1.3].
+
+If nodes were dropped, the noise of the others was selected, which biases h. Then h is the noisy value of each leaf, and
+e_r is the noise of the leaves alone: a noisy value was drawn after the nodes above it had been selected. The trips of
+dropped nodes are in no replicate.
+
+The noise is normal and public. It is a function of the noisy values, of r, and of the node. Each number is one of
+65,536 quantiles, chosen by 16 bits of the generator Philox [salmon2011parallel], whose numbers can be computed in any
+order, and scaled so that the variance is exact. All arithmetic is of single operations of IEEE 754, in tree order. So
+replicates are the same on every machine and for any number of threads, and replicate r does not depend on how many are
+made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from od_core.errors import OdError
+from od_core.flows.confidence import upper_bound
+from od_core.flows.estimation.fitted_tree import FittedTree
+from od_core.flows.estimation.held_out import normal_quantiles
+from od_core.flows.estimation.least_squares import Reals, combined, descend
+from od_core.flows.estimation.node_sums import dropped_trips
+from od_core.geography.flow_tree_kernels import run_sums
+from od_core.geography.geography import Numbers
+from od_core.kernels import kernel
+from od_core.parallel import in_order, memory
+
+_IN_A_STEP = 16
+"""Number of nodes whose noise comes from one step of the counter of Philox: four words of 64 bits."""
+
+_BLOCK = 1 << 21
+"""Approximate number of values that one thread makes at a time."""
+
+
+class Replicates:
+    """The replicates of a release.
+
+    Args:
+        fitted: The fitted flow tree of the release.
+
+    Attributes:
+        ends: Origins and destinations of the measured leaves, the rows of all replicates, in tree order.
+        estimate: The estimate h of each leaf, around which the replicates spread; shape (leaves,).
+    """
+
+    def __init__(self, fitted: FittedTree) -> None:
+        self._levels, self._leaf = fitted.levels, fitted.levels[-1]
+        self._are_fitted = fitted.nothing_dropped and len(fitted.levels) > 1
+        self.ends: tuple[Numbers, Numbers] = (self._leaf.nodes.origin, self._leaf.nodes.destination)
+        self.estimate: Reals = self._leaf.estimate if self._are_fitted else self._leaf.noisy
+        digest = hashlib.sha256(b"od_core replicates")
+        for level in fitted.levels:
+            digest.update(level.noisy.astype("<f8").tobytes())
+        self._key = np.frombuffer(digest.digest()[:16], dtype="<u8").astype(np.uint64)
+        quantiles = normal_quantiles()  # the sum of their squares is an exact real number
+        self._quantiles = quantiles / math.sqrt(float(np.square(quantiles).sum()) / len(quantiles))
+
+    @cached_property
+    def unseen(self) -> int:
+        """Upper bound of the trips that no replicate contains, because their nodes were dropped; 0 if none was."""
+        dropped = [(np.delete(each.bound, each.divided).sum(), *dropped_trips(each)) for each in self._levels[:-1]]
+        alone = sum(int(bounds) for bounds, _, _ in dropped)
+        together, doubt = (sum(float(each[k].sum()) for each in dropped) for k in (1, 2))
+        return min(alone, int(upper_bound(np.array(max(together, 0.0)), np.array(doubt))))
+
+    def tables(self, number: int) -> Iterator[Reals]:
+        """Yield each replicate; shape (leaves,)."""
+        return in_order(lambda r: self._rows(self._shortfall(r), r, 0, len(self._leaf.nodes)), range(number))
+
+    def blocks(self, number: int) -> Iterator[tuple[int, Reals]]:
+        """Yield consecutive leaves in all replicates: the position of the first one, and an array (replicates, leaves).
+
+        All replicates of a few leaves are in memory at the same time, and a value for each parent of leaves.
+
+        Raises:
+            OdError: If the values of the parents do not fit into memory.
+        """
+        needed = 8 * number * len(self._leaf.siblings) if self._are_fitted else 0
+        if needed > memory():
+            raise OdError(
+                "OD-LEVEL-MEMORY",
+                f"{number:,} replicates need about {needed / 1e9:,.0f} GB of memory; this process may use"
+                f" {memory() / 1e9:,.0f} GB",
+                next_step="ask for fewer replicates, or use a larger machine",
+            )
+        shortfalls = list(in_order(self._shortfall, range(number)))
+
+        def block(ends: tuple[int, int]) -> tuple[int, Reals]:
+            return ends[0], np.array([self._rows(shortfall, r, *ends) for r, shortfall in enumerate(shortfalls)])
+
+        return in_order(block, self._ends(max(1, _BLOCK // number)))
+
+    def _ends(self, most: int) -> Iterator[tuple[int, int]]:
+        """Yield the first position and the end of runs of about ``most`` leaves; siblings are in the same run."""
+        leaves, starts = len(self._leaf.nodes), np.arange(0, len(self._leaf.nodes), most)
+        if self._are_fitted:
+            starts = np.unique(self._leaf.offsets[np.searchsorted(self._leaf.offsets, starts, side="right") - 1])
+        return pairwise([*starts.tolist(), leaves])
+
+    def _noise(self, r: int, at: int, first: int, last: int) -> Reals:
+        """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
+        level, noise = self._levels[at], np.zeros(last - first)
+        if 0 < level.noise < math.inf and len(noise):
+            begin, end = first // _IN_A_STEP, -(-last // _IN_A_STEP)
+            counter = np.array([begin, at, r, 0], dtype=np.uint64)
+            words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end - begin))
+            _look_up(words, first - _IN_A_STEP * begin, self._quantiles, math.sqrt(level.noise), noise)
+        return noise
+
+    def _shortfall(self, r: int) -> Reals:
+        """Return the fitted noise of each parent of leaves minus the sum of its leaves' noise; shape (parents,)."""
+        if not self._are_fitted:
+            return np.empty(0)
+        levels, last, none = self._levels, len(self._levels) - 1, np.empty(0)
+        sums = [run_sums(self._noise(r, last, 0, len(self._leaf.nodes)), self._leaf.offsets)]
+        fit: list[Reals] = []
+        for at in reversed(range(last)):
+            level = replace(levels[at], noisy=self._noise(r, at, 0, len(levels[at].nodes)))
+            fit.insert(0, combined(level, sums[0], levels[at + 1].siblings)[0])
+            sums.insert(0, run_sums(fit[0], level.offsets))
+        for at in range(1, last):
+            parents = fit[at - 1][levels[at - 1].divided], none, sums[at], levels[at].siblings
+            descend(levels[at].offsets, *parents, fit[at], levels[at].own, fit[at], none)
+        below: Reals = fit[-1][levels[-2].divided] - sums[-1]
+        return below
+
+    def _rows(self, shortfall: Reals, r: int, first: int, last: int) -> Reals:
+        """Return the leaves ``first:last`` of a replicate; shape (leaves,)."""
+        rows, leaf = self._noise(r, len(self._levels) - 1, first, last), self._leaf
+        if self._are_fitted:
+            begin, end = np.searchsorted(leaf.offsets, [first, last])
+            _correct(leaf.offsets[begin : end + 1] - first, shortfall[begin:end], rows)
+        np.subtract(self.estimate[first:last], rows, out=rows)
+        return rows
+
+
+@kernel
+def _look_up(words, skipped, quantiles, deviation, noise):  # type: ignore[no-untyped-def]  # compiled
+    """Write quantiles times a standard deviation to ``noise``: by each 16 bits, lowest first, after some skipped."""
+    for i in range(len(noise)):
+        place = skipped + i
+        bits = (words[place >> 2] >> np.uint64(16 * (place & 3))) & np.uint64(65535)
+        noise[i] = quantiles[bits] * deviation
+
+
+@kernel
+def _correct(offsets, shortfall, noise):  # type: ignore[no-untyped-def]  # compiled
+    """Divide what lacks to the fit of each parent among its leaves: in equal parts, as all have the same variance."""
+    for parent in range(len(shortfall)):
+        for i in range(offsets[parent], offsets[parent + 1]):
+            noise[i] += shortfall[parent] / (offsets[parent + 1] - offsets[parent])

@@ -1,0 +1,119 @@
+"""Write the replicates of a published release (:mod:`od_core.flows.estimation.replicates`). Only bundles are read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from od_core.errors import OdError
+from od_core.files.checked_file import write_checked
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync
+from od_core.files.parquet import write_batches
+from od_core.flows.estimation.replicates import Replicates
+from od_core.flows.publishing.omx import write_zone_matrices
+from od_core.geography.flow_tree import FlowTree
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.certificate import certificate_digest
+from od_core.published.derived import published_release
+
+MOST_CELLS = 20_000_000
+"""Largest number of cells of all matrices together that are written as OpenMatrix."""
+
+MOST_COLUMNS = 10_000
+"""Largest number of replicates in a file. Parquet files with more columns are slow to open."""
+
+_GROUP_VALUES = 1 << 23
+"""Approximate number of values of a row group: 64 MB."""
+
+_COLUMN_BYTES = 1_000
+"""Approximate size of a column without its values."""
+
+_TEXT, _MATRICES, _TABLE = "README.md", "replicates.omx", "replicates.parquet"
+
+_STAGED = ".replicates-"
+"""Beginning of the name of the folder in which files are written."""
+
+
+def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path) -> list[str]:
+    """Write some replicates of a published release to a folder, and return the names of the files.
+
+    Files of earlier replicates are replaced, and no others. They stay until all new files are whole.
+
+    Raises:
+        OdError: the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or
+            the disk has no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
+    """
+    source = published_release(releases, key)
+    tree, replicates = source.release.tree, source.release.replicated
+    cells = len(tree.origin.zones) * len(tree.destination.zones)
+    has_matrices = cells * (number + 1) <= MOST_CELLS
+    _refuse(folder, number, len(replicates.estimate) + (cells if has_matrices else 0))
+    make_folder(folder)
+    for left_behind in folder.glob(f"{_STAGED}*"):
+        shutil.rmtree(left_behind, ignore_errors=True)
+    write = partial(write_checked, mode=PUBLIC_FILE_MODE)
+    with TemporaryDirectory(prefix=_STAGED, dir=folder) as name:
+        staged, files = Path(name), [_TEXT, _TABLE]
+        if has_matrices:
+            tables = zip(_names(number), chain([replicates.estimate], replicates.tables(number)), strict=True)
+            write(staged / _MATRICES, lambda file: write_zone_matrices(tree, replicates.ends, tables, file))
+            files.insert(1, _MATRICES)
+        write(staged / _TABLE, lambda file: write_table(tree, replicates, number, file))
+        facts = {"release": key, "unseen": replicates.unseen, "digest": certificate_digest(source.certificate)}
+        about = Path(__file__).with_suffix(".md").read_text(encoding="utf-8").format(number=number, **facts)
+        write(staged / _TEXT, lambda file: file.write(about.encode()))
+        for old in (_TEXT, _MATRICES):
+            (folder / old).unlink(missing_ok=True)
+        for new in reversed(files):  # the text is the last, so that it never describes other tables
+            (staged / new).replace(folder / new)
+    sync(folder)
+    return files
+
+
+def _refuse(folder: Path, number: int, values: int) -> None:
+    """Raise OdError if a file cannot have so many replicates, or the disk has no room for their values."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free, each = shutil.disk_usage(there).free, 8 * values + _COLUMN_BYTES
+    most = min(max(free // each - 1, 0), MOST_COLUMNS)
+    if not 1 <= number <= most:
+        raise OdError(
+            "OD-REPLICATES-NUMBER",
+            f"{number:,} replicates cannot be written: they need up to {each * (number + 1) / 1e9:,.1f} GB,"
+            f" {free / 1e9:,.1f} GB are free for {folder}, and a file has at most {MOST_COLUMNS:,}",
+            next_step=f"ask for at most {most:,}, or free space on the disk",
+        )
+
+
+def _names(number: int) -> list[str]:
+    return ["estimate", *(f"replicate_{r}" for r in range(1, number + 1))]
+
+
+def write_table(tree: FlowTree, replicates: Replicates, number: int, file: BinaryIO) -> None:
+    """Write the Parquet file, a few leaves in all replicates at a time."""
+    code, real = pa.dictionary(pa.int32(), pa.large_string()), pa.float64()
+    schema = pa.schema([("origin", code), ("destination", code), *((name, real) for name in _names(number))])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first, rows in replicates.blocks(number):
+            here = slice(first, first + rows.shape[1])
+            sides = zip((tree.origin, tree.destination), replicates.ends, strict=True)
+            codes = (pa.DictionaryArray.from_arrays(zones[here], side.code_arrays[-1]) for side, zones in sides)
+            trips = (pa.array(values) for values in (replicates.estimate[here], *rows))
+            yield pa.RecordBatch.from_arrays([*codes, *trips], schema=schema)
+
+    write_batches(
+        file,
+        schema,
+        batches(),
+        rows=max(1, _GROUP_VALUES // (number + 1)),
+        compression="zstd",
+        use_dictionary=["origin", "destination"],
+        write_statistics=False,
+    )
