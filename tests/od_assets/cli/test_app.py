@@ -113,6 +113,7 @@ def test_a_plan_names_the_estimate_whose_error_it_states(project: Project, optio
     said = " ".join(result.stdout.split())
     assert "expected error of the published estimate" in said
     assert ("That is the error of least squares." in said) == bool(options)
+    assert ("consider mechanism_options: {estimate: auto}" in said) == (not options)
 
 
 def test_a_period_that_has_not_ended_is_said_to_be_that(project: Project) -> None:
