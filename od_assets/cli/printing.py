@@ -152,8 +152,8 @@ def _print_errors(plan: ReleasePlan) -> None:
         )
     elif plan.mechanism.name == "inftda_refined" and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
         console.print(
-            "If most pairs of areas have no trips, consider mechanism_options: {estimate: auto}, which chooses a rule of"
-            " estimation from the measurements and costs no budget. At epsilon 1, it lowered the total error of the"
+            "If most pairs of areas have no trips, consider mechanism_options: {estimate: auto}, which chooses a rule"
+            " of estimation from the measurements and costs no budget. At epsilon 1, it lowered the total error of the"
             " flows between zones by 10 to 43 % on four public tables out of six, and changed nothing on the others."
             " od-release forecast simulates it on public data.\n"
         )
