@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,39 +82,6 @@ class Weighted:
         return self.estimate + max(self.least - alone, low), self.estimate + min(self.most + alone, high)
 
 
-class Dropped(NamedTuple):
-    """The dropped nodes of a fitted tree, and the weights of the pairs of zones below each; shape (nodes,) each.
-
-    Attributes:
-        bound: upper bound of the trips of the node.
-        deviation: standard deviation of its estimate.
-        low, high: least and greatest weight.
-    """
-
-    bound: Reals
-    deviation: Reals
-    low: Reals
-    high: Reals
-
-    @classmethod
-    def of(cls, fit: FittedTree, weight: ZoneFunction) -> Dropped:
-        """Return the dropped nodes of a tree with the weights below them."""
-        nodes, bound, deviation = [], [], []
-        for level in fit.levels[:-1]:
-            at = np.delete(np.arange(len(level.nodes)), level.divided)
-            nodes.append(Pairs(level.nodes.level, level.nodes.origin[at], level.nodes.destination[at]))
-            bound.append(level.bound[at].astype(np.float64))
-            deviation.append(np.sqrt(level.variance[at]))
-        ends = _extremes(fit.tree, nodes, weight)
-        return cls(np.concatenate([*bound, []]), np.concatenate([*deviation, []]), *ends)
-
-    def limits(self, deviations: float) -> tuple[float, float, float, float]:
-        """Return what the trips add at least and at most, and the range of weights, with 0."""
-        trips = self.bound + max(deviations - DEVIATIONS, 0.0) * self.deviation  # bounds are of 90 % intervals
-        low, high = np.minimum(self.low, 0.0), np.maximum(self.high, 0.0)
-        return float(low @ trips), float(high @ trips), float(low.min(initial=0)), float(high.max(initial=0))
-
-
 def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float = DEVIATIONS) -> Weighted:
     """Return the estimate of the sum of the trips of all pairs of zones, each with its weight.
 
@@ -130,7 +96,7 @@ def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float = DEVIATIO
     )
     if fit.nothing_dropped:
         return Weighted(estimate, variance)
-    return Weighted(estimate, variance, *Dropped.of(fit, weight).limits(deviations), unseen, doubt)
+    return Weighted(estimate, variance, *_limits(fit, weight, deviations), unseen, doubt)
 
 
 def covariance(
@@ -171,6 +137,19 @@ def fieller(
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = np.sqrt(np.maximum(b * b - a * c, 0))
         return (b - reach) / a, (b + reach) / a, a > 0
+
+
+def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[float, float, float, float]:
+    """Return what dropped nodes add at least and at most, and the least and greatest weight below them, with 0."""
+    nodes, trips = [], []
+    wider = max(deviations - DEVIATIONS, 0.0)  # bounds of nodes are of 90 % intervals
+    for level in fit.levels[:-1]:
+        at = np.delete(np.arange(len(level.nodes)), level.divided)
+        nodes.append(Pairs(level.nodes.level, level.nodes.origin[at], level.nodes.destination[at]))
+        trips.append(level.bound[at] + wider * np.sqrt(level.variance[at]))
+    low, high = _extremes(fit.tree, nodes, weight)
+    low, high, most = np.minimum(low, 0.0), np.maximum(high, 0.0), np.concatenate(trips)
+    return float(low @ most), float(high @ most), float(low.min(initial=0)), float(high.max(initial=0))
 
 
 def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> tuple[Reals, Reals]:
