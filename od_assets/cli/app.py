@@ -1,4 +1,4 @@
-"""Assemble the command line ``od-release`` from one module per command.
+"""Assemble the command line ``od-release`` from its commands.
 
 Each command imports most of what it needs when it runs: Dagster, pandas and Numba take two seconds to import.
 """
@@ -11,26 +11,28 @@ from typing import Annotated
 
 import typer
 
-from od_assets.cli.assist import assist
-from od_assets.cli.compare import compare
 from od_assets.cli.compare_mechanisms import compare_mechanisms
-from od_assets.cli.contract import contract
-from od_assets.cli.disclose import disclose
 from od_assets.cli.doctor import doctor
 from od_assets.cli.explain import explain
 from od_assets.cli.forecast import forecast
 from od_assets.cli.init import init
 from od_assets.cli.ledger import ledger_app
 from od_assets.cli.plan import plan
+from od_assets.cli.published import (
+    assist,
+    compare,
+    contract,
+    disclose,
+    replicates,
+    report,
+    site,
+    sum_command,
+    verify,
+)
 from od_assets.cli.purge import purge
-from od_assets.cli.replicates import replicates
-from od_assets.cli.report import report
 from od_assets.cli.run import run
-from od_assets.cli.site import site
 from od_assets.cli.status import status
-from od_assets.cli.sum import sum_command
 from od_assets.cli.ui import ui
-from od_assets.cli.verify import verify
 from od_assets.interrupts import Interrupted, interruptible, received
 from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import OdError

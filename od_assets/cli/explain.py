@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from od_assets.cli.options import Json
+from od_assets.cli.options import BundleOrRelease, Json
 from od_core.privacy.accounting import text_above
 
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    release: Annotated[
-        str, typer.Argument(help="Release, such as us_flights/2001-06/r1, or its bundle (a folder or .zip).")
-    ],
+    release: BundleOrRelease,
     as_json: Json = False,
 ) -> None:
     """Explain a published release: what it protected and spent, what an attacker learns, and which decisions mattered.

@@ -12,3 +12,6 @@ Period = Annotated[str | None, typer.Option(help="Period, such as 2001-06; the n
 NamedRelease = Annotated[
     str, typer.Argument(help="Name of a series, for its last release; or a release, such as us_flights/2001-06/r1.")
 ]
+BundleOrRelease = Annotated[
+    str, typer.Argument(help="Release, such as us_flights/2001-06/r1, or its bundle (a folder or .zip).")
+]

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.cli.report import newest_report
+from od_assets.cli.published import newest_report
 from od_assets.project import current_project
 from od_core.publication.read_back import REPAIR
 from tests.published_flights import KEYS

@@ -1,0 +1,340 @@
+"""Commands on published releases, which read no records and charge no budget."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import webbrowser
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from od_assets.cli.options import BundleOrRelease, Json, NamedRelease, Period
+from od_assets.project import current_project, releases_folder
+from od_assets.terminal import WRONG, console, printable
+from od_core.errors import OdError
+
+if TYPE_CHECKING:
+    from od_core.ledger.release_key import ReleaseKey
+
+Folder = Annotated[
+    Path | None, typer.Option(help="Folder to write. By default, one below the folder of the project's output.")
+]
+
+
+def verify(
+    release: Annotated[
+        str | None, typer.Argument(help="Release, such as us_flights/2001-06/r1, or a series; all if left out.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
+    from od_assets.resources.verify import verified
+
+    rows = verified(release)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        for row in rows:
+            found = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
+            console.print(f"{row['release']}:", found)
+            for part, fault in row["faults"].items():
+                console.print(f"  {part}: {fault}", soft_wrap=True)
+            if "next_step" in row:
+                console.print(f"  next step: {row['next_step']}", soft_wrap=True)
+        console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
+    if not all(row["verified"] for row in rows):
+        raise typer.Exit(1)
+
+
+def report(
+    release: Annotated[
+        str | None, typer.Argument(help="Name of the release series; the release that was measured last if left out.")
+    ] = None,
+    period: Period = None,
+) -> None:
+    """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
+    from od_assets.resources.folders import Folders
+
+    folders = Folders()
+    page = newest_report(folders.releases, release, period, folders.database)
+    typer.echo(printable(str(page)))
+    if has_display():
+        webbrowser.open(page.as_uri())
+
+
+def newest_report(releases: Path, release: str | None, period: str | None, database: Path | None = None) -> Path:
+    """Return the report of the newest published release.
+
+    Args:
+        releases: folder of all public bundles.
+        release: name of the series, of which the newest period and revision are chosen; None chooses the release that
+            was measured last.
+        period: period of the release; None chooses any.
+        database: the release database, which knows published releases whose bundles are missing.
+
+    Raises:
+        OdError: no such release is published, or its bundle or its report is missing.
+    """
+    from od_core.publication.bundle import REPORT
+    from od_core.publication.read_back import certificate_of, damaged, lost
+    from od_core.published.opening import missing_bundles, published_bundles, zipped_bundles
+
+    def asked(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+        return [key for key in keys if release in (None, key.release) and period in (None, key.period)]
+
+    bundles = published_bundles(releases)
+    if release is not None:
+        found = asked({*bundles, *zipped_bundles(releases)})
+        key = max(found, default=None)
+    else:
+        found = asked(bundles)
+        key = max(found, key=lambda one: str(certificate_of(bundles[one])["measured_at"]), default=None)
+    if key is None:
+        if missing := asked(missing_bundles(releases, database)):
+            raise lost(missing)
+        of, at = "" if release is None else f" of {release}", "" if period is None else f" for {period}"
+        run = f"od-release run {release}" + ("" if period is None else f" --period {period}")
+        raise OdError(
+            "OD-RELEASE-ABSENT",
+            f"no release{of}{at} is published here",
+            next_step="od-release status lists the releases" if release is None else run,
+        )
+    if key not in bundles:
+        raise lost([key])
+    page = bundles[key].resolve() / REPORT
+    if not page.is_file():
+        raise damaged(key, f"{REPORT} is missing")
+    return page
+
+
+def has_display() -> bool:
+    """Return whether a browser can open a window. Otherwise, one that runs in the terminal might start."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def compare(
+    before: BundleOrRelease,
+    after: Annotated[str, typer.Argument(help="The later release, with the same areas.")],
+    level: Annotated[
+        str | None, typer.Option(help="Level of origins and destinations; the coarsest if left out.")
+    ] = None,
+    origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if it differs.")] = None,
+    destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if it differs.")] = None,
+    segment: Annotated[
+        str | None, typer.Option(help="Breakdown, such as mode, to compare the flows in each category.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of the largest changes to print.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
+    from od_assets.cli.release_changes import compared
+    from od_assets.cli.tables import print_frame
+
+    found = compared(before, after, origin_level or level, destination_level or level, segment)
+    if as_json:
+        typer.echo(json.dumps(found.facts(top), indent=2))
+        return
+    print_frame(
+        f"{found.after} against {found.before}: {found.origin_level} to {found.destination_level}", found.largest(top)
+    )
+    console.print(
+        f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
+        f" outside their 90 % interval. Of the pairs that did not change, up to one in ten is also marked.{found.note}",
+        soft_wrap=True,
+    )
+
+
+def sum_command(
+    releases: Annotated[
+        list[str],
+        typer.Argument(
+            help="Name of a series, with --periods; or two or more releases, such as us_flights/2001-05/r1."
+        ),
+    ],
+    periods: Annotated[
+        str | None,
+        typer.Option(help="Periods to sum, such as 2001-01..2001-06, or 2001 for a year; the newest revision of each."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Publish the sum of published releases of flows, such as a year from its months, as a bundle with intervals.
+
+    It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
+    same releases give the same bundle; after a new revision of one of them, the sum has a new revision, too.
+    """
+    from od_assets.cli.named_bundles import refuse_lost
+    from od_assets.cli.printing import print_derived
+    from od_core.ledger.release_key import ReleaseKey
+    from od_core.periods import Period
+    from od_core.published.derived import newest_revisions
+    from od_core.published.sums import newest_releases, publish_sum
+
+    place = releases_folder(current_project().var)
+    is_series = len(releases) == 1 and "/" not in releases[0]
+    if periods is None and is_series:
+        newest_revisions(place, releases[0])  # refuses a name of no series first
+        raise OdError(
+            "OD-SUM-NAMES",
+            f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum",
+            next_step=f"od-release sum {releases[0]} --periods FIRST..LAST, or name releases",
+        )
+    if periods is None:
+        period, keys = None, [ReleaseKey.parse(name) for name in releases]
+    elif is_series:
+        period = periods.replace("..", "--")
+        keys = newest_releases(place, releases[0], Period(period))
+    else:
+        raise OdError(
+            "OD-SUM-NAMES",
+            "--periods needs the name of one series",
+            next_step="name a series with --periods, or name releases without it",
+        )
+    for key in keys:
+        refuse_lost(key)
+    print_derived(publish_sum(place, keys, period), "Summed releases", as_json=as_json)
+
+
+def assist(
+    release: NamedRelease,
+    period: Annotated[
+        str | None, typer.Option(help="Period to estimate, such as 2001-06; its newest revision.")
+    ] = None,
+    earlier: Annotated[
+        int, typer.Option(min=0, help="Largest number of earlier releases to learn from; the latest are used.")
+    ] = 11,
+    as_json: Json = False,
+) -> None:
+    """Publish estimates of a published release of flows that also learn from the releases before it, as a bundle.
+
+    They have less error than the released flows on average, most of all for small flows. They are computed from the
+    public bundles alone: no record is read, no noise is drawn and no budget is charged. The release stays as it is. For
+    changes between periods, compare the releases, not these estimates.
+    """
+    from od_assets.cli.named_bundles import refuse_lost
+    from od_assets.cli.printing import print_derived
+    from od_core.published.assisted import publish_assisted
+    from od_core.published.derived import named_release
+
+    place = releases_folder(current_project().var)
+    key = named_release(place, release, period)
+    refuse_lost(key)
+    print_derived(publish_assisted(place, key, earlier), "Releases that were used", as_json=as_json)
+
+
+def replicates(
+    release: NamedRelease,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of tables.")] = 100,
+    to: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Write replicates of a published release: tables that spread around its estimate as this does around the truth.
+
+    Run your own model on each of them, to see how certain its results are, as with replicate weights in survey
+    statistics. They are made from the public bundle alone: no record is read and no budget is charged. They are the
+    same on every call.
+    """
+    from od_assets.cli.named_bundles import refuse_lost
+    from od_core.published.derived import named_release
+    from od_core.published.replicates import write_replicates
+
+    var = current_project().var
+    place = releases_folder(var)
+    key = named_release(place, release)
+    refuse_lost(key)
+    folder = to or var / "replicates" / key.folder
+    files = write_replicates(place, key, number, folder)
+    if as_json:
+        typer.echo(json.dumps({"release": str(key), "folder": str(folder), "files": files}, indent=2))
+        return
+    console.print(f"{number:,} replicate{'s' * (number != 1)} of {key}. Nothing was charged.")
+    console.print(f"Folder: {folder} ({', '.join(files)})", soft_wrap=True)
+
+
+def site(
+    to: Folder = None,
+    title: Annotated[str | None, typer.Option(help="Title of the site.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address at which you will publish the site, for its feed and its site map.")
+    ] = None,
+    publisher: Annotated[
+        str | None, typer.Option(help="Organisation that publishes the releases. DCAT-AP requires it.")
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="Address of the licence of all releases.")] = None,
+    contact: Annotated[
+        str | None, typer.Option(help="Address of mail or of the web where readers ask about the releases.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a static web site of all published releases: pages, all files, a catalogue for programs and a feed.
+
+    Copy its folder to any web server. The site is made from the public bundles alone. Run the command again after a
+    release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
+    bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
+    """
+    from od_assets.components.declarations import declared_site
+    from od_assets.resources.folders import Folders
+    from od_core.published.site import HOME, write_site
+
+    given = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
+    declared = declared_site()
+    described = replace(declared.described(), **{name: text for name, text in given.items() if text is not None})
+    folders = Folders()
+    written = write_site(folders.releases, to or declared.place(), described, folders.database)
+    if as_json:
+        facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
+        facts |= {"changed": written.changed, "left_out": list(map(str, written.left_out))}
+        facts |= {"faults": {str(key): fault for key, fault in written.left_out.items()}}
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        releases, files = written.releases, len(written.changed)
+        console.print(
+            f"{releases:,} release{'s' * (releases != 1)} of {written.series:,} series. {files:,}"
+            f" {'file was' if files == 1 else 'files were'} written."
+        )
+        console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
+    written.refuse_left_out()
+
+
+def disclose(release: BundleOrRelease, folder: Folder = None, as_json: Json = False) -> None:
+    """Write the documents that disclose a published release, from its certificate and data package alone.
+
+    They are: an entry for the registry of differential privacy deployments, an evaluation by NIST SP 800-226, a notice
+    for the people in the data, a record for a data protection impact assessment, and the provenance in PROV-JSON. What
+    only the organisation knows is marked. The same release gives the same bytes.
+    """
+    from od_assets.cli.named_bundles import bundle_named
+    from od_core.published.disclosure.documents import DESCRIPTIONS, write_disclosure
+    from od_core.published.disclosure.facts import TO_COMPLETE
+
+    bundle = bundle_named(release)
+    place = current_project().var / "disclosure" if folder is None else folder
+    written = write_disclosure(bundle, place, within=folder is None)
+    if as_json:
+        typer.echo(json.dumps(written.facts(), indent=2))
+        return
+    width = max(map(len, DESCRIPTIONS))
+    for name, description in DESCRIPTIONS.items():
+        console.print(f"{name:<{width}}  {description}", soft_wrap=True)
+    console.print(f"{len(written.changed)} of {len(DESCRIPTIONS)} files were written; the others were there already.")
+    console.print(f"Folder: {written.folder}", soft_wrap=True)
+    console.print(f"Fields that say {TO_COMPLETE!r} are yours. Complete copies: the command replaces these files.")
+
+
+def contract(release: BundleOrRelease, as_json: Json = False) -> None:
+    """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
+    import yaml
+
+    from od_assets.cli.named_bundles import bundle_named
+    from od_core.published.contract import data_contract
+
+    found = data_contract(bundle_named(release))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
