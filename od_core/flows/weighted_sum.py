@@ -14,17 +14,13 @@ from numpy.typing import NDArray
 from od_core.errors import OdError, nearest_known, nearest_only
 from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import ZoneFunction
-from od_core.flows.estimation.weighted_sums import Weighted, covariance, fieller
+from od_core.flows.estimation.weighted_sums import Estimator, Weighted, covariance, fieller
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
 
 Weights = str | pd.DataFrame | Callable[[NDArray[Any], NDArray[Any]], Any]
 """Weights of pairs of zones; see :meth:`od_core.flows.released_flows.ReleasedFlows.weighted_sum`."""
-
-Estimator = Callable[[ZoneFunction, float], Weighted]
-"""A function that returns the estimate of a weighted sum, given the weights of pairs of zones and the half-width of
-intervals in standard deviations."""
 
 
 class WeightedSum(NamedTuple):
@@ -78,7 +74,7 @@ def weighted_sum(
         return WeightedSum(part.estimate, math.sqrt(part.variance), lower, upper, released, unmeasured)
     of_whole = zone_function(tree, per)
     whole, below = estimate(of_whole, deviations), _released(leaves, of_whole)
-    shared = covariance(lambda function: estimate(function, deviations), (of_part, part), (of_whole, whole))
+    shared = covariance(estimate, (of_part, part), (of_whole, whole))
     lower, upper = _ratio_ends(part, whole, shared, deviations)
     value = part.estimate / whole.estimate
     variance = part.variance - 2 * value * shared + value * value * whole.variance

@@ -170,13 +170,8 @@ class Intervals:
         lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self.fits]))
         return int(lower[0]), int(upper[0])
 
-    def weighted(self, weight: ZoneFunction, deviations: float) -> Weighted:
-        """Return the estimate of the sum of all trips, each with its weight.
-
-        Args:
-            weight: returns the weights of pairs of zones, given their numbers.
-            deviations: half-width of intervals, in standard deviations.
-        """
+    def weighted(self, weight: ZoneFunction, deviations: float | None) -> Weighted:
+        """Return the estimate of the sum of all trips, each with its weight, as :func:`weighted` does."""
         return reduce(add, [weighted(fit, weight, deviations) for fit in self.fits])
 
     def _bounds(

@@ -78,7 +78,7 @@ class SegmentFit:
         own = [category.sum_between(origins, destinations) for category in self.categories]
         return _segments(self._totals.sum_between(origins, destinations), own)
 
-    def weighted(self, weight: ZoneFunction, deviations: float, category: int) -> Weighted:
+    def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of the sum of the trips of a category, each with its weight."""
         total, *own = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
         excess = (total.estimate - math.fsum(one.estimate for one in own)) / len(own)
@@ -126,7 +126,7 @@ class SegmentIntervals:
         lower, upper = map(np.concatenate, _bounds([fit.sum_between(origins, destinations) for fit in self._fits]))
         return lower, upper
 
-    def weighted(self, weight: ZoneFunction, deviations: float, category: int) -> Weighted:
+    def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of a weighted sum of the trips of a category; see :meth:`Intervals.weighted`."""
         return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
 

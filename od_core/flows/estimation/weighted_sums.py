@@ -32,6 +32,9 @@ from od_core.geography.flow_tree import FlowTree, Pairs
 
 Reals = NDArray[np.float64]
 
+Estimator = Callable[[ZoneFunction, float | None], "Weighted"]
+"""A function that returns the estimate of a weighted sum, given the arguments of :func:`weighted` but the tree."""
+
 _BLOCK = 1 << 20
 """Number of pairs of zones below dropped nodes whose weights are computed at once."""
 
@@ -82,39 +85,39 @@ class Weighted:
         return self.estimate + max(self.least - alone, low), self.estimate + min(self.most + alone, high)
 
 
-def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float = DEVIATIONS) -> Weighted:
+def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) -> Weighted:
     """Return the estimate of the sum of the trips of all pairs of zones, each with its weight.
 
     Args:
         fit: the fitted tree.
         weight: returns the weights of pairs of zones, given their numbers.
-        deviations: half-width of intervals, in standard deviations.
+        deviations: half-width of intervals, in standard deviations; None leaves out what dropped nodes may add.
     """
     _, _, (cells,) = fit.begun(0, weight)  # the whole space; no cell if it was dropped
     estimate, variance, unseen, doubt = (
         float(values.sum()) for values in (cells.estimate, cells.variance, cells.unseen, cells.doubt)
     )
-    if fit.nothing_dropped:
+    if fit.nothing_dropped or deviations is None:
         return Weighted(estimate, variance)
     return Weighted(estimate, variance, *_limits(fit, weight, deviations), unseen, doubt)
 
 
 def covariance(
-    estimate: Callable[[ZoneFunction], Weighted],
+    estimate: Estimator,
     one: tuple[ZoneFunction, Weighted],
     other: tuple[ZoneFunction, Weighted],
 ) -> float:
     """Return the covariance of the estimates of two weighted sums.
 
     Args:
-        estimate: returns the estimate of a weighted sum.
+        estimate: estimates a weighted sum.
         one, other: weights and estimate of each of the two sums.
     """
     (of_one, n), (of_other, b) = one, other
     if n.variance <= 0 or b.variance <= 0:
         return 0.0
     scale = math.sqrt(n.variance / b.variance)
-    mixed = estimate(lambda origin, destination: of_one(origin, destination) + scale * of_other(origin, destination))
+    mixed = estimate(lambda *pairs: of_one(*pairs) + scale * of_other(*pairs), None)
     return (mixed.variance - n.variance - scale**2 * b.variance) / (2 * scale)
 
 
