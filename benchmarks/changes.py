@@ -47,7 +47,7 @@ def known_months() -> list[KnownFlows]:
     """Return both months, over the same airports."""
     _, geography = read_flights(FLIGHTS)
     return [
-        KnownFlows.from_frame(month, "public", pd.read_parquet(FLIGHTS / f"{month}.parquet"), geography)
+        KnownFlows.from_frame(month, "public", FLIGHTS / f"{month}.parquet", geography, one_row_a_trip=True)
         for month in MONTHS
     ]
 

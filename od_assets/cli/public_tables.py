@@ -77,7 +77,12 @@ def stated_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan, stated: 
             f"{stated} is neither a file nor a published release of flows over the areas of {settings.name}",
             next_step="give the path of a table of public flows, a published release, or synthetic",
         )
-    table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
+    try:
+        table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
+    except OdError as error:
+        if error.code != "OD-TRIPS-ROWS":
+            raise
+        raise error.changed(next_step="call the number of trips trips, or leave only origin and destination") from None
     return f"The flows in {path.name}, which you stated to be public, serve as the true flows.", table
 
 

@@ -312,6 +312,16 @@ def test_what_cannot_be_planned_is_refused_in_one_line(empty, arguments, code):
     assert refused(*arguments).code == code
 
 
+def test_a_public_table_of_which_nothing_says_what_a_row_is_is_refused_with_a_step_that_can_be_taken(empty, tmp_path):
+    table = tmp_path / "flows.csv"
+    table.write_text("origin,destination,people\nATL,BOS,300\n")
+    error = refused("--target", STATES, "--table", str(table))
+    assert (error.code, error.next_step) == (
+        "OD-TRIPS-ROWS",
+        "call the number of trips trips, or leave only origin and destination",
+    )
+
+
 def test_other_kinds_have_no_targets(empty):
     component = declaration("us_departures")
     settings = component.settings()
