@@ -37,6 +37,11 @@ _COLUMN_BYTES = 1_000
 
 _TEXT, _MATRICES, _TABLE = "README.md", "replicates.omx", "replicates.parquet"
 
+_ALL = "Every pair of zones was measured, and is in each replicate."
+_UNSEEN = """\
+Pairs of zones below an area that was not divided were not measured, and are in no replicate. At most {trips:,} trips
+are between them (90 % interval). Sums are too small by the trips of such pairs in them, and no replicate shows it."""
+
 _STAGED = ".replicates-"
 """Beginning of the name of the folder in which files are written."""
 
@@ -66,7 +71,8 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
             write(staged / _MATRICES, lambda file: write_zone_matrices(tree, replicates.ends, tables, file))
             files.insert(1, _MATRICES)
         write(staged / _TABLE, lambda file: write_table(tree, replicates, number, file))
-        facts = {"release": key, "unseen": replicates.unseen, "digest": certificate_digest(source.certificate)}
+        measured = _UNSEEN.format(trips=replicates.unseen) if replicates.unseen else _ALL
+        facts = {"release": key, "measured": measured, "digest": certificate_digest(source.certificate)}
         about = Path(__file__).with_suffix(".md").read_text(encoding="utf-8").format(number=number, **facts)
         write(staged / _TEXT, lambda file: file.write(about.encode()))
         for old in (_TEXT, _MATRICES):
