@@ -26,6 +26,9 @@ from tests.od_core.published.disclosure.certified import FILES, KINDS, certified
 
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?!\w)")
 
+DIGEST = r"\b[0-9a-f]{16}\.(?=\s|<)"
+"""The beginning of a certificate's digest, which is decimal digits alone in one of two thousand releases."""
+
 PHRASES = {
     made.REGISTRY: [r"90 % interval", r"times in 100", r"9 times in 10", r"SHA-256", r'"tier": 3'],
     made.CHECKLIST: [
@@ -36,10 +39,10 @@ PHRASES = {
     made.CHECKLIST_PAGE: [
         *(r"NIST SP 800-226", r"March 2025", r"times in 100", r"9 times in 10", r"Epsilon is at most 1\."),
         *(r"is above 1, but below 10\.", r"is 10 or more", r"above 1e-5\.", r"1/n\^2", r"mean 0", r"not below 0"),
-        *(r"Delta is 0\.(?!\d)", r"<dd>\d+</dd>"),
+        *(r"Delta is 0\.(?!\d)", r"<dd>\d+</dd>", DIGEST),
     ],
     made.NOTICE: [r"9 of 10 cases", r"50 of 100 cases", r"of 100 cases", r"One number"],
-    made.ASSESSMENT: [r"## \d\.", r"times in 100"],
+    made.ASSESSMENT: [r"## \d\.", r"times in 100", DIGEST],
     made.PROVENANCE: [r'"_:\w+\d+"', r"2001/XMLSchema", r"noisy measurement \d+", r"measurement/[\w/-]+/\d+"],
 }
 """Phrases of each document with numbers that are the same for all releases, or that count the document's own parts."""
