@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.confidence import lower_bound
+from od_core.flows.confidence import DEVIATIONS, lower_bound
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.estimates import Estimates
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, upper_end
@@ -207,6 +207,6 @@ def _outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
 
 def _ratios(part: Estimates, whole: Estimates, covariance: Reals, most: float) -> tuple[Reals, Reals]:
     """Return the lower and upper bounds of part / whole, from 0 to ``most``."""
-    low, high, known = fieller(part, whole, covariance)
+    low, high, known = fieller(part, whole, covariance, DEVIATIONS)
     known &= whole.estimate > 0
     return np.where(known, np.clip(low, 0, most), 0.0), np.where(known, np.clip(high, 0, most), most)

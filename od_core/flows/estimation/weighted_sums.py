@@ -122,7 +122,7 @@ def covariance(
 
 
 def fieller(
-    part: Estimates | Weighted, whole: Estimates | Weighted, shared: Reals | float, deviations: float = DEVIATIONS
+    part: Estimates | Weighted, whole: Estimates | Weighted, shared: Reals | float, deviations: float
 ) -> tuple[Reals, Reals, NDArray[np.bool_]]:
     """Return the ends of the intervals of ratios, and whether they are known; shape (ratios,) or () each.
 
