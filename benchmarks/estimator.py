@@ -121,7 +121,8 @@ def education(folder: Path) -> KnownFlows:
     """Read travel to education by area of residence and of study."""
     listed = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
     flows = listed.groupby(["origin", "destination"], as_index=False)["trips"].sum()
-    geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels=["part", "district", "sa3"])
+    levels, places = ["part", "district", "sa3"], ("latitude", "longitude")
+    geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels, coordinates=places)
     return KnownFlows.from_frame("nz_education", "public", flows, geography)
 
 

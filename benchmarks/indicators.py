@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from benchmarks.estimator import data_set
 from benchmarks.measuring import machine, printed, steps
 from benchmarks.release import FLIGHTS
-from benchmarks.segments import nz_education
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows, read_flights
 from od_core.flows.confidence import DEVIATIONS
@@ -35,6 +34,7 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.trip_counts import TripCounts
+from od_core.records.zone_lists import read_zones
 
 CASES = ("flights", "norway", "taxis", "nz_education", "random")
 SIZES = (0, 1, 10, 100, 1_000, 10_000)
@@ -52,21 +52,12 @@ RATIOS = ("self_containment", "mean_distance")
 
 def known(case: str, folder: Path | None, *, small: bool) -> KnownFlows:
     """Return the flows of a case, with the places of its zones if they are known."""
-    if case == "flights":
-        flights, areas = read_flights(FLIGHTS)
-        return KnownFlows.from_frame(case, "public", flights, with_places(areas, FLIGHTS / "airports.csv"))
-    if case != "nz_education" or folder is None:
+    if case != "flights":
         return data_set(case, folder, small=small)
-    data = nz_education(folder / "nz_education_2018")
-    flows = data.trips.groupby(["origin", "destination"])["trips"].sum().reset_index()
-    areas = with_places(data.geography, folder / "nz_education_2018" / "zones.csv")
-    return KnownFlows.from_frame(case, "public", flows, areas)
-
-
-def with_places(geography: Geography, zones: Path) -> Geography:
-    """Return a geography with the coordinates of its zones, from the file of the zone list."""
-    listed = pd.read_csv(zones, dtype=str, keep_default_na=False)
-    return Geography.from_frame(listed, geography.levels, coordinates=("latitude", "longitude"))
+    flights, areas = read_flights(FLIGHTS)
+    zones = read_zones(FLIGHTS / "airports.csv")
+    with_places = Geography.from_frame(zones, areas.levels, coordinates=("latitude", "longitude"))
+    return KnownFlows.from_frame(case, "public", flights, with_places)
 
 
 def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:

@@ -31,11 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.estimator import CASES, DELTA, EPSILONS, NOISE, VARIANTS, Variant, data_set, is_there, planned
+from benchmarks.indicators import known
 from benchmarks.intervals import true_leaves
 from benchmarks.measuring import case_parser, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
-from benchmarks.release import FLIGHTS
-from od_core import Geography
-from od_core.evaluation.known_flows import KnownFlows, read_flights
+from od_core.evaluation.known_flows import KnownFlows
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE
 from od_core.flows.distances import distances_at, has_distances
@@ -45,7 +44,6 @@ from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.published.replicates import write_table
-from od_core.records.zone_lists import read_zones
 
 REPLICATES, DEVIATIONS, BANDS = 100, 1.6448536269514722, 10
 OF_ALL = next(variant for variant in VARIANTS if variant.name == "refined")
@@ -184,16 +182,6 @@ def costs(data: KnownFlows, epsilon: str) -> dict[str, Any]:
     }
 
 
-def data_of(case: str, folder: Path | None, *, small: bool) -> KnownFlows:
-    """Return the flows of a case; those of the flights with the places of airports, so that they have distances."""
-    if case != "flights":
-        return data_set(case, folder, small=small)
-    flows, geography = read_flights(FLIGHTS)
-    zones = read_zones(FLIGHTS / "airports.csv")
-    places = Geography.from_frame(zones, geography.levels, coordinates=("latitude", "longitude"))
-    return KnownFlows.from_frame(case, "public", flows, places)
-
-
 def released(variant: Variant, data: KnownFlows, epsilon: str) -> Release:
     """Return a release of a data set."""
     return run_plan(planned(variant, data.geography, epsilon), data.trips, noise_named(NOISE), MemoryMeasurements())
@@ -227,7 +215,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     cases = ["flights"] if options.small else [case for case in options.case if is_there(case, options.data)]
     for case, epsilon in steps(list(product(cases, options.epsilon)), "replicates"):
-        data, own = data_of(case, options.data, small=options.small), {"case": case, "epsilon": epsilon}
+        data, own = known(case, options.data, small=options.small), {"case": case, "epsilon": epsilon}
         if options.costs or options.small:
             rows.append(own | costs(data, epsilon))
         if not options.costs:

@@ -9,27 +9,23 @@ every run. Data sets other than the flights are read from the subfolders of FOLD
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from benchmarks.estimator import EPSILONS
 from benchmarks.indicators import known
-from benchmarks.measuring import machine, printed, steps
-from od_core import Budget, PrivacyUnit, plan_release
+from benchmarks.measuring import case_parser, machine, printed, steps
+from benchmarks.replicates import OF_ALL, released
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.distances import has_distances
 from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.release import Release, run_plan
+from od_core.flows.release import Release
 from od_core.flows.weighted_sum import Weights, zone_function
 from od_core.geography.flow_tree import FlowTree
-from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
-from od_core.privacy.neighbours import NO_FAULTS
 
 CASES = ("flights", "norway", "taxis", "uk", "nz_education", "random")
 SMOOTH = 10
@@ -70,13 +66,8 @@ def margins(release: Release) -> dict[str, Estimates]:
 
 def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
     """Return, for each kind of sum, the percentage of intervals that hold the truth."""
-    plan = plan_release(
-        data.geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=epsilon, delta="1e-8"),
-        acceptance=NO_FAULTS,
-    )
-    tree, asked = plan.tree, asked_of(plan.tree)
+    tree = FlowTree(data.geography, data.geography)
+    asked = asked_of(tree)
     pairs, trips = tree.pairs_at(data.trips.rank), np.diff(data.trips.before)
     true_margins = {
         "rows": np.bincount(pairs.origin, trips, minlength=len(tree.origin.zones)),
@@ -85,7 +76,7 @@ def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
     truth = {name: [true_value(data, tree, *each) for each in sums] for name, sums in asked.items()}
     held: dict[str, list[float]] = defaultdict(list)
     for _ in steps(range(runs), "Releasing"):
-        release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+        release = released(OF_ALL, data, epsilon)
         for name, estimates in margins(release).items():
             apart = abs(estimates.estimate - true_margins[name])
             held[name].append(float((apart <= DEVIATIONS * np.sqrt(estimates.variance)).mean()))
@@ -98,14 +89,7 @@ def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", nargs="+", choices=CASES, default=["flights"])
-    parser.add_argument("--data", type=Path, help="folder with the data sets other than the flights")
-    parser.add_argument("--epsilon", nargs="+", default=["0.1", "1", "10"])
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--small", action="store_true", help="few synthetic trips, for a trial")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = case_parser(__doc__, CASES, EPSILONS).parse_args()
     cases, runs = (["random"], 2) if options.small else (options.case, options.runs)
     for case in cases:
         data = known(case, options.data, small=options.small)

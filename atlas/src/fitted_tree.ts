@@ -4,7 +4,7 @@
  * operation is done in the same order as there, so that the page and `trips_between` give the same numbers.
  */
 
-import { Sums, type Node } from "./sums";
+import { Sums } from "./sums";
 import type { Data, Header, LevelData } from "./columns";
 import { upperBound, type Estimate } from "./confidence";
 import type { Distances } from "./distances";
@@ -71,8 +71,8 @@ interface NodeSum {
   doubt: number;
 }
 
-/** Adds a node of the last level to sums. */
-type Add = (sums: Sums, node: number, of: Node) => void;
+/** Adds a node of the last level to sums; the last three arguments are those of `Sums.addNode`. */
+type Add = (sums: Sums, node: number, value: number, own: number, noise: number | null) => void;
 
 const NOTHING: NodeSum = { factor: 0, residual: 0, estimate: 0, most: 0, unseen: 0, doubt: 0 };
 
@@ -170,7 +170,9 @@ export class FittedTree {
     const finest = this.levels[this.levels.length - 1];
     this.bands ??= Uint8Array.from(finest.origin, (origin, node) => distances.band(origin, finest.destination[node]));
     const bands = this.bands;
-    return this.sums(origins, destinations, distances.bands.length, (sums, node, of) => sums.addNode(bands[node], 1, of));
+    return this.sums(origins, destinations, distances.bands.length, (sums, node, value, own, noise) => {
+      sums.addNode(bands[node], 1, value, own, noise);
+    });
   }
 
   /** Estimates of the trips from some zones to others whose distance is known, of their kilometres, and of the sum of
@@ -183,10 +185,12 @@ export class FittedTree {
     scale: number,
   ): [trips: Estimate, kilometres: Estimate, mixed: Estimate] {
     const finest = this.levels[this.levels.length - 1];
-    const [trips, kilometres, mixed] = this.sums(origins, destinations, 3, (sums, node, of) => {
+    const [trips, kilometres, mixed] = this.sums(origins, destinations, 3, (sums, node, value, own, noise) => {
       const distance = distances.kilometres(finest.origin[node], finest.destination[node]);
       if (Number.isNaN(distance)) return;
-      [1, distance, distance + scale].forEach((weight, sum) => sums.addNode(sum, weight, of));
+      sums.addNode(0, 1, value, own, noise);
+      sums.addNode(1, distance, value, own, noise);
+      sums.addNode(2, distance + scale, value, own, noise);
     });
     return [trips, kilometres, mixed];
   }
@@ -224,7 +228,7 @@ export class FittedTree {
         if (from[level.origin[child]] === Part.None || to[level.destination[child]] === Part.None) continue;
         const own = level.own[child];
         if (isLast) {
-          add(sums, child, { value: values[child], noise, own });
+          add(sums, child, values[child], own, noise);
         } else {
           this.addBelow(k + 1, child, origins, destinations, each, add);
           sums.add(each[k + 1], own);

@@ -1,13 +1,5 @@
 /** Several sums of nodes at once; the formulas are those of `od_core/flows/estimation/node_sums.py`. */
 
-/** A node of the last level: its value, with the noise of that value or, if it is an estimate, null. */
-export interface Node {
-  value: number;
-  noise: number | null;
-  /** Variance of the estimate from the node and the levels below it. */
-  own: number;
-}
-
 /** What is known of the sums of nodes below a node, such as one for each band of distance. */
 export class Sums {
   readonly factor: Float64Array;
@@ -24,8 +16,12 @@ export class Sums {
     for (const values of [this.factor, this.residual, this.estimate, this.dropped]) values.fill(0);
   }
 
-  /** Add a node, with a weight, to a sum. */
-  addNode(sum: number, weight: number, { value, noise, own }: Node): void {
+  /** Add a node, with a weight, to a sum.
+   *
+   * `own` is the variance of its estimate from itself and the levels below it. `noise` is that of a noisy value; null if
+   * the value is an estimate.
+   */
+  addNode(sum: number, weight: number, value: number, own: number, noise: number | null): void {
     if (noise === null) this.factor[sum] += weight * own;
     this.residual[sum] += weight * weight * (noise ?? own);
     this.estimate[sum] += weight * value;

@@ -23,7 +23,7 @@ from od_core.errors import OdError
 from od_core.flows.confidence import DEVIATIONS, lower_bound
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, upper_end
+from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, upper_end
 from od_core.flows.estimation.weighted_sums import fieller
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
@@ -193,7 +193,7 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
     (trips,), (total,), (mixed,) = (intervals.begun(level, weight) for weight in (known, far, both))
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
     low, high = _ratios(total, trips, covariance, farthest)
-    unseen = bounds_of(replace(trips, estimate=np.zeros(len(low)), variance=np.zeros(len(low))))[1]
+    unseen = dropped_bound(trips)
     seen = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
     part = np.divide(seen, seen + unseen, out=np.ones(len(low)), where=unseen > 0)
     return _outwards(low * part, high * part + farthest * (1 - part), _METRE)

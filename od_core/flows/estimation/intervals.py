@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import NamedTuple
@@ -278,6 +279,12 @@ def bounds_of(sums: Estimates) -> tuple[Counts, Counts]:
     bounds of cells of which nothing was measured are added to it.
     """
     return lower_bound(sums.estimate, sums.variance), _upper(sums, upper_bound)
+
+
+def dropped_bound(sums: Estimates) -> Counts:
+    """Return the upper bounds of the trips of the dropped nodes that sums overlap; shape (sums,)."""
+    nothing = np.zeros(len(sums.estimate))
+    return bounds_of(replace(sums, estimate=nothing, variance=nothing))[1]
 
 
 def upper_end(sums: Estimates) -> Counts:

@@ -29,11 +29,10 @@ from itertools import pairwise
 import numpy as np
 
 from od_core.errors import OdError
-from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import normal_quantiles
+from od_core.flows.estimation.intervals import Intervals, dropped_bound
 from od_core.flows.estimation.least_squares import Reals, combined, descend
-from od_core.flows.estimation.node_sums import dropped_trips
 from od_core.geography.flow_tree_kernels import run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
@@ -58,7 +57,7 @@ class Replicates:
     """
 
     def __init__(self, fitted: FittedTree) -> None:
-        self._levels, self._leaf = fitted.levels, fitted.levels[-1]
+        self._fitted, self._levels, self._leaf = fitted, fitted.levels, fitted.levels[-1]
         self._are_fitted = fitted.nothing_dropped and len(fitted.levels) > 1
         self.ends: tuple[Numbers, Numbers] = (self._leaf.nodes.origin, self._leaf.nodes.destination)
         self.estimate: Reals = self._leaf.estimate if self._are_fitted else self._leaf.noisy
@@ -72,10 +71,8 @@ class Replicates:
     @cached_property
     def unseen(self) -> int:
         """Upper bound of the trips that no replicate contains, because their nodes were dropped; 0 if none was."""
-        dropped = [(np.delete(each.bound, each.divided).sum(), *dropped_trips(each)) for each in self._levels[:-1]]
-        alone = sum(int(bounds) for bounds, _, _ in dropped)
-        together, doubt = (sum(float(each[k].sum()) for each in dropped) for k in (1, 2))
-        return min(alone, int(upper_bound(np.array(max(together, 0.0)), np.array(doubt))))
+        (whole,) = Intervals([self._fitted]).begun(0)
+        return int(dropped_bound(whole)[0])
 
     def tables(self, number: int) -> Iterator[Reals]:
         """Yield each replicate; shape (leaves,)."""
