@@ -22,7 +22,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, Measurements, MemoryMeasurements, NoisyVector, begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import NoiseSource
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.plan import Step
 from od_core.records.trip_counts import TripCounts

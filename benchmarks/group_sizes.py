@@ -39,8 +39,7 @@ from benchmarks.synthetic_groups import KnownGroups, census, departures, househo
 from benchmarks.tables import figure, markdown_table
 from od_core import Budget, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
-from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
+from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
 from od_core.group_sizes.metrics import errors_by_area
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.group_sizes.release import run_plan

@@ -40,7 +40,7 @@ from od_core.ledger.measurements import begin_release
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import NoiseSource, noise_named
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.count_files import CountFiles
@@ -79,8 +79,7 @@ def on_threads(folder: Path, part_trips: int) -> dict[str, Any]:
 
 def on_spark(folder: Path, part_trips: int) -> dict[str, Any]:
     """Measure parts on the executors of a local master with two cores."""
-    from od_core.spark.session import open_session
-    from od_core.spark.workers import SparkWorkers
+    from od_core.spark.session import SparkWorkers, open_session
 
     with open_session("local[2]", folder / "spark") as session:
         return in_parts(folder, part_trips, SparkWorkers(session))

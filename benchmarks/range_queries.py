@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.stops.geometry.grid import Grid, Points
-from od_core.stops.geometry.queries import Ranges
+from od_core.stops.geometry import Grid, Points, Ranges
 
 LEAST_SIDE, MOST_SIDE = 0.1, 0.5
 """Shares of a side that a query covers. A query that covers 1 % of each side is nearly always empty in four or more

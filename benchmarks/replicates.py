@@ -35,8 +35,7 @@ from benchmarks.indicators import known
 from benchmarks.intervals import true_leaves
 from benchmarks.measuring import case_parser, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.files.checked_file import write_checked
-from od_core.files.durable import PUBLIC_FILE_MODE
+from od_core.files.durable import PUBLIC_FILE_MODE, write_checked
 from od_core.flows.distances import distances_at, has_distances
 from od_core.flows.estimation.fitted_tree import FittedTree, find_pairs
 from od_core.flows.estimation.replicates import Replicates

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from od_core.flows.estimation.least_squares import MeasuredLevel, upwards
 from od_core.flows.estimation.lumps import project_to_total
-from od_core.geography.flow_tree import Pairs
-from od_core.geography.flow_tree_kernels import run_sums
+from od_core.geography.flow_tree import Pairs, run_sums
 from od_core.kernels import kernel
 
 _Reals = NDArray[np.float64]

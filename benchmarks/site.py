@@ -30,7 +30,7 @@ from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
 from od_core.publication.kind import ReleaseContext
 from od_core.published.site import Site, write_site
-from od_core.published.site_description import SiteDescription
+from od_core.published.site_releases import SiteDescription
 
 SERIES = "taxis"
 MONTHS = [f"{year}-{month:02d}" for year in (2018, 2019, 2020) for month in range(1, 13)]

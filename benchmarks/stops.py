@@ -44,12 +44,10 @@ from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussi
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import FLIGHTS_MONTH, SEED
 from od_core.noise.sources import laplace_source, noise_named
-from od_core.stops.geometry.boxes import Boxes
-from od_core.stops.geometry.grid import Counts, Grid
-from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals
+from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals
 from od_core.stops.mechanisms import MECHANISMS
+from od_core.stops.mechanisms.mechanism import Path as ChargedPath
 from od_core.stops.mechanisms.mechanism import StopsMechanism
-from od_core.stops.mechanisms.path import Path as ChargedPath
 from od_core.stops.metrics import headline_floors, mean_relative_error, true_answers
 from od_core.stops.release import whole_counts
 

@@ -24,9 +24,8 @@ from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, Marking, refuse_unmarked
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
-from od_core.group_sizes.grouping import AreasByDay
-from od_core.group_sizes.groups import Counts, GroupSizes
-from od_core.records.format import RecordColumns
+from od_core.group_sizes.groups import AreasByDay, Counts, GroupSizes
+from od_core.records.formats import RecordColumns
 from od_core.records.load import load_records
 from od_core.records.zone_lists import read_zones
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from od_core.evaluation.known_flows import Marking, refuse_unmarked
 from od_core.records.zone_lists import read_zones
-from od_core.stops.geometry.grid import Grid, Points
-from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.geometry import Grid, MapGrid, Points
 
 TRIPS = 1_000_000
 """Number of points of a cloud in [shaham2022stops]."""

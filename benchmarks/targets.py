@@ -21,8 +21,7 @@ from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
-from od_core.evaluation.target_budget import classes_of, ratios_of, target_budget
-from od_core.evaluation.targets import Target
+from od_core.evaluation.targets import Target, classes_of, ratios_of, target_budget
 from od_core.privacy.neighbours import NO_FAULTS
 
 DELTA = "1e-8"

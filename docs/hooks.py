@@ -134,7 +134,7 @@ def components() -> Iterator[str]:
 
 def domain() -> Iterator[str]:
     """Yield the keys of a privacy domain."""
-    from od_assets.declared.domain import DomainSection
+    from od_assets.declared.series import DomainSection
 
     yield from _section(DomainSection, "a file of `defs/domains`", {})
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from od_core.errors import STAYS_CHARGED, OdError, raise_alone
 from od_core.files.durable import may_write, rights
-from od_core.ledger.lock import exclusive
+from od_core.ledger.confidential import exclusive
 
 NEEDED = 2 << 20
 """Bytes that Dagster's storage needs for the first run; later ones need less than half of that."""

@@ -11,7 +11,7 @@ from .errors import (
     ReleaseError,
     StorageError,
 )
-from .evaluation.evaluate import evaluate
+from .evaluation.metrics import evaluate
 from .flows.assisted_flows import AssistedFlows, assist_release
 from .flows.bands import Bands
 from .flows.flow_sum import FlowSum, sum_releases
@@ -23,19 +23,16 @@ from .flows.release import Release, release_flows
 from .geography.flow_tree import FlowTree
 from .geography.geography import Geography
 from .group_sizes.metrics import evaluate_group_sizes
-from .group_sizes.plan import GroupSizePlan, plan_group_sizes
+from .group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from .group_sizes.release import GroupSizeRelease, release_group_sizes
-from .group_sizes.top_code import TopCodeEstimate
 from .ledger.balance import Balance
 from .ledger.ledger import Ledger
 from .ledger.release_key import ReleaseKey
 from .noise.sources import LaplaceSource, NoiseSource
-from .privacy.budget import Budget, Spent
-from .privacy.cap import Cap, Charge
+from .privacy.budget import Budget, Cap, Charge, Spent
 from .privacy.domain import PrivacyDomain
 from .privacy.neighbours import Acceptance, Neighbours
-from .privacy.plan import Plan, PlannedRelease, Step
-from .privacy.uncounted import Uncounted
+from .privacy.plan import Plan, PlannedRelease, Step, Uncounted
 from .privacy.unit import PrivacyUnit
 from .published.contract import data_contract
 from .published.disclosure.documents import disclosure_documents
@@ -43,8 +40,7 @@ from .published.explanation import Explanation, explain_release
 from .published.opening import open_release
 from .published.verification import Finding, Published, verify_release
 from .records.segments import Breakdown
-from .stops.geometry.grid import Grid
-from .stops.geometry.map_grid import MapGrid
+from .stops.geometry import Grid, MapGrid
 from .stops.metrics import evaluate_stops
 from .stops.plan import StopsPlan, plan_stops
 from .stops.release import StopsRelease, release_stops

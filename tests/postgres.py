@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from od_core.ledger.postgres_chain import schema
+from od_core.ledger.chain import schema
 
 OWNER, WRITER, USER = "owner", "releases", "postgres"
 """Role that owns ledgers, role that releases use, and the system's user (and superuser) that runs the server."""

@@ -12,8 +12,7 @@ from od_assets.failures import public_failures
 from od_assets.metadata import allowed
 from od_assets.project import Project
 from od_assets.resources.dead_runs import mark_process
-from od_core.evaluation.comparison import CONTENDERS, Run, compare, planned_runs
-from od_core.evaluation.comparison_table import TABLE_COLUMNS, refusals, table
+from od_core.evaluation.comparison import CONTENDERS, TABLE_COLUMNS, Run, compare, planned_runs, refusals, table
 from od_core.evaluation.figures import draw_figures
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.report import ITALY, comparison_markdown, data_sets_markdown, published_markdown

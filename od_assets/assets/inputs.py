@@ -1,22 +1,66 @@
-"""Define the input assets of a release: geography, raw trips and trip counts."""
+"""Make the assets that load and count records."""
+
+from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.loading import load_period
-from od_assets.column_schema import TRIP_COUNTS, columns_of, record_columns, records_schema, with_columns, with_schema
 from od_assets.compatibility import group_name
-from od_assets.engines.run_step import run_step
+from od_assets.engines.steps import run_step
 from od_assets.failures import failures_without_values
-from od_assets.metadata import allowed, confidential_tag, source_metadata
+from od_assets.metadata import (
+    TRIP_COUNTS,
+    allowed,
+    columns_of,
+    confidential_tag,
+    record_columns,
+    records_schema,
+    source_metadata,
+    with_columns,
+    with_schema,
+)
+from od_assets.resources.arrivals import hold_to_marker
 from od_assets.resources.release_work import FlowWork, ReleaseWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.settings import ReleaseSettings, SeriesSettings
+from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.estimation.top_down import published_root
 from od_core.records.count_files import CountFiles
+from od_core.records.load import load_records, refuse_absent
+
+
+def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geography: G | None) -> None:
+    """Copy the records of a period to a Parquet file.
+
+    Args:
+        settings: settings of the series.
+        period: period of the records.
+        target: path of the copy, in the confidential folder.
+        geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
+
+    Raises:
+        OdError: as in :func:`od_assets.resources.arrivals.hold_to_marker` and
+            :func:`od_core.records.load.load_records`.
+    """
+    source = settings.records_path(period)
+    refuse_absent(source)  # before its marker, as doctor does
+    hold_to_marker(source, settings.marker_path(period))
+    origins = destinations = None
+    if geography is not None and settings.takes_nowhere:
+        origins, destinations = settings.sides(geography)
+    load_records(
+        source,
+        settings.columns,
+        period,
+        target,
+        record_format=settings.record_format,
+        geography=origins,
+        destination_geography=destinations,
+        time_zone=settings.periods.time_zone,
+    )
 
 
 def source_assets(

@@ -1,4 +1,4 @@
-"""Define the assets that publish a release: the table of flows and the bundle."""
+"""Make the assets that publish releases and model-assisted flows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,28 +7,37 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from od_assets.assets.levels import noisy_columns
-from od_assets.checks.asset_checks import AssetChecks, run_all_checks
-from od_assets.checks.release_checks import release_checks
-from od_assets.column_schema import Sources, columns_of, same_columns, with_columns
+from od_assets.checks.release_checks import AssetChecks, release_checks, run_all_checks
 from od_assets.compatibility import group_name
 from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
-from od_assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
+from od_assets.metadata import (
+    Sources,
+    allowed,
+    columns_of,
+    flow_metadata,
+    flow_tables,
+    published_metadata,
+    report_metadata,
+    same_columns,
+    with_columns,
+)
 from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.asset_keys import released_key
+from od_assets.series.names import released_key
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
+from od_core.flows.assisted_flows import MOST
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import text_above, text_below
-from od_core.publication.bundle import as_published, staged_folder, write_bundle
-from od_core.publication.bundle_integrity import CERTIFICATE
+from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, LOWER, ORIGIN, TRIPS, UPPER, Column
 from od_core.publication.context import context_of
 from od_core.publication.kind import Kind, R, ReleaseContext
+from od_core.published.derived import publish_assisted
 
 
 def publication_assets(
@@ -175,3 +184,47 @@ def bundle_asset(
         )
 
     return bundle
+
+
+def assisted_assets(
+    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+) -> list[dg.AssetsDefinition]:
+    """Return the asset of the model-assisted flows of a series; none if the series does not declare them.
+
+    The asset depends on the bundles of its period and of the periods before, so a backfill publishes those first.
+    """
+    if not settings.assisted:
+        return []
+    bundle = dg.AssetKey([settings.name, "bundle"])
+    columns = (FLOWS_WITH_INTERVALS if settings.intervals else FLOWS).columns
+    before = (
+        dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
+        if isinstance(partitions, dg.TimeWindowPartitionsDefinition)
+        else None
+    )
+
+    @dg.asset(
+        key=[settings.name, "assisted"],
+        deps=[dg.AssetDep(bundle, partition_mapping=before)],
+        kinds={"parquet", "csv"},
+        metadata=with_columns(*columns, sources=same_columns(bundle, columns)),
+        description=(
+            "Model-assisted flows of the release, which also learn from the published releases before it. They are"
+            " computed from public bundles alone and are charged nothing. The release stays as it is."
+        ),
+        group_name=group_name(settings.name, "publication"),
+        partitions_def=partitions,
+        **traits,
+    )
+    def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with failures_without_values(od_warehouse.confidential):
+            found = publish_assisted(od_warehouse.releases, settings.release_of(context.partition_key))
+        sources = [source["release"] for source in found.certificate["sources"]]
+        context.log.info(f"Published {found.key} in {found.folder}, from {', '.join(sources)}. Nothing was charged.")
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(file_digest(found.folder / CERTIFICATE)),
+            metadata=published_metadata(found.certificate, found.folder)
+            | allowed(trips=int(found.flows.leaves.trips.sum()), releases=len(sources)),
+        )
+
+    return [assisted]

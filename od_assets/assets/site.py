@@ -11,7 +11,7 @@ from od_assets.metadata import allowed
 from od_assets.resources.dead_runs import mark_process
 from od_assets.resources.folders import Folders
 from od_core.files.durable import file_digest
-from od_core.published.site_description import SiteDescription
+from od_core.published.site_releases import SiteDescription
 
 AFTER_PUBLICATION = (
     dg.AutomationCondition.any_deps_updated().since_last_handled() & ~dg.AutomationCondition.in_progress()

@@ -1,4 +1,4 @@
-"""Define the assets of a series measured by a single asset: counted input, noisy measurements, table and bundle."""
+"""Make the assets that group sizes and stops share, and those of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,34 @@ import dagster as dg
 
 from od_assets.assets.inputs import source_assets
 from od_assets.assets.publication import bundle_asset
-from od_assets.checks.asset_checks import AssetChecks
-from od_assets.column_schema import Sources, same_columns, with_columns
+from od_assets.checks.release_checks import AssetChecks
 from od_assets.compatibility import group_name
 from od_assets.failures import failures_without_values
-from od_assets.metadata import allowed, confidential_tag, table
+from od_assets.metadata import (
+    GROUP_SIZE_COLUMNS,
+    Sources,
+    allowed,
+    cell_columns,
+    columns_of,
+    confidential_tag,
+    group_size_metadata,
+    record_columns,
+    same_columns,
+    stops_metadata,
+    table,
+    with_columns,
+)
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.group_size_settings import GroupSizeSettings
 from od_assets.series.settings import TableSettings
+from od_assets.series.stops_settings import StopsSettings
 from od_core.files.durable import file_digest
+from od_core.group_sizes.release import GroupSizeRelease
 from od_core.ledger.balance import Balance
-from od_core.publication.columns import Column
+from od_core.publication.columns import AREA, AREA_LEVEL, COUNT_ENDS, GROUP_MEASUREMENTS, HISTOGRAM, Column, boxes_table
 from od_core.publication.kind import R
+from od_core.stops.release import StopsRelease
 
 
 @dataclass(frozen=True)
@@ -135,3 +151,89 @@ def table_assets(
         metadata=assets.metadata,
     )
     return [*source_assets(settings, partitions, traits), counted, measured, published_table, bundle]
+
+
+def group_size_assets(settings: GroupSizeSettings) -> TableAssets[GroupSizeRelease]:
+    """Return the descriptions of a series' assets."""
+    zones = columns_of([settings.name, "geography"], settings.placing_columns)
+    records = columns_of([settings.name, "raw_trips"], record_columns(settings.columns))
+    measured = dg.AssetKey([settings.name, "noisy_measurements"])
+    return TableAssets(
+        counted=AssetText(
+            "group_sizes",
+            GROUP_SIZE_COLUMNS,
+            {"area": [*records, *zones], "size": records},
+            "Confidential: the size of every group. The sizes stay in the confidential folder, and a run shows none"
+            " of them.",
+        ),
+        measured=AssetText(
+            "noisy_measurements",
+            GROUP_MEASUREMENTS.columns,
+            {"area": zones, "noisy": columns_of([settings.name, "group_sizes"], ["area", "size"])},
+            "The query of every area plus exact discrete Laplace noise. The noise is drawn once, charged to the"
+            " ledger, and read back at every later run. From here on, nothing is confidential.",
+        ),
+        table=AssetText(
+            "histograms",
+            HISTOGRAM.columns,
+            {
+                **same_columns(measured, [AREA, AREA_LEVEL]),
+                "size": columns_of(measured, ["position"]),
+                "groups": columns_of(measured, ["noisy"]),
+            },
+            "The number of groups of each size in every area. Whole numbers of at least 0 that sum to its groups,"
+            " and children to parents. Nothing is drawn and nothing is charged. Public once the bundle is published.",
+        ),
+        table_kinds=frozenset({"numba", "parquet"}),
+        cells=lambda _plan, values: values,
+        metadata=group_size_metadata,
+        rows=lambda release: len(release.histogram),
+    )
+
+
+def stops_assets(settings: StopsSettings) -> TableAssets[StopsRelease]:
+    """Return the descriptions of a series' assets. Their columns depend on the places of a trip."""
+    columns = boxes_table(settings.dimensions, settings.stages).columns
+    counted_only = {"count", *(end.name for end in COUNT_ENDS)}
+    ends = [column for column in columns if column.name not in counted_only | {"noisy"}]
+    cells = cell_columns(settings.dimensions)
+    counted, measured = dg.AssetKey([settings.name, "trip_cells"]), dg.AssetKey([settings.name, "noisy_boxes"])
+    every_cell = columns_of(counted, [cell.name for cell in cells])
+    return TableAssets(
+        counted=AssetText(
+            "trip_cells",
+            cells,
+            {cell.name: _places(settings, dimension) for dimension, cell in enumerate(cells)},
+            "Confidential: every trip's cells on the map. They stay in the confidential folder, and a run shows"
+            " none of them.",
+        ),
+        measured=AssetText(
+            "noisy_boxes",
+            [column for column in columns if column.name not in counted_only],
+            {**{end.name: every_cell for end in ends}, "noisy": every_cell},
+            "The map cut into boxes, each with a noisy count. The noise is drawn once, charged to the ledger, and read"
+            " back at every later run. From here on, nothing is confidential.",
+        ),
+        table=AssetText(
+            "boxes",
+            columns,
+            {**same_columns(measured, columns), **dict.fromkeys(counted_only, columns_of(measured, ["noisy"]))},
+            "The boxes with whole counts of at least 0 that keep the noisy total, and with intervals. Nothing is drawn,"
+            " and nothing is charged. Public once the bundle is published.",
+        ),
+        table_kinds=frozenset({"parquet"}),
+        cells=lambda plan, values: values // (2 * plan.grid.dimensions + 1),
+        metadata=stops_metadata,
+        rows=lambda release: len(release.measured),
+    )
+
+
+def _places(settings: StopsSettings, dimension: int) -> list[dg.TableColumnDep]:
+    """Return the columns that place a trip along a dimension of the grid: longitude, then latitude, of each place."""
+    origin, destination, *stops = settings.columns.codes
+    place = [origin, *stops, destination][dimension // 2]
+    code, *degrees = settings.placing_columns
+    return [
+        *columns_of([settings.name, "raw_trips"], [place, "in_period"]),
+        *columns_of([settings.name, "geography"], [code, degrees[dimension % 2]]),
+    ]

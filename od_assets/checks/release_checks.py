@@ -1,33 +1,351 @@
-"""Define the blocking checks of releases of flows, group-size tables and trips with stops."""
+"""Check releases: invariants in SQL and the blocking asset checks."""
 
+from __future__ import annotations
+
+import os
+import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_checks, record_checks, spend_violations
 from od_assets.checks.expectation_process import checked
-from od_assets.checks.expectations import flows_meet_expectations
-from od_assets.checks.invariants import (
-    box_violations,
-    flow_violations,
-    group_size_violations,
-    level_violations,
-    place_violations,
-    segment_violations,
-)
-from od_assets.resources.release_work import FlowWork, TableWork
+from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.failures import failures_without_values
+from od_assets.metadata import allowed
+from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.asset_keys import estimate_key, refined_key
 from od_assets.series.group_size_settings import GroupSizeSettings
-from od_assets.series.settings import ReleaseSettings
+from od_assets.series.names import estimate_key, refined_key
+from od_assets.series.partitions import SeriesPeriods
+from od_assets.series.settings import ReleaseSettings, SeriesSettings, TreeSettings
 from od_assets.series.stops_settings import StopsSettings
+from od_core.files.duckdb_session import memory_database
 from od_core.files.durable import file_digest
 from od_core.flows.plan import ReleasePlan
+from od_core.geography.codes import WHOLE_SPACE
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography, Numbers
+from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.release import frame_of
+from od_core.ledger.confidential import exclusive
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import Plan
+from od_core.publication.certificate import CheckResult
+from od_core.records.zone_lists import read_zones
+from od_core.stops.geometry import Grid
+from od_core.stops.place_list import PlaceList
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+_PRIME = (1 << 61) - 1
+"""Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""
+
+
+def level_violations(
+    tree: FlowTree, level: int, parents: tuple[int, pa.Table] | None, nodes: pa.Table
+) -> dict[str, int]:
+    """Return the number of violations in the estimate of a level, by name of the query.
+
+    Args:
+        tree: the public flow tree.
+        level: level of the nodes.
+        parents: the nearest estimated level above, and its estimate (origin, destination, trips); None for the first
+            level.
+        nodes: estimate of the level, as read from its file.
+    """
+    queries, tables = ["non_negative_integers"], {"nodes": nodes}
+    if parents is not None:
+        o_level, d_level = tree.level_pair(level)
+        above, estimate = parents
+        o_above, d_above = tree.level_pair(above)
+        tables |= {
+            "parents": estimate,
+            "origin_parents": _steps(tree.origin, o_level, o_above),
+            "destination_parents": _steps(tree.destination, d_level, d_above),
+        }
+        queries.append("children_sum_to_parents")
+    return _counts(queries, tables)
+
+
+def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table) -> int:
+    """Return the number of nodes of a level that differ from the sum of the leaf flows below them.
+
+    ``flows`` has the numbers of the origin and destination zones, and the trips.
+    """
+    o_level, d_level = tree.level_pair(level)
+    tables = {
+        "nodes": nodes,
+        "flows": flows,
+        "origin_ancestors": _ancestors(tree.origin, o_level),
+        "destination_ancestors": _ancestors(tree.destination, d_level),
+    }
+    return _count("same_at_every_level", tables)
+
+
+def segment_violations(tree: FlowTree, levels: Mapping[int, pa.Table], segments: pa.Table) -> dict[str, int]:
+    """Return the number of violations in the flows by category, by name of the check.
+
+    Args:
+        tree: the public flow tree.
+        levels: estimate of the totals of each level (origin, destination, trips), by level.
+        segments: numbers of the origin and destination zones, number of the category, and trips.
+    """
+    differing = (flow_violations(tree, level, nodes, segments) for level, nodes in levels.items())
+    return {
+        "segments_are_counts": _count("segments_are_counts", {"segments": segments}),
+        "segments_sum_to_totals": sum(differing),
+    }
+
+
+def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
+    """Return the number of areas of a zone list that occur twice in a level, or lack a parent or children."""
+    above = [WHOLE_SPACE] * len(zones)
+    tables = [pd.DataFrame({"level": [0], "area": [WHOLE_SPACE], "parent": [None]})]
+    for level, name in enumerate(levels, start=1):
+        table = pd.DataFrame({"level": level, "area": zones[name], "parent": above})
+        tables.append(table if level == len(levels) else table.drop_duplicates())
+        above = list(zones[name])
+    return _count("geography_is_a_partition", {"areas": pa.Table.from_pandas(pd.concat(tables), preserve_index=False)})
+
+
+def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
+    """Return the number of violations in a group-size table, by name of the query.
+
+    Args:
+        frame: the public areas, numbers of groups and top code.
+        histograms: columns level, area (both numbers), size and groups, as read from their file.
+    """
+    geography = frame.geography
+    areas = pd.DataFrame(
+        [
+            (level, area, None if level == 1 else int(geography.parents[level][area]), groups)
+            for level in frame.levels
+            for area, groups in enumerate(frame.totals(level).tolist())
+        ],
+        columns=["level", "area", "parent", "groups"],
+    )
+    tables = {
+        "histograms": histograms,
+        "areas": pa.Table.from_pandas(areas, preserve_index=False),
+        "sizes": pa.table({"top_code": [frame.top_code]}),
+    }
+    names = ("group_sizes_are_counts", "group_sizes_sum_to_totals", "group_sizes_add_up")
+    return _counts(names, tables)
+
+
+def place_violations(places: PlaceList) -> int:
+    """Return the number of places that are listed twice, have no code, or are not on the map."""
+    listed, columns = places.to_frame(), places.columns
+    west, east, south, north = places.map.edges
+    degrees = {
+        name: pd.to_numeric(listed[getattr(columns, name)], errors="coerce") for name in ("longitude", "latitude")
+    }
+    tables = {
+        "places": pa.Table.from_pandas(pd.DataFrame({"code": listed[columns.code], **degrees}), preserve_index=False),
+        "map": pa.table({"west": [west], "east": [east], "south": [south], "north": [north]}),
+    }
+    return _count("places_are_on_the_map", tables)
+
+
+def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
+    """Return the number of violations in the boxes of a release, by name of the query.
+
+    Args:
+        grid: the public grid.
+        boxes: columns lower_1, lower_2, ..., upper_1, upper_2, ..., count and noisy, as read from their file.
+    """
+    ends, cuts = [], []
+    for number, size in enumerate(grid.sizes, start=1):
+        first, last = (boxes[f"{end}_{number}"].to_numpy().astype(np.int64) for end in ("lower", "upper"))
+        ends.append(
+            pd.DataFrame({"box": range(len(boxes)), "dimension": number, "first_cell": first, "last_cell": last})
+        )
+        places = np.unique(np.concatenate([[0, size], first, last + 1]))
+        below = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
+        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": below}))
+    tables = {
+        "boxes": boxes,
+        "ends": pa.Table.from_pandas(pd.concat(ends), preserve_index=False),
+        "cuts": pa.Table.from_pandas(pd.concat(cuts), preserve_index=False),
+        "grid": pa.table({"dimension": range(1, grid.dimensions + 1), "size": list(grid.sizes)}),
+    }
+    names = ("boxes_fill_the_grid", "box_counts_are_counts", "box_counts_keep_the_total")
+    return _counts(names, tables)
+
+
+def _count(query: str, tables: dict[str, pa.Table]) -> int:
+    return _counts([query], tables)[query]
+
+
+def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, int]:
+    """Return the number of violations, by name of the SQL file in ``checks/sql``.
+
+    The tables are those of one connection, and end with it.
+    """
+    folder, counts = files("od_assets.checks").joinpath("sql"), {}
+    with _database(os.getpid()).cursor() as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        for query in queries:
+            sql = folder.joinpath(f"{query}.sql").read_text(encoding="utf-8")
+            counts[query] = int(connection.execute(sql).fetchall()[0][0])
+    return counts
+
+
+@cache
+def _database(_process: int) -> duckdb.DuckDBPyConnection:
+    """Return the one database of a process. To open a database takes longer than to run a query.
+
+    It is in memory, because unpublished values must not reach the disk. A forked process opens its own, because it has
+    no threads of the one that it inherits.
+    """
+    return memory_database()
+
+
+def _steps(geography: Geography, level: int, above: int) -> pa.Table:
+    """Return a table of each area of a level and its ancestor at the level ``above``, which may be the same level."""
+    areas = np.arange(geography.size(level), dtype=np.int32)
+    return _pairs("area", areas, "parent", geography.ancestors_at(level, above))
+
+
+def _ancestors(geography: Geography, level: int) -> pa.Table:
+    return _pairs("zone", np.arange(len(geography.zones), dtype=np.int32), "area", geography.ancestors(level))
+
+
+def _pairs(left: str, left_areas: Numbers, right: str, right_areas: Numbers) -> pa.Table:
+    return pa.table({left: left_areas, right: right_areas})
+
+
+RECORDS_CHECK = "meets_expectations"
+"""Name of the check of the raw records."""
+
+RECORDS_REQUIREMENT = "Records match the schema, zones, period and categories, except for the allowed share of faults."
+
+CountViolations = Callable[[Warehouse, str], dict[str, int]]
+"""Function that returns the number of violations of each check of an asset, by name of the check.
+
+Its arguments are the warehouse and the period ("" if the asset has no partitions).
+"""
+
+
+@dataclass(frozen=True)
+class AssetChecks:
+    """The checks of one asset.
+
+    Attributes:
+        asset: key of the asset; a failed check blocks the downstream assets.
+        names: description of each check, by name.
+        count_violations: function that runs the checks.
+        partitioned: whether the asset has one partition per period.
+    """
+
+    asset: dg.AssetKey
+    names: dict[str, str]
+    count_violations: CountViolations
+    partitioned: bool = True
+
+
+def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, period: str) -> list[CheckResult]:
+    """Run every check of a release on its current files, and return one result per check."""
+    return [
+        CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
+        for checks in asset_checks
+        for name, count in checks.count_violations(warehouse, period).items()
+    ]
+
+
+def check_definitions(
+    asset_checks: Sequence[AssetChecks], periods: SeriesPeriods
+) -> Sequence[dg.AssetChecksDefinition]:
+    """Return the checks as blocking Dagster checks, one definition per asset."""
+    return [_definition(checks, periods) for checks in asset_checks]
+
+
+def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDefinition:
+    own_partitions = periods.definition() if checks.partitioned else None
+    specs = [
+        dg.AssetCheckSpec(name, asset=checks.asset, description=asks, blocking=True, partitions_def=own_partitions)
+        for name, asks in checks.names.items()
+    ]
+
+    @dg.multi_asset_check(name="__".join([*checks.asset.path, "checks"]), specs=specs)
+    def run_checks(context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
+        with failures_without_values(od_warehouse.confidential):
+            period = periods.period(context.partition_key).text if checks.partitioned else ""
+            counts = checks.count_violations(od_warehouse, period)
+        for name, count in counts.items():
+            yield dg.AssetCheckResult(
+                check_name=name,
+                asset_key=checks.asset,
+                passed=count == 0,
+                description=checks.names[name],
+                metadata=allowed(violations=count),
+            )
+
+    return run_checks
+
+
+def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
+    """Return the check that in every stored zone list, each area lies in exactly one area of the level above."""
+
+    def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
+        kept = [(read_zones(warehouse.geographies / zones.file), zones.levels) for zones in settings.kept_zone_lists]
+        return {"is_a_partition": sum(geography_violations(zones, levels) for zones, levels in kept)}
+
+    return AssetChecks(
+        dg.AssetKey([settings.name, "geography"]),
+        {"is_a_partition": "Every area lies in exactly one area of the level above, and no zone is listed twice."},
+        count_violations,
+        partitioned=False,
+    )
+
+
+def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
+    """Return the check of the schema and the content of the raw records."""
+
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
+        staged = work.staged
+        # The pages contain a digest of the numbers of faults, so they stay in the confidential folder.
+        docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
+        zones, destinations = settings.listed_codes(work.geography)
+        with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
+            warehouse.confidential.close(docs)  # pages that an earlier version left readable
+            met = checked(
+                records_meet_expectations,
+                staged.records,
+                zones,
+                settings.fault_threshold,
+                docs,
+                destinations=destinations,
+                breakdowns=settings.breakdowns,
+            )
+        return {RECORDS_CHECK: any_unmet(met)}
+
+    asset = dg.AssetKey([settings.name, "raw_trips"])
+    return AssetChecks(asset, {RECORDS_CHECK: RECORDS_REQUIREMENT}, count_violations)
+
+
+def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
+    """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
+    ledger = warehouse.ledger
+    planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.charged_steps}
+    return int(Counter(ledger.charges(key)) != Counter(planned))
+
+
+def any_unmet(expectations: dict[str, bool]) -> int:
+    """Return 1 if any expectation is not met, otherwise 0, because the number of unmet expectations is confidential."""
+    return int(not all(expectations.values()))
 
 
 def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:

@@ -14,10 +14,9 @@ import typer
 from od_assets.cli.compare_mechanisms import compare_mechanisms
 from od_assets.cli.doctor import doctor
 from od_assets.cli.explain import explain
-from od_assets.cli.forecast import forecast
 from od_assets.cli.init import init
 from od_assets.cli.ledger import ledger_app
-from od_assets.cli.plan import plan
+from od_assets.cli.plan import forecast, plan
 from od_assets.cli.published import (
     assist,
     compare,
@@ -30,8 +29,7 @@ from od_assets.cli.published import (
     verify,
 )
 from od_assets.cli.purge import purge
-from od_assets.cli.run import run
-from od_assets.cli.status import status
+from od_assets.cli.run import run, status
 from od_assets.cli.ui import ui
 from od_assets.interrupts import Interrupted, interruptible, received
 from od_assets.terminal import keep_detail_of, printable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from od_assets.declared.reading import sound_series
 from od_assets.declared.series import DeclaredSeries
-from od_assets.series.declared_names import declaration_file, declared_releases
+from od_assets.series.names import declaration_file, declared_releases
 
 
 def declared_series(name: str) -> DeclaredSeries:

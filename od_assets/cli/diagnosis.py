@@ -1,24 +1,686 @@
-"""Inspect an installation, its declarations and an input, without changing anything."""
+"""Find faults of the installation, the ledger, the declarations and the inputs.
+
+Check whether the ledger, or what is stored of earlier releases, would refuse the release of a period.
+
+Nothing is charged, drawn or stored. The ledger is asked in a transaction that is rolled back.
+
+Confidential: check whether a release would refuse the file of a period, and why.
+
+The records are read and counted as in a release, from a copy that is deleted afterwards. The findings are about
+records, so they are written to a file of mode 0600 in the confidential folder. The command shows the location of that
+file and the public line with which a release would refuse the input; it holds no value of a record.
+"""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+import importlib.metadata
+import os
+import platform
+import re
+import secrets
+import shutil
+import stat
+import tomllib
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self
 
-from od_assets.cli import installation_checks as installation
-from od_assets.cli.findings import Finding, found
-from od_assets.cli.input_checks import inspected
-from od_assets.cli.ledger_checks import charged
-from od_assets.components.declarations import comparison, declaration, refuse_unloadable
+import dagster as dg
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from sqlalchemy.exc import DBAPIError
+
+from od_assets.assets.inputs import load_period
+from od_assets.checks.expectations import listed_codes, listed_for, record_faults
+from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
+from od_assets.code_location import BROKEN, load_definitions, unloadable
+from od_assets.components.declarations import comparison, declaration, refuse_broken_declarations, refuse_unloadable
 from od_assets.components.series import Series
-from od_assets.project import current_project
+from od_assets.instance import storage_fault
+from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, current_project, dagster_home, stated_home
+from od_assets.resources.arrivals import arrival, hold_to_marker
+from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
+from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import chosen_periods, planned_period
-from od_assets.series.declared_names import declared_comparisons, declared_releases
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.names import declared_comparisons, declared_releases
+from od_assets.series.settings import ReleaseSettings, SeriesSettings, TableSettings
+from od_assets.terminal import keep_detail_of
 from od_core.errors import OdError
+from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
+from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
+from od_core.flows.projection.chebyshev import intopt
 from od_core.kernels import cache_folder
+from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
+from od_core.ledger.identity import Counted, hold_to_input
+from od_core.ledger.integrity import look_at_ledger
+from od_core.ledger.user_counters import Allowances, UserCounters
+from od_core.noise.sources import BACKENDS, noise_named
+from od_core.periods import Period
 from od_core.privacy.accounting import text_above
+from od_core.privacy.plan import Plan
+from od_core.publication.bundle import ledger_entries
+from od_core.records.count_records import trip_counts_of
+from od_core.records.faults import filled_with_zeros
+from od_core.records.load import refuse_absent
+from od_core.records.open_file import in_records
+from od_core.records.segments import Breakdown
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one inspection. It contains nothing confidential.
+
+    Attributes:
+        what: the inspected part.
+        fault: the fault, in one line; None if there is none.
+        next_step: how to correct the fault; None if there is none.
+
+    Raises:
+        OdError: a fault without a next step, or a next step without a fault.
+    """
+
+    what: str
+    fault: str | None = None
+    next_step: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.fault is None) != (self.next_step is None):
+            raise OdError(
+                "OD-FINDING",
+                f"{self.what}: a fault needs a next step, and a next step needs a fault",
+                next_step="report this defect",
+            )
+
+    @property
+    def ok(self) -> bool:
+        """True if there is no fault."""
+        return self.fault is None
+
+    def facts(self) -> dict[str, Any]:
+        """Return the finding as a JSON-ready dictionary."""
+        return {"what": self.what, "ok": self.ok, "fault": self.fault, "next_step": self.next_step}
+
+    @classmethod
+    def of_error(cls, what: str, error: OdError) -> Finding:
+        """Return the finding for an error. Any confidential detail goes to a file that only the owner can read."""
+        keep_detail_of(error)
+        return cls(what, f"{error.code}: {error.message}", error.next_step)
+
+
+def found(what: str, look: Callable[[], str | None]) -> Finding:
+    """Run an inspection and return its finding.
+
+    Args:
+        what: the inspected part.
+        look: function that inspects it. A text that it returns is appended to ``what``; an OdError that it raises is
+            the fault, as is a file or folder that the system refuses.
+    """
+    try:
+        more = look()
+    except OdError as error:
+        return Finding.of_error(what, error)
+    except OSError as error:
+        return Finding.of_error(what, of_system(error))
+    return Finding(what if more is None else f"{what}: {more}")
+
+
+def charged(settings: SeriesSettings[Any, Any], period: str) -> Finding:
+    """Return a finding on the budget of a release: whether the ledger would refuse its charge."""
+    warehouse = Warehouse.of(settings.project)
+    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
+
+    def look() -> str:
+        plan = settings.plan(settings.read_geography(), period)
+        if not warehouse.ledger_chain.exists():
+            return "nothing is spent yet"
+        lost = _lost(work, plan)
+        warehouse.ledger.hold_to_release(work.key, settings.domain, plan, lost)
+        if lost:
+            return f"lost draws are charged again, which the cap allows: {len(lost)}"
+        return "it is charged already" if warehouse.ledger.level_kinds(work.key) else "the cap allows it"
+
+    return found(f"budget of {work.key}", look)
+
+
+def _lost(work: ReleaseWork[Any, Any], plan: Plan) -> list[int]:
+    """Return the numbers of the steps whose draw was lost. Draws in parts are left out, whose files are elsewhere."""
+    in_parts = isinstance(work.settings, ReleaseSettings) and work.settings.bands is not None
+    return [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
+
+
+def hold_to_drawn(work: ReleaseWork[Any, Any], counted: Counted, counters: UserCounters | None) -> None:
+    """Raise OdError if a release that is drawn would refuse the counted input, because it has changed.
+
+    For unit ``user_year``, the input is not compared if ``counters`` is None, because they cannot be used.
+    """
+    if counters is not None:
+        counters.hold_to_input(counted)
+    elif work.counters is None:
+        hold_to_input(InspectedFolder.of(work), work.key, counted, drawn=True)
+
+
+class InspectedFolder(ConfidentialFolder):
+    """The confidential folder, in which an inspection makes no key."""
+
+    @classmethod
+    def of(cls, work: ReleaseWork[Any, Any]) -> Self:
+        """Return the confidential folder of a release."""
+        return cls(work.warehouse.confidential.path)
+
+    def key(self) -> bytes:
+        """Return the key; if there is none, one with which nothing was made."""
+        return super().key() if (self.path / "hmac.key").exists() else bytes(32)
+
+
+class InspectedCounters(UserCounters):
+    """Confidential: counters of users that an inspection reads once, and does not store."""
+
+    @classmethod
+    def of(cls, work: ReleaseWork[Any, Any]) -> Self | None:
+        """Return the counters of a release; None if its unit has none, or if nothing was released yet."""
+        if not work.warehouse.ledger_chain.exists() or (counters := work.counters) is None:
+            return None
+        return cls(**{**vars(counters), "confidential": InspectedFolder.of(work)})
+
+    @cached_property
+    def _allowed(self) -> Allowances:
+        return super().allowances()
+
+    def allowances(self) -> Allowances:
+        """See :meth:`UserCounters.allowances`."""
+        return self._allowed
+
+    def check(self) -> None:
+        """Raise OdError if a release would refuse the counters of the year."""
+        self.allowances()
+
+    def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Compare the counters if the release is drawn, as :meth:`UserCounters.keep` does; otherwise do nothing."""
+        if self.ledger.is_drawn(self.key):
+            super().keep(batches)
+
+
+LEAST_FREE = 2 << 30
+"""Least free disk space in bytes. Records are copied while they are read, and DuckDB writes temporary files there."""
+
+_PIN = re.compile(r"^[^\s#]+==\S+", re.MULTILINE)
+"""Pattern of a package and its version in constraints.txt, without the hashes that follow."""
+
+_EXTRAS = ("bundle", "checks", "dagster")
+"""Extras that declared releases need."""
+
+_CELLS = 8
+"""Number of noise values in a test draw."""
+
+_MOST_NAMED = 5
+"""Maximum number of items named in one line."""
+
+
+def python_version(checkout: Path = CHECKOUT) -> list[Finding]:
+    """Check that the project supports this version of Python."""
+    required = SpecifierSet(_project(checkout)["requires-python"])
+    this = platform.python_version()
+    if required.contains(this, prereleases=True):
+        return [Finding(f"Python {this}")]
+    return [Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")]
+
+
+def packages(checkout: Path = CHECKOUT) -> list[Finding]:
+    """Check that the installed packages are those that this one requires and, in a checkout, pins."""
+    required = [Requirement(line) for line in _project(checkout)["dependencies"]]
+    findings = [_versions(f"{len(required)} packages that od-release requires", required)]
+    pins = checkout / "constraints.txt"
+    if pins.is_file():
+        pinned = [Requirement(pin) for pin in _PIN.findall(pins.read_text(encoding="utf-8"))]
+        # Packages for development need not be installed.
+        installed = [one for one in pinned if _installed(one) is not None]
+        findings.append(_versions(f"{len(installed)} packages that constraints.txt pins", installed))
+    return findings
+
+
+def _project(checkout: Path) -> dict[str, Any]:
+    """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
+    file = checkout / "pyproject.toml"
+    if file.is_file():
+        project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        extras = project.get("optional-dependencies", {})
+        needed = [line for extra in _EXTRAS for line in extras.get(extra, ()) if not line.startswith("od-release[")]
+        return project | {"dependencies": [*project["dependencies"], *needed]}
+    lines = [Requirement(line) for line in importlib.metadata.requires("od-release") or []]
+    needed = [
+        str(line)
+        for line in lines
+        if line.name != "od-release"
+        and (line.marker is None or any(line.marker.evaluate({"extra": extra}) for extra in _EXTRAS))
+    ]
+    python = importlib.metadata.metadata("od-release")["Requires-Python"]
+    return {"requires-python": python, "dependencies": needed}
+
+
+def _versions(what: str, required: list[Requirement]) -> Finding:
+    others = [
+        f"{one.name} {_installed(one) or 'is missing'} (needed: {one.specifier})"
+        for one in required
+        if not one.specifier.contains(_installed(one) or "", prereleases=True)
+    ]
+    if not others:
+        return Finding(what)
+    return Finding(what, _some(others), "install od-release again (in a checkout: remove .venv, then make install)")
+
+
+def _installed(requirement: Requirement) -> str | None:
+    try:
+        return importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def compiled_kernels(folder: Path | None) -> list[Finding]:
+    """Check that compiled kernels are cached, and that one kernel gives the right numbers.
+
+    Args:
+        folder: cache folder of the current source files; None if no folder is writable.
+    """
+    what = "compiled kernels"
+    if folder is None:
+        return [
+            Finding(
+                what,
+                "there is no folder to keep them, so every process compiles them again",
+                "make the environment or ~/.cache writable for this user only",
+            )
+        ]
+    if not any(folder.rglob("*.nbi")):
+        return [Finding(what, "none are compiled yet; the first release compiles them", "python -m od_core.warmup")]
+    if intopt(np.array([3, -1]), 2).tolist() != [2, 0]:  # 3 - 1 = 2 and max(-1 + 1, 0) = 0: the unique optimum
+        return [Finding(what, "their machine code computes wrong numbers", f"remove {folder}, then make install")]
+    return [Finding(what)]
+
+
+def noise_backends() -> list[Finding]:
+    """Check that every noise backend can draw. The noise is discarded, and nothing is charged."""
+    return [found(f"noise backend {name}", partial(_draw, name)) for name in BACKENDS]
+
+
+def _draw(name: str) -> None:
+    try:
+        noise = noise_named(name).draw(Fraction(1), 0, 0, _CELLS)
+    except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved
+        fault = f"it cannot draw ({type(error).__name__})"
+    else:
+        if noise.dtype == np.int64 and noise.shape == (_CELLS,):
+            return
+        fault = f"it draws {noise.dtype} of shape {noise.shape}"
+    raise OdError("OD-NOISE-BROKEN", fault, next_step="remove .venv, then make install")
+
+
+def home_of_dagster(var: Path) -> list[Finding]:
+    """Check that ``DAGSTER_HOME`` is the project's Dagster home, and that this folder has the project's settings."""
+    what, home, stated = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
+    if stated_home() not in (None, home.resolve()):
+        return [Finding(f"{what}: {stated}, the home of another Dagster project, whose settings apply")]
+    if stated and Path(stated).resolve() != home.resolve():
+        return [
+            Finding(what, f"it is {stated}, but the runs of this project are in {home}", f"export DAGSTER_HOME={home}")
+        ]
+    if not home.exists():
+        return [Finding(f"{what}: the first run creates it")]
+    settings = home / DAGSTER_SETTINGS.name
+    if not settings.is_file() or settings.read_bytes() != DAGSTER_SETTINGS.read_bytes():
+        return [
+            Finding(what, f"{settings} differs from the project's settings", "od-release ui, or a run, writes it again")
+        ]
+    return [Finding(what)]
+
+
+def modes(var: Path) -> list[Finding]:
+    """Check that only the owner can access the confidential folder."""
+    what, confidential = "modes of the confidential folder", var / "confidential"
+    if not confidential.exists():
+        return [Finding(f"{what}: the folder does not exist yet")]
+    open_ones = [str(path.relative_to(var)) for path in (confidential, *confidential.rglob("*")) if _is_open(path)]
+    if not open_ones:
+        return [Finding(what)]
+    return [
+        Finding(
+            what,
+            f"other users have access to files that only the operator may use: {_some(sorted(open_ones))}",
+            f"chmod -R u=rwX,go= {confidential}",
+        )
+    ]
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        state = path.lstat()
+    except FileNotFoundError:  # removed by a run in the meantime
+        return False
+    if stat.S_ISLNK(state.st_mode):
+        return False
+    allowed = CONFIDENTIAL_FOLDER_MODE if stat.S_ISDIR(state.st_mode) else CONFIDENTIAL_FILE_MODE
+    return bool(stat.S_IMODE(state.st_mode) & ~allowed)
+
+
+def free_disk(var: Path, least: int = LEAST_FREE) -> list[Finding]:
+    """Check that the disk of the ``var`` folder has at least ``least`` bytes of free space."""
+    there = next(folder for folder in (var, *var.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    what = f"free disk: {free / (1 << 30):.1f} GiB"
+    if free >= least:
+        return [Finding(what)]
+    return [Finding(what, f"a release needs {least / (1 << 30):.1f} GiB", f"free space on the disk of {there}")]
+
+
+def ledger(warehouse: Warehouse) -> list[Finding]:
+    """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
+    path, server = warehouse.ledger_place
+    witnesses = ledger_entries(warehouse.releases)
+    if server or path.exists():
+        return [found("ledger", lambda: f"{look_at_ledger(path, witnesses, server)} entries")]
+    if not witnesses and not (warehouse.var / "confidential" / "ledger.head").exists():
+        return [Finding("ledger: it does not exist yet, because nothing was released here")]
+    return [
+        Finding(
+            "ledger",
+            "it is missing, although something was released here",
+            "restore ledger.sqlite from its newest backup",
+        )
+    ]
+
+
+def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> list[Finding]:
+    """Check that no suspended process has the lock that only one run at a time can have.
+
+    The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
+    """
+    what = "release lock"
+    for process in _holders(var / LOCK_NAME, locks):
+        if _state(process) in "Tt":
+            fault = f"process {process} holds it but is suspended, so no other release can begin"
+            return [Finding(what, fault, f"resume the process (kill -CONT {process}), or end it")]
+        return [Finding(f"{what}: a release is running now")]
+    return [Finding(what)]
+
+
+def _holders(lock: Path, locks: Path) -> Iterator[int]:
+    """Yield the ids of the processes that have locked a file, from the list of locks of Linux."""
+    if not lock.exists() or not locks.exists():
+        return
+    inode = lock.stat().st_ino
+    for line in locks.read_text(encoding="utf-8").splitlines():
+        held = re.search(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", line)
+        if held and int(held[2]) == inode:
+            yield int(held[1])
+
+
+def _state(process: int) -> str:
+    """Return the state of a process as the letter that Linux uses; ``?`` if the state cannot be read."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "?"
+
+
+def runs(var: Path) -> list[Finding]:
+    """Check that every run that Dagster lists as starting or started has a process.
+
+    A run without a process blocks all others, because the queue allows one run at a time.
+    """
+    what, home = "runs of dead processes", stated_home() or dagster_home(var)
+    if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
+        return [Finding(f"{what}: nothing has run yet")]
+    if not may_write(home / "history"):  # Dagster writes to its storage whenever it opens it
+        return [Finding(f"{what}: not looked for; {rights(home / 'history')}")]
+    try:
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            dead, starting = [run.run_id for run in dead_runs(instance)], starting_runs(instance)
+    except DBAPIError as error:
+        return [Finding.of_error(what, storage_fault(error, home))]
+    if dead:
+        step = "start od-release ui, which clears them within a minute, or run any release"
+        return [Finding(what, f"{len(dead)} are listed as started: {_some(dead)}", step)]
+    if starting:
+        minutes = PATIENCE.total_seconds() / 60
+        return [Finding(f"{what}: none; {starting} starting now, taken for dead after {minutes:.0f} minutes")]
+    return [Finding(what)]
+
+
+def code_location() -> list[Finding]:
+    """Check that Dagster loads all declarations, as its UI and its daemon do."""
+
+    def load() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
+            try:
+                definitions = load_definitions()
+                if any(sensor.name == BROKEN for sensor in definitions.sensors or []):
+                    refuse_broken_declarations()
+                dg.Definitions.validate_loadable(definitions)
+            except OdError:
+                raise
+            except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
+                raise unloadable(error) from None
+
+    return [found("code location", load)]
+
+
+def _some(texts: list[str]) -> str:
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
+
+
+_FIRST_ROWS = 5
+"""Number of example records in the findings for each kind of fault."""
+
+
+@dataclass(frozen=True, repr=False)
+class _Inspection:
+    """Confidential: the findings on an input.
+
+    Attributes:
+        refused: errors with which a release would refuse the input, in the order in which it meets them.
+        numbers: lines of text with the number of faults of each kind and the first faulty records.
+    """
+
+    refused: tuple[OdError, ...]
+    numbers: tuple[str, ...]
+
+    def text(self, title: str) -> str:
+        """Return all findings as text."""
+        verdict = "would be refused" if self.refused else "would not be refused"
+        refused = [text for error in self.refused for text in (str(error), error.confidential_detail) if text]
+        return "\n".join([f"{title}: {verdict}", *dict.fromkeys(refused), "", *self.numbers, ""])
+
+
+def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
+    """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
+
+    For unit ``user_year``, the first finding is on the counters of users with which the records would be counted.
+    """
+    key, warehouse = settings.key(period), Warehouse.of(settings.project)
+    what, there = f"input of {key}", arrival(settings, Period(period))
+    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, key)
+    counters = InspectedCounters.of(work)
+    findings = [] if counters is None else [found(f"counters of users for {key}", counters.check)]
+    if there.waits is not None:
+        return [*findings, found(what, partial(_refuse_waiting, settings, period, there.waits))]
+    if not settings.records_are_here:
+        return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
+    usable = counters if all(finding.ok for finding in findings) else None
+    try:
+        folder = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
+    except OSError as error:
+        return [*findings, Finding.of_error(f"{what}: no copy of it can be written", of_system(error))]
+    inspection = _inspection(work, usable, folder)
+    look = warehouse.confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
+    if inspection.refused:
+        first = inspection.refused[0]
+        fault = f"the input would be refused. {first.code}: {first.message}"
+        return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
+    return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
+
+
+def _refuse_waiting(settings: SeriesSettings[Any, Any], period: str, waits: str) -> None:
+    """Raise OdError for a file that has not arrived: the error of a run, if it would refuse the file too."""
+    source = settings.records_path(period)
+    refuse_absent(source)
+    hold_to_marker(source, settings.marker_path(period))
+    raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
+
+
+def _inspection(work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path) -> _Inspection:
+    refused: list[OdError] = []
+    numbers: list[str] = []
+    try:
+        _inspect(work, counters, folder / "records.parquet", refused, numbers)
+    except OdError as error:
+        refused.append(error)
+    except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
+        refused.append(
+            OdError(
+                "OD-CONFIDENTIAL-ERROR",
+                "the input cannot be read or counted",
+                next_step="correct the input",
+                confidential_detail=traceback.format_exc(),
+            )
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return _Inspection(tuple(refused), tuple(numbers))
+
+
+def _inspect(
+    work: ReleaseWork[Any, Any],
+    counters: InspectedCounters | None,
+    records: Path,
+    refused: list[OdError],
+    numbers: list[str],
+) -> None:
+    """Append the findings on an input to ``refused`` and ``numbers``. Errors of reading and counting are not caught."""
+    settings, period = work.settings, work.key.period
+    drawn = work.warehouse.ledger_chain.exists() and work.is_drawn  # to ask for a ledger would create it
+    if drawn:
+        work.hold_to_reading()
+    geography = settings.read_geography()
+    load_period(settings, period, records, geography)
+    with scratch_database(records.parent, records) as connection:
+        for name, codes in listed_codes(*settings.listed_codes(geography), settings.breakdowns).items():
+            connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
+        for kind in _kinds(connection, records, settings.breakdowns):
+            numbers += kind.lines(connection)
+            if kind.is_judged and kind.faulty > settings.fault_threshold * kind.among:
+                share = float(settings.fault_threshold)
+                above = f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}"
+                refused.append(_check_failed(settings.name, above))
+    try:
+        counted = _counted(work, geography, counters, records)
+    except OdError as error:
+        raise in_records(error, settings.records_path(period).name, settings.columns) from None
+    if drawn:
+        hold_to_drawn(work, counted, counters)
+
+
+def _check_failed(name: str, detail: str) -> OdError:
+    """Return the error of the blocking check of the raw records, as a run reports it."""
+    return OdError(
+        "OD-CHECK-FAILED",
+        f"{name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {RECORDS_REQUIREMENT.removesuffix('.')}",
+        next_step="correct the input or the declaration",
+        confidential_detail=detail,
+    )
+
+
+def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
+    """Count the records as a release does. Raises OdError if a release would refuse them."""
+    settings, period = work.settings, work.key.period
+    counted: Counted
+    if isinstance(settings, TableSettings):
+        counted = settings.count(records, geography, period)
+    else:
+        counted = trip_counts_of(
+            records,
+            settings.plan(geography, period).tree,
+            unit=settings.unit,
+            key=InspectedFolder.of(work).key(),
+            period=period,
+            fault_threshold=settings.fault_threshold,
+            breakdowns=settings.breakdowns,
+            counters=counters,
+        )
+    settings.acceptance.refuse_empty(counted.total, settings.unit)
+    return counted
+
+
+@dataclass(frozen=True, repr=False)
+class _Kind:
+    """Confidential: one kind of fault.
+
+    Attributes:
+        name: name of the kind.
+        condition: SQL condition of a faulty record.
+        faulty, among: number of records that have the fault, and number of records that could have it.
+        is_judged: whether a release refuses an input with too many of these faults. False for flows, whose faults are
+            counted in trips instead of records, and for codes that lost their zeros, which count as unlisted already.
+        rows: SQL query of the records with their row numbers.
+    """
+
+    name: str
+    condition: str
+    faulty: int
+    among: int
+    is_judged: bool
+    rows: str
+
+    def lines(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
+        """Return lines of text with the numbers of the fault, and the first faulty records with their row numbers."""
+        share = self.faulty / self.among if self.among else 0.0
+        lines = [f"{self.name}: {self.faulty} of {self.among} records ({share:.4%})"]
+        if self.faulty:
+            query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # our own text
+            lines += _frame_text(connection.sql(query).df())
+        return lines
+
+
+def _kinds(connection: duckdb.DuckDBPyConnection, records: Path, breakdowns: Sequence[Breakdown]) -> Iterator[_Kind]:
+    """Yield every kind of fault that these records may have, including codes that lost their leading zeros."""
+    file = parquet_rows(records, numbered=True)
+    rows = f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}"  # noqa: S608  # checked name
+    columns = connection.sql(rows).columns[1:]
+    for name, fault in record_faults(columns, breakdowns).items():
+        faulty, among = _numbers(connection, rows, fault.is_faulty, fault.among)
+        yield _Kind(name, fault.is_faulty, faulty, among, "trips" not in columns, rows)
+        if name.endswith("_unlisted") and faulty:
+            lost = f"{fault.is_faulty} AND {_is_listed_with_zeros(connection, fault.column)}"
+            without_zeros, _ = _numbers(connection, rows, lost, fault.among)
+            yield _Kind(f"{fault.column}_that_lost_its_zeros", lost, without_zeros, faulty, False, rows)
+
+
+def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, among: str) -> tuple[int, int]:
+    among = among if among == "*" else quoted_name(among)
+    query = f"SELECT count(*) FILTER (WHERE {is_faulty}), count({among}) FROM ({rows})"  # noqa: S608  # our own text
+    ((faulty, all_of_them),) = connection.sql(query).fetchall()
+    return faulty, all_of_them
+
+
+def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
+    """Return an SQL condition that a code is listed after padding with zeros to the usual length of the codes."""
+    table = listed_for(column)
+    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]
+    return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
+
+
+def _frame_text(rows: pd.DataFrame) -> list[str]:
+    return [f"  {line}" for line in rows.to_csv(index=False).splitlines()]
 
 
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
@@ -42,7 +704,7 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         *of_installation(),
         *(finding for one in releases for finding in of_declaration(one)),
         *(found(f"comparison {one}", partial(_check_comparison, one)) for one in comparisons),
-        *installation.code_location(),
+        *code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]
 
@@ -51,16 +713,16 @@ def of_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
     var = current_project().var
     return [
-        *installation.python_version(),
-        *installation.packages(),
-        *installation.compiled_kernels(cache_folder()),
-        *installation.noise_backends(),
-        *installation.home_of_dagster(var),
-        *installation.modes(var),
-        *installation.free_disk(var),
-        *installation.ledger(Warehouse()),
-        *installation.release_lock(var),
-        *installation.runs(var),
+        *python_version(),
+        *packages(),
+        *compiled_kernels(cache_folder()),
+        *noise_backends(),
+        *home_of_dagster(var),
+        *modes(var),
+        *free_disk(var),
+        *ledger(Warehouse()),
+        *release_lock(var),
+        *runs(var),
     ]
 
 

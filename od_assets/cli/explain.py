@@ -40,7 +40,7 @@ def explain(
 def _print(found: Explanation) -> None:
     from od_assets.cli.tables import print_rows
     from od_assets.terminal import console
-    from od_core.published.disclosure.wording import limit_text
+    from od_core.published.disclosure.facts import limit_text
 
     console.rule(str(found.facts.key))
     console.print(found.protected)

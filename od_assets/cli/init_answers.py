@@ -1,27 +1,457 @@
-"""Collect the answers to the questions of ``od-release init``, from its options or at the terminal.
+"""Answer the questions of ``od-release init`` from zones, records and options.
+
+The columns and the first rows of the newest file are read, not stored. They serve to refuse columns that do not exist,
+to show which columns are used, and to find out whether a row may be many trips.
+
+Look at the public list of zones that ``od-release init`` declares.
+
+If its path is wrong, the list may be the records. So its columns are shown only if their names are certainly no record.
+
+Collect the answers to the questions of ``od-release init``, from its options or at the terminal.
 
 An answer that does not fit the files is refused; at the terminal, it is asked again.
 """
 
 from __future__ import annotations
 
+import datetime
+import difflib
+import glob
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
 
-from od_assets.cli.init_checks import fault_of_value
-from od_assets.cli.init_questions import QUESTIONS, USERS, Answers, Fields, Question
-from od_assets.cli.init_records import (
-    ROLES,
-    absent_column,
-    absent_records,
-    found_records,
-    newest_file,
-    unreadable_records,
-    unstated_rows,
-)
-from od_assets.cli.init_zones import found_zones, further_columns, may_be_prefixes
+import dagster as dg
+import pandas as pd
+from pydantic import ValidationError
+
+from od_assets.cli.init_questions import QUESTIONS, USERS, Answers, Fields, Question, as_list, as_number, as_yaml, fill
+from od_assets.declared.flows import Trips
+from od_assets.declared.section import Section, first_fault
+from od_assets.declared.series import Arrivals, Zones
 from od_assets.project import current_project
-from od_core.errors import OdError
+from od_assets.series.partitions import SINGLE, SeriesPeriods
+from od_core.errors import OdError, nearest_only
+from od_core.files.data_frame import shown_columns
 from od_core.files.durable import absence
+from od_core.periods import LENGTHS, Period, check_time_zone
+from od_core.privacy.budget import Budget, Cap
+from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
+from od_core.records.formats import RecordColumns, RecordFormat, column_in, shown
+from od_core.records.load import count_columns, has_dates, has_single_pairs, unused_columns
+from od_core.records.open_file import has_header, is_header, record_schema
+from od_core.records.zone_lists import read_zones
+from od_core.registry import refuse_unknown
+
+_PERIOD = re.compile(r"\d{4}(-Q\d|-W\d{2}|-\d{2}(-\d{2})?)?")
+"""Pattern of the text of a period in the name of a file."""
+
+ROLES = ("origin", "destination", "date", "trips")
+"""Options that each name a column of its own, in the order of their questions."""
+
+_SIMILAR = 0.75
+"""Smallest difflib ratio of names that are called similar."""
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The newest file of records as the answers so far declare it.
+
+    Attributes:
+        source: the file.
+        form: format of its records.
+        columns: names of the columns that are declared.
+        schema: type of every column of the file, by name.
+    """
+
+    source: Path
+    form: RecordFormat
+    columns: RecordColumns
+    schema: dict[str, str]
+
+    @property
+    def used(self) -> list[str]:
+        """Columns of the file that a release reads, or selects rows by, in the order of the file."""
+        names = (*self.columns.names, *(column for column, _ in self.form.categories))
+        found = {column_in(name, list(self.schema)) for name in names}
+        return [column for column in self.schema if column in found]
+
+    @property
+    def may_show(self) -> bool:
+        """Whether the names of the columns are certainly no record, which the first line of a CSV file may be."""
+        is_csv = self.form.container_of(self.source) == "csv"
+        is_named = any(column_in(name, list(self.schema)) for name in self.columns.names)
+        return not is_csv or is_named or has_header(self.source, self.form)
+
+
+def absent_records(records: str) -> OdError | None:
+    """Return an error if the newest file cannot be opened, or if the path seems to be misspelt, or None.
+
+    The path seems to be misspelt if no file has it, but a file or folder with a similar name exists. Otherwise, the
+    first file may come later.
+    """
+    source = newest_file(records)
+    fault = absence(source or current_project().root / records)
+    if fault is not None and (source is not None or not fault.startswith("there is no file")):
+        return _no_file(fault)
+    if source is not None:
+        return None
+    if not (similar := _similar(records)):
+        return None
+    return _no_file(f"there is no file {records}; similar names that exist: {', '.join(map(repr, similar))}")
+
+
+def _no_file(message: str) -> OdError:
+    step = "give --records and the path of files that can be read; if they come later, run init once the first is there"
+    return OdError("OD-FILE-MISSING", message, next_step=step)
+
+
+def unreadable_records(answers: Answers, settings: Fields) -> OdError | None:
+    """Return an error if the reader does not exist, or if the newest file cannot be opened with it, or None."""
+    try:
+        _opened(answers, settings)
+    except OdError as error:
+        return _of_field(error) if error.code == "OD-FILE-UNREADABLE" else error
+    return None
+
+
+def _of_field(error: OdError) -> OdError:
+    """Return an error that a field of the section trips may mend, with how to give one."""
+    hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
+    return error.changed(next_step=error.next_step + hint)
+
+
+def absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | None:
+    """Return an error if the newest file of records lacks the column of a flag, or if another flag has it.
+
+    The column of dates must have one among the first records, as a release would read it.
+    """
+    records = _opened(answers, settings)
+    if records is None:
+        return None
+    name = records.columns.user if flag == "column" else getattr(records.columns, flag)
+    if not name:
+        return None
+    there = column_in(name, list(records.schema))
+    if there is not None:
+        earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
+        others = [one for one in earlier if getattr(records.columns, one) == name]
+        if others:
+            step = f"give --{flag} or --{others[0]} and the name of another column"
+            message = f"column {shown(name)} cannot be both {others[0]} and {flag}"
+            return OdError("OD-INIT-COLUMN", message, next_step=step)
+        try:
+            if flag != "date" or has_dates(records.source, there, records.form):
+                return None
+        except OdError as error:
+            return _of_field(error)
+        return OdError(
+            "OD-TRIPS-DATE",
+            f"column {shown(name)} of {records.source.name} holds no date among its first records",
+            next_step="give --date and a column of dates or local times such as 2001-06-30, or leave it out if each"
+            " file is one period",
+        )
+    message = f"{records.source.name} has no column {shown(name)}"
+    if records.may_show:
+        message += f"; it has {', '.join(records.schema)}"
+    return OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
+
+
+def unstated_rows(answers: Answers, settings: Fields) -> tuple[OdError | None, list[str]] | None:
+    """Return an error if it must be asked what a row of the newest file of records is, and the file's unused columns.
+
+    The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
+    flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
+    """
+    records = _opened(answers, settings)
+    if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
+        return None
+    if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
+        return None
+    unused = unused_columns(records.schema, records.columns, records.form)
+    if unused:
+        counts = count_columns(records.source, unused, records.form)
+        found = (
+            f"unused columns: {shown_columns(unused)}; those that look like counts: {shown_columns(counts) or 'none'}"
+        )
+    elif has_single_pairs(records.source, records.columns, records.form):
+        found = "no pair of origin and destination appears twice, as in a table of flows"
+    else:
+        return None, []
+    return OdError(
+        "OD-TRIPS-ROWS",
+        f"{records.source.name}: nothing says whether a row is one trip; {found}",
+        next_step="give --trips and the column that holds the number of trips of a row, or --one-row-a-trip true",
+    ), unused
+
+
+def found_records(answers: Answers, settings: Fields) -> list[str]:
+    """Return lines to show, with the used and the unused columns of the newest file of records and their types.
+
+    The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
+    the answers or the reader name one of them.
+    """
+    records = _opened(answers, settings)
+    if records is None:
+        return [f"There is no file {answers['records']} yet."]
+    name, schema, used = records.source.name, records.schema, records.used
+    if not records.may_show:
+        return [f"{name} has {len(schema)} columns; their names are shown once one of them is named."]
+    unused = [column for column in schema if column not in used]
+    return [
+        f"{title} columns of {name}: {', '.join(f'{column} ({schema[column]})' for column in columns) or 'none'}."
+        for title, columns in (("Used", used), ("Unused", unused))
+    ]
+
+
+def _opened(answers: Answers, settings: Fields) -> _Records | None:
+    """Return the newest file of records, or None if there is none or the fields do not fit the component.
+
+    Fields that do not fit are refused when the declaration is written.
+
+    Raises:
+        OdError: the file cannot be opened as it is declared.
+    """
+    source = newest_file(answers["records"])
+    if source is None:
+        return None
+    stated: dict[str, Any] = {}
+    fill(stated, answers, settings)
+    try:
+        trips = Trips.model_validate(stated["trips"])
+    except ValidationError:
+        return None
+    form = trips.record_format()
+    columns = form.columns_with(**trips.columns.model_dump())
+    return _Records(source, form, replace(columns, user=answers.get("column") or None), record_schema(source, form))
+
+
+def newest_file(records: str) -> Path | None:
+    """Return the file of the latest period that has one, or the one file for all periods; None if there is none."""
+    parts = str(current_project().root / records).split("{period}")
+    period = "([^/]+)".join(map(re.escape, parts))
+    files: dict[datetime.date, Path] = {}
+    for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
+        found = re.fullmatch(period, name)
+        with suppress(OdError):  # the name holds no period
+            periods = {Period(text) for text in found.groups()} if found else set()
+            if len(periods) <= 1:
+                files[next((one.first for one in periods), datetime.date.min)] = Path(name)
+    return files[max(files)] if files else None
+
+
+def _similar(records: str) -> list[str]:
+    """Return up to three existing names that are similar to the first part of a path that does not exist.
+
+    A period in an existing name is written as ``{period}`` if the part of the path has braces.
+    """
+    folder = current_project().root
+    *folders, last = Path(records).parts
+    for part in (*folders, last):
+        try:
+            if (folder / part).exists():
+                folder /= part
+                continue
+            found = sorted(folder.iterdir()) if folder.is_dir() else []
+            names = [path.name for path in found if path.is_dir() or part == last]
+        except OSError:  # a folder without permission, or a name that is too long
+            names = []
+        there = [_PERIOD.sub("{period}", name, count=1) for name in names] if "{" in part else names
+        if part in there:  # a folder of a period
+            folder /= names[there.index(part)]
+            continue
+        return [name for name in dict.fromkeys(there) if _is_similar(name, part)][:3]
+    return []
+
+
+def _is_similar(name: str, part: str) -> bool:
+    """Return whether two names differ only in their endings or in few characters. Braces count as one character."""
+    one, other = (re.sub(r"\{[^{}]*\}", "*", text.casefold()) for text in (name, part))
+    return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= _SIMILAR
+
+
+S = TypeVar("S", bound=Section)
+
+_FIRST_ROWS = 1000
+"""Number of rows with which the first line of the list is compared."""
+
+
+def fitting(section: type[S], stated: Any, field: str) -> S:
+    """Return a section with the given fields. Raises OdError, which names the field, if they do not fit."""
+    try:
+        return section.model_validate(stated)
+    except ValidationError as error:
+        raise OdError("OD-CONFIG", f"{field}.{first_fault(error, section)}", next_step="correct the answer") from None
+
+
+def zone_table(answers: Answers) -> pd.DataFrame:
+    """Return the table in the list of zones. Raises OdError if it cannot be read."""
+    return read_zones(current_project().root / answers["zones"])
+
+
+def found_zones(answers: Answers, _settings: Fields) -> list[str]:
+    """Return lines to show, with the columns of the list of zones, or with what is wrong with its file."""
+    name = (current_project().root / answers["zones"]).name
+    try:
+        table = zone_table(answers)
+    except OdError as error:
+        return [f"{error.message}."]
+    columns = [str(column) for column in table.columns]
+    if not _may_show(name, table, as_list(answers.get("levels", ""))):
+        return [f"{name} has {len(columns)} columns; their names are shown once one of them is named as a level."]
+    return [f"{name} has the columns {', '.join(columns)}."]
+
+
+def further_columns(answers: Answers, settings: Fields) -> list[str]:
+    """Return the columns of the list of zones that no answer names; none if the list cannot be read."""
+    try:
+        zones, columns = _declared(answers, settings), map(str, zone_table(answers).columns)
+    except OdError:
+        return []
+    named = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
+    if zones.parents is not None:
+        named |= {zones.parents.area, zones.parents.parent}
+    return [column for column in columns if column not in named]
+
+
+def absent_levels(answers: Answers, settings: Fields) -> list[str]:
+    """Return the levels that have no column, and that no other answer or field says how to make."""
+    zones = _declared(answers, settings)
+    if zones.parents is not None:
+        return []
+    columns = {*map(str, zone_table(answers).columns), *zones.prefixes, *zones.joined}
+    return [level for level in zones.levels if level not in columns]
+
+
+def refuse_absent_levels(answers: Answers, settings: Fields) -> None:
+    """Raise OdError if a level has no column, or if the areas of the levels are not a hierarchy."""
+    absent, table = absent_levels(answers, settings), zone_table(answers)
+    if not absent:
+        refuse_unfit_zones(answers, settings)
+        return
+    message = f"{answers['zones']} has no column {absent[0]!r}"
+    if _may_show(answers["zones"], table, as_list(answers["levels"])):
+        columns = tuple(map(str, table.columns))
+        message += f"{nearest_only(absent[0], columns)}; it has {', '.join(columns)}"
+    step = "name columns of the list"
+    if "prefixes" in answers:
+        step = f"give the number of the first characters of a zone's code, as in {absent[0]}=3"
+    elif may_be_prefixes(answers, settings):
+        step += f", or give the same answer again if {absent[0]} is the first characters of a zone's code"
+    raise OdError("OD-INIT-COLUMN", message, next_step=step)
+
+
+def may_be_prefixes(answers: Answers, settings: Fields) -> bool:
+    """Return whether all levels without a column may be prefixes of a zone's code. The last level has the codes."""
+    return _declared(answers, settings).levels[-1] not in absent_levels(answers, settings)
+
+
+def refuse_unfit_zones(answers: Answers, settings: Fields) -> None:
+    """Raise OdError if the list of zones has no geography as the answers so far declare it."""
+    _declared(answers, settings).zone_list().geography(current_project().root)
+
+
+def _declared(answers: Answers, settings: Fields) -> Zones:
+    """Return the list of zones as the answers so far declare it. Raises OdError if they do not fit the section."""
+    stated: dict[str, Any] = {}
+    fill(stated, answers, settings)
+    return fitting(Zones, stated["geography"], "geography")
+
+
+def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
+    """Return whether the columns of a file with this name may be shown: they are certainly no record."""
+    columns = [str(column) for column in table.columns]
+    if name.endswith(".parquet") or any(level in columns for level in levels):
+        return True
+    return is_header(columns, table.head(_FIRST_ROWS).astype(str).to_numpy().tolist())
+
+
+_STEP = "choose one of them"
+
+
+def fault_of_value(flag: str, answers: Answers, settings: Fields) -> OdError | None:
+    """Return an error if no declaration could have the answer to a question after the answers before it, or None."""
+    try:
+        if flag in _CHECKS and answers[flag]:
+            _CHECKS[flag](answers[flag], answers)
+        if flag in _OF_ZONES and (answers[flag] or flag == "prefixes"):  # a level may need one
+            _OF_ZONES[flag](answers, settings)
+        if flag == "reason" and answers["cap"] and not answers["reason"].strip():
+            raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
+    except OdError as error:
+        return error
+    return None
+
+
+def _length(answer: str, _answers: Answers) -> None:
+    refuse_unknown("length of periods", answer, (*LENGTHS, SINGLE), code="OD-PERIOD-TEXT", next_step=_STEP)
+
+
+def _kind(answer: str, _answers: Answers) -> None:
+    refuse_unknown("privacy unit", answer, UNIT_KINDS, code="OD-UNIT-UNKNOWN", next_step=_STEP)
+
+
+def _neighbours(answer: str, _answers: Answers) -> None:
+    refuse_unknown("neighbour relation", answer, NEIGHBOUR_RELATIONS, code="OD-UNIT-UNKNOWN", next_step=_STEP)
+
+
+def _bounds(_answer: str, answers: Answers) -> None:
+    """Check the bounds that are given so far. Without that of a year, the unit of a period has the same bound."""
+    of_year: dict[str, Any] = {}
+    if "max_trips_year" in answers:
+        most = as_number(answers["max_trips_year"])
+        of_year = {"max_trips_year": most, "id_pattern": answers.get("id_pattern", ".+")}
+    PrivacyUnit(
+        "user_year" if of_year else "user_period",
+        column=answers["column"],
+        max_trips=as_number(answers["max_trips"]),  # type: ignore[arg-type]  # checked by PrivacyUnit
+        **of_year,
+    )
+
+
+def _seconds(answer: str, _answers: Answers) -> None:
+    fitting(Arrivals, {"settled_seconds": as_yaml(answer)}, "arrivals").check(one_file=True)
+
+
+def _owners(answer: str, _answers: Answers) -> None:
+    try:
+        dg.AssetSpec("any", owners=as_list(answer))
+    except dg.DagsterError:
+        step = "give team:name or an e-mail address"
+        raise OdError("OD-CONFIG", f"Invalid owner {answer!r}", next_step=step) from None
+
+
+_CHECKS: dict[str, Callable[[str, Answers], object]] = {
+    "every": _length,
+    "first": lambda answer, answers: SeriesPeriods(answers["every"], Period(answer), None, None),
+    "last": lambda answer, answers: SeriesPeriods(answers["every"], Period(answers["first"]), Period(answer), None),
+    "time_zone": lambda answer, _answers: check_time_zone(answer),
+    "unit": _kind,
+    "max_trips": _bounds,
+    "max_trips_year": _bounds,
+    "id_pattern": _bounds,
+    "neighbours": _neighbours,
+    "epsilon": lambda answer, _answers: Budget(epsilon=answer, delta="1e-8"),
+    "delta": lambda answer, _answers: Budget(epsilon=1, delta=answer),
+    "cap": lambda answer, _answers: Cap(rho=answer),
+    "settled_seconds": _seconds,
+    "owner": _owners,
+}
+"""Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
+
+_OF_ZONES: dict[str, Callable[[Answers, Fields], object]] = {
+    "zones": lambda answers, _settings: zone_table(answers),
+    "levels": refuse_absent_levels,
+    "prefixes": refuse_absent_levels,
+    "names": refuse_unfit_zones,
+    "coordinates": refuse_unfit_zones,
+}
+"""Functions that raise OdError if an answer does not fit the list of zones, by flag."""
+
 
 _NAMED_COLUMNS = (*ROLES, "column")
 

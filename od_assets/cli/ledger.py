@@ -78,7 +78,7 @@ def print_schema(
     writer: Annotated[str, typer.Option(help="PostgreSQL role of the releases, which must exist and own nothing.")],
 ) -> None:
     """Print the SQL statements with which the owner of a PostgreSQL database creates a ledger in it."""
-    from od_core.ledger.postgres_chain import schema
+    from od_core.ledger.chain import schema
 
     typer.echo(schema(writer), nl=False)
 
@@ -89,8 +89,8 @@ def copy_ledger(
 ) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
     from od_assets.resources.folders import Folders
+    from od_core.ledger.chain import SCHEMES
     from od_core.ledger.integrity import chain_of
-    from od_core.ledger.postgres_chain import SCHEMES
 
     folders = Folders()
     folders.existing_ledger()  # verifies it

@@ -1,4 +1,4 @@
-"""The command ``od-release plan``: print the planned budget and noise of a release."""
+"""Plan and forecast releases: ``od-release plan`` and ``forecast``."""
 
 from __future__ import annotations
 
@@ -90,3 +90,34 @@ def _refuse_options(target: list[str] | None, table: str | None, to: Path | None
             "a planning page begins with the declared budget, and not with that for targets",
             next_step="declare the budget for the targets with --to, and make the page after that",
         )
+
+
+def forecast(
+    release: Release,
+    period: Period = None,
+    epsilon: Annotated[
+        list[str] | None, typer.Option(help="Epsilon; 0.1, 0.3, 1, 3 and 10 if left out; can be given more than once.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(help="Number of simulated releases.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to which the table and the figure are written.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
+    from od_assets.cli.declared_series import declared_series
+    from od_assets.cli.tables import print_frame
+    from od_assets.cli.target_plan import forecast_of
+    from od_assets.runs.period_status import planned_period
+
+    component = declared_series(release)
+    settings, period = component.settings(), planned_period(component, period)
+    found = forecast_of(settings, settings.plan(settings.read_geography(), period), epsilon, runs)
+    if to is not None:
+        found.write(to)
+    if as_json:
+        typer.echo(json.dumps(found.facts(), indent=2))
+        return
+    for title, frame in found.tables().items():
+        print_frame(title, frame)
+    console.print(found.source, soft_wrap=True)
+    if to is not None:
+        console.print(f"Table and figure: {to}", soft_wrap=True)

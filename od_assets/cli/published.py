@@ -172,8 +172,7 @@ def sum_command(
     from od_assets.cli.printing import print_derived
     from od_core.ledger.release_key import ReleaseKey
     from od_core.periods import Period
-    from od_core.published.derived import newest_revisions
-    from od_core.published.sums import newest_releases, publish_sum
+    from od_core.published.derived import newest_releases, newest_revisions, publish_sum
 
     place = releases_folder(current_project().var)
     is_series = len(releases) == 1 and "/" not in releases[0]
@@ -218,8 +217,7 @@ def assist(
     """
     from od_assets.cli.named_bundles import refuse_lost
     from od_assets.cli.printing import print_derived
-    from od_core.published.assisted import publish_assisted
-    from od_core.published.derived import named_release
+    from od_core.published.derived import named_release, publish_assisted
 
     place = releases_folder(current_project().var)
     key = named_release(place, release, period)

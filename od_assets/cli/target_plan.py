@@ -1,37 +1,395 @@
-"""Plan the smallest budget of a release that meets targets of accuracy."""
+"""Plan from public tables: forecasts, and the least budget for targets."""
 
 from __future__ import annotations
 
+import glob
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
+import pandas as pd
 import yaml
 
-from od_assets.cli.declaration_files import write_text, yaml_block
-from od_assets.cli.payable_periods import PayablePeriods
-from od_assets.cli.public_tables import stated_table
+from od_assets.cli.new_declaration import write_text, yaml_block
 from od_assets.cli.tables import print_rows
-from od_assets.series.declared_names import declaration_file
+from od_assets.declared.section import with_environment, yaml_documents
+from od_assets.project import current_project, releases_folder
+from od_assets.resources.folders import Folders
+from od_assets.series.names import RELEASES, declaration_file, declarations_of
 from od_assets.series.settings import SeriesSettings
 from od_assets.terminal import WRONG, console
 from od_core.errors import OdError
+from od_core.evaluation.forecast import (
+    ALL_SIZES,
+    CLASS_NAMES,
+    COLUMNS,
+    EPSILONS,
+    RUNS,
+    TOTALS,
+    forecast,
+    synthetic_table,
+)
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.simulation import with_budget
-from od_core.evaluation.target_budget import CHANCE, TargetBudget, target_budget
-from od_core.evaluation.targets import Target
+from od_core.evaluation.simulation import TOO_WIDE, with_budget, with_epsilon
+from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.allocation.optimal_shares import LEAST
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.integrity import chain_of
+from od_core.ledger.ledger import payable
+from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
 from od_core.privacy.accounting import text_above
-from od_core.privacy.budget import Budget
+from od_core.privacy.budget import Budget, exact_fraction
 from od_core.privacy.plan import Plan
 from od_core.publication.html.report_page import rounded
+from od_core.publication.read_back import certificate_of
+from od_core.published.opening import published_bundles
 
-RUNS = 200
+SYNTHETIC = "synthetic"
+"""Name with which the synthetic table is asked for."""
+
+
+def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
+    """Return the newest published flows of the data set over the areas of the plan, or else a synthetic table.
+
+    Releases of the series itself are preferred to those of other series. Releases without trips are skipped, because
+    they do not show the errors of flows.
+
+    Returns:
+        The key of the release (None for a synthetic table) and the table.
+    """
+    found = []
+    for key, folder, certificate in _published(plan):
+        if certificate["data_set"] == settings.domain.name and certificate["contents"]["trips"] > 0:
+            found.append((key.release == settings.name, key.period, key.revision, key, folder))
+    if not found:
+        return None, synthetic_table(plan.tree.origin, plan.tree.destination)
+    key, folder = max(found)[-2:]
+    return key, _opened(key, folder, plan)
+
+
+def stated_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[str, KnownFlows]:
+    """Return a sentence on a public table, and the table.
+
+    Args:
+        settings: settings of the series.
+        plan: plan of one period.
+        stated: ``synthetic``, a published release such as ``us_flights/2001-06/r1``, or the path of a file of public
+            flows with the columns origin, destination and trips. None takes the table of :func:`public_table`.
+
+    Raises:
+        OdError: The file is one of declared records or is in the confidential folder; it cannot be read; or the
+            release is of other areas.
+    """
+    if stated is None:
+        key, table = public_table(settings, plan)
+        return source_of(settings, key, table), table
+    if stated == SYNTHETIC:
+        table = synthetic_table(plan.tree.origin, plan.tree.destination)
+        return source_of(settings, None, table), table
+    for key, folder, _ in _published(plan):
+        if str(key) == stated:
+            table = _opened(key, folder, plan)
+            return source_of(settings, key, table), table
+    path = Path(stated)
+    refuse_records(path)
+    if not path.is_file():
+        raise OdError(
+            "OD-TABLE-PUBLIC",
+            f"{stated} is neither a file nor a published release of flows over the areas of {settings.name}",
+            next_step="give the path of a table of public flows, a published release, or synthetic",
+        )
+    try:
+        table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
+    except OdError as error:
+        if error.code != "OD-TRIPS-ROWS":
+            raise
+        raise error.changed(next_step="call the number of trips trips, or leave only origin and destination") from None
+    return f"The flows in {path.name}, which you stated to be public, serve as the true flows.", table
+
+
+def refuse_records(path: Path) -> None:
+    """Raise OdError if a path is a file of records of any declared release, or is in the confidential folder."""
+    project = current_project()
+    real = path.resolve()
+    folder = (project.var / "confidential").resolve()
+    if folder in real.parents or _is_another_name(real, folder.rglob("*")):
+        raise _confidential(path, "it is in the confidential folder")
+    for declaration in declarations_of(*RELEASES):
+        for pattern in _files_of(declaration):
+            whole = os.path.realpath(project.root / Path(pattern))
+            if re.fullmatch(_regular_expression(whole), str(real)) or _is_another_name(real, _matching(whole)):
+                raise _confidential(path, f"{declaration.parent.name} declares it as records")
+
+
+def source_of(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
+    """Return sentences on a table that stands for the true flows, and its consequences for errors.
+
+    Args:
+        settings: settings of the series.
+        key: key of the published release that the table is; None for a synthetic table.
+        table: the table.
+    """
+    spends = "No budget was spent, and no confidential data was read."
+    if key is not None:
+        return (
+            f"The published flows of {key} serve as the true flows. They contain noise, so the number of cells of each"
+            " size is that of a noisy table, and the errors over all cells of the finest levels are somewhat too large."
+            f" {spends}"
+        )
+    is_one = table.truth.tree.origin.digest == table.truth.tree.destination.digest
+    made_from = "by a gravity model on the list" if is_one else "with random sizes of zones on the lists"
+    return (
+        f"Data set {settings.domain.name!r} has no published release of these areas, so a synthetic table serves as the"
+        f" true flows: {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, generated"
+        f" {made_from} of areas alone. The errors of cells with trips are similar for any table. The errors of cells"
+        f" without trips, the number of cells of each size and the errors over all cells depend on that table. {spends}"
+    )
+
+
+def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, dict[str, Any]]]:
+    """Yield the key, folder and certificate of each published release of flows over the areas of a plan."""
+    areas = {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest}
+    for key, folder in published_bundles(releases_folder(current_project().var)).items():
+        try:
+            certificate = certificate_of(folder)
+        except OdError:
+            continue  # verification reports faults of bundles
+        if certificate.get("format") == FLOWS.format and certificate["geographies"] == areas:
+            yield key, folder, certificate
+
+
+def _opened(key: ReleaseKey, folder: Path, plan: ReleasePlan) -> KnownFlows:
+    flows = FLOWS.open(folder).flows
+    return KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], plan.tree.origin, plan.tree.destination)
+
+
+def _files_of(declaration: Path) -> Iterator[str]:
+    """Yield the paths of the files of records in a declaration, also if the declaration has faults."""
+    try:
+        documents = yaml_documents(declaration, declaration.parent.name)
+    except OdError:
+        return  # od-release doctor states the fault
+    pending = list(documents)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            pending += value.values()
+            if isinstance(value.get("files"), str):
+                try:
+                    yield with_environment(value["files"])
+                except ValueError:
+                    continue  # without its variable, no file is named
+
+
+def _regular_expression(pattern: str) -> str:
+    """Return a regular expression of the resolved paths that a path of records stands for."""
+    return re.sub(r"\\\{.*?\\\}", "[^/]*", re.escape(pattern)).replace(r"\*", "[^/]*")
+
+
+def _matching(pattern: str) -> Iterator[Path]:
+    """Yield the files that a path of records stands for."""
+    parts = re.split(r"\{.*?\}|\*", pattern)
+    return map(Path, glob.iglob("*".join(map(glob.escape, parts))))  # noqa: PTH207  # the pattern is an absolute path
+
+
+def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
+    """Return whether a file with several names, which are hard links, is one of some files."""
+    if not path.is_file() or path.stat().st_nlink == 1:
+        return False
+    return any(file.is_file() and file.samefile(path) for file in files)
+
+
+def _confidential(path: Path, why: str) -> OdError:
+    return OdError(
+        "OD-TABLE-CONFIDENTIAL",
+        f"{path.name} is confidential: {why}, and a budget that follows from records would reveal them",
+        next_step="give a table that is public, such as a published release, or synthetic",
+    )
+
+
+_PLACE = [*COLUMNS[:3], "breakdown"]
+"""Columns that identify a row; the last one is there only if the release has segments."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """The expected errors of a series at the declared epsilon and at other values of epsilon.
+
+    Attributes:
+        release: name of the series.
+        table: name of the table that is taken as the true flows.
+        is_synthetic: whether that table is synthetic; otherwise it is published.
+        source: sentences on that table and its consequences for the forecast.
+        runs: number of simulated releases at each epsilon.
+        errors: table with the columns epsilon, rho and declared, followed by the columns of
+            :func:`od_core.evaluation.forecast.forecast`.
+    """
+
+    release: str
+    table: str
+    is_synthetic: bool
+    source: str
+    runs: int
+    errors: pd.DataFrame
+
+    def facts(self) -> dict[str, Any]:
+        """Return the forecast as a JSON-ready dictionary."""
+        return {
+            "release": self.release,
+            "table": self.table,
+            "is_synthetic": self.is_synthetic,
+            "source": self.source,
+            "runs": self.runs,
+            "forecast": json.loads(self.errors.to_json(orient="records", double_precision=15)),
+        }
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
+        declared, whole = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
+        place = [name for name in _PLACE if name in self.errors]
+        by_level = self.errors[declared & whole][[*place, *COLUMNS[4:]]]
+        by_size = _by(self.errors[declared & ~whole], "size_class")
+        against = _by(self.errors[whole], "epsilon").rename(
+            columns=lambda name: f"epsilon {name:g}" if name not in _PLACE else name
+        )
+        return {
+            f"{self.release}: expected errors over all cells of a level": by_level,
+            "Mean absolute error by the number of trips of a cell": by_size[
+                [*place, *(name for name in CLASS_NAMES if name in by_size)]
+            ],
+            "Mean absolute error over all cells, by epsilon": against,
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write the table to ``forecast.csv`` and a figure to ``forecast.svg``; create the folder if needed."""
+        from od_core.evaluation.figures import draw_forecast
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self.errors.to_csv(folder / "forecast.csv", index=False, lineterminator="\r\n")
+        totals = self.errors[self.errors["breakdown"] == TOTALS] if "breakdown" in self.errors else self.errors
+        draw_forecast(totals, folder / "forecast.svg")
+
+
+def forecast_of(
+    settings: SeriesSettings[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
+) -> Forecast:
+    """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
+
+    Args:
+        settings: settings of the series.
+        plan: plan of one period.
+        epsilons: further values of epsilon; None takes :data:`od_core.evaluation.forecast.EPSILONS`, except those
+            whose noise is too wide to draw.
+        runs: see :func:`od_core.evaluation.forecast.forecast`.
+
+    Raises:
+        OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
+    """
+    if not isinstance(plan, ReleasePlan):
+        raise OdError(
+            "OD-FORECAST-KIND",
+            f"{settings.name} is a release of {settings.kind.contents}; forecasts are available only for flows",
+            next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors",
+        )
+    key, table = public_table(settings, plan)
+    runs = RUNS if runs is None else runs
+    declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
+    made, left_out = [_at(plan, float(declared), table, runs, declared=True)], []
+    for epsilon in epsilons or EPSILONS:
+        exact = exact_fraction("epsilon", epsilon)
+        if exact == plan.budget.epsilon:
+            continue
+        try:
+            made.append(_at(with_epsilon(plan, exact), float(exact), table, runs, declared=False))
+        except OdError as error:
+            if epsilons or error.code != TOO_WIDE:
+                raise
+            left_out.append(epsilon)
+    errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
+    source = source_of(settings, key, table)
+    if plan.segments is not None:
+        source += " The trips are divided among the categories of a breakdown at random, with equal chances."
+    if left_out:
+        source += f" Left out, because the noise is wider than the backend draws: epsilon {', '.join(left_out)}."
+    return Forecast(settings.name, table.name, key is None, source, runs, errors)
+
+
+def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, declared: bool) -> pd.DataFrame:
+    found = forecast(plan, table, runs)
+    for place, (name, value) in enumerate(
+        {"epsilon": epsilon, "rho": float(plan.charge.as_rho), "declared": declared}.items()
+    ):
+        found.insert(place, name, value)
+    return found
+
+
+def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return mean absolute errors with one row per level and one column per value of ``column``."""
+    place = [name for name in _PLACE if name in errors]
+    wide = errors.pivot_table(index=place, columns=column, values="mean_abs_error", sort=False)
+    return wide.reset_index().rename_axis(columns=None)
+
+
+@dataclass(frozen=True)
+class PayablePeriods:
+    """How many of the declared periods what remains of the cap pays for.
+
+    Attributes:
+        periods: the declared periods; of a series without an end, those that have ended, or else the first one.
+        paid: number of these for which the cap pays; see :func:`od_core.ledger.ledger.payable`.
+    """
+
+    periods: tuple[Period, ...]
+    paid: int
+
+    @classmethod
+    def of(cls, settings: SeriesSettings[Any, Any], plan: Plan) -> Self:
+        """Return the periods that the cap pays for with the budget of a plan. Nothing is charged or stored.
+
+        Raises:
+            OdError: as in :func:`od_core.ledger.ledger.payable`.
+        """
+        periods, folders = tuple(settings.periods.declared()) or (settings.periods.first,), Folders()
+        with TemporaryDirectory(prefix="od-release-plan-") as name:
+            empty = Path(name) / "ledger.sqlite"
+            chain = folders.ledger_chain if folders.ledger_chain.exists() else chain_of(empty)
+            with chain.trial() as entries:
+                return cls(periods, payable(entries, settings.domain, plan, periods))
+
+    @property
+    def all_paid(self) -> bool:
+        """Whether the cap pays for every period."""
+        return self.paid == len(self.periods)
+
+    @property
+    def text(self) -> str:
+        """A sentence for people."""
+        first, last, number = self.periods[0], self.periods[-1], len(self.periods)
+        declared = (
+            f"the declared period ({first})" if number == 1 else f"the {number} declared periods ({first} to {last})"
+        )
+        paid = "for all of" if self.all_paid else f"for {self.paid} of" if self.paid else "for none of"
+        if number == 1:
+            paid = "for" if self.paid else "not for"
+        return f"What remains of the cap pays {paid} {declared} at this budget."
+
+    def facts(self) -> dict[str, int]:
+        """Return the numbers of the declared periods and of those that are paid, JSON-ready."""
+        return {"periods": len(self.periods), "periods_paid": self.paid}
+
+
+TARGET_RUNS = 200
 """Number of releases that are simulated at a time."""
 
 _RAISE = Fraction(1, 1000)
@@ -131,7 +489,7 @@ class TargetPlan:
 
 
 def target_plan(
-    settings: SeriesSettings[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = RUNS
+    settings: SeriesSettings[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = TARGET_RUNS
 ) -> TargetPlan:
     """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
 
@@ -139,7 +497,7 @@ def target_plan(
         settings: settings of the series.
         plan: plan of one period with the declared budget.
         targets: texts of the targets; see :meth:`Target.of`.
-        table: see :func:`od_assets.cli.public_tables.stated_table`.
+        table: see :func:`od_assets.cli.target_plan.stated_table`.
         runs: number of releases to simulate at a time; 0 for none.
 
     Raises:
@@ -354,7 +712,7 @@ def _nearest(
     They are found without simulations, and once more with the correction that simulations of the first ones show.
 
     Args:
-        plan, known, runs: see :func:`od_core.evaluation.target_budget.target_budget`.
+        plan, known, runs: see :func:`od_core.evaluation.targets.target_budget`.
         wanted: targets that the cap does not allow.
         cap: rho that the cap allows.
 

@@ -1,10 +1,24 @@
-"""Serve the Dagster UI behind its access control, with its own code server and daemon, or beside those of a deployment.
+"""Serve the Dagster UI: guard its writes, and serve reports beside it.
+
+Dagster's web server accepts every request: from a page of any origin, with any host name, and changes by GET. Anyone
+who can reach the server can launch runs, which spend budget, and report asset materializations that never happened.
+
+References:
+    OWASP, Cross-Site Request Forgery Prevention Cheat Sheet: "Verifying Origin With Standard Headers".
+
+Serve the reports and atlases of published releases beside the Dagster UI, read-only.
+
+The route is behind the guard of the UI, so that only its operator can use it. It serves two files of a published
+bundle, which are public, and lists nothing.
+
+Serve the Dagster UI behind its access control, with its own code server and daemon, or beside those of a deployment.
 
 ``od-release ui`` runs this module and all its child processes as one session.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -13,7 +27,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,14 +39,177 @@ from dagster._cli.proxy_server_manager import ProxyServerManager
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget, WorkspaceLoadTarget
 from dagster_webserver.app import create_app_from_workspace_process_context
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import HTTPConnection
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from od_assets.cli.ui_guard import guarded
-from od_assets.cli.ui_reports import with_reports
 from od_assets.instance import dagster_instance
+from od_assets.metadata import REPORTS
 from od_assets.project import Project, current_project, releases_folder
 from od_assets.resources.folders import Folders
 from od_core.errors import OdError
-from od_core.files.lock import locked
+from od_core.files.durable import locked
+from od_core.publication.bundle import ATLAS, REPORT
+from od_core.published.opening import published_bundles
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+"""Host names of this machine. Requests with other host names are refused, which stops DNS rebinding."""
+
+_GRAPHQL = "/graphql"
+"""The only path to which the UI sends POST requests, for both queries and changes."""
+
+_KEPT_APART = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
+"""Headers that keep other pages from framing the UI or loading its resources."""
+
+
+def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) -> ASGIApp:
+    """Return an application that refuses requests without the token or from other origins, for HTTP and websockets.
+
+    Args:
+        app: Dagster's web application.
+        token: secret that every request must carry, in a cookie or as a bearer token.
+        cookie: name of that cookie. It should contain the port, because all ports of a host share their cookies.
+        hosts: host names that the operator declares, in addition to those of this machine.
+    """
+    return TrustedHostMiddleware(_Guard(app, token, cookie), [*LOCAL_HOSTS, *hosts], www_redirect=False)
+
+
+class _Guard:
+    """An application that passes on a request only if no other origin sent it and it carries the token."""
+
+    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
+        self._app, self._token, self._cookie = app, token, cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):  # startup and shutdown of the server
+            await self._app(scope, receive, send)
+            return
+
+        async def send_apart(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_KEPT_APART)
+            await send(message)
+
+        await (self._refusal(HTTPConnection(scope)) or self._app)(scope, receive, send_apart)
+
+    def _refusal(self, asked: HTTPConnection) -> Response | None:
+        """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
+        if not _is_of_own_origin(asked.headers):
+            return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
+        if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
+            return PlainTextResponse("The UI accepts only GET, and POST of JSON to /graphql.\n", 405)
+        if self._is_known(asked):
+            return None
+        if asked.scope["type"] == "http" and self._is_the_token(asked.query_params.get("token", "")):
+            return self._signed_in(asked)
+        return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
+
+    def _is_known(self, asked: HTTPConnection) -> bool:
+        kind, _, bearer = asked.headers.get("authorization", "").partition(" ")
+        return (kind.lower() == "bearer" and self._is_the_token(bearer)) or self._is_the_token(
+            asked.cookies.get(self._cookie, "")
+        )
+
+    def _is_the_token(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self._token.encode())
+
+    def _signed_in(self, asked: HTTPConnection) -> Response:
+        """Return a redirect to the same page without the token in the address, which sets the cookie."""
+        there = str(asked.url.remove_query_params("token"))
+        answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+        return answer
+
+
+def _is_of_own_origin(headers: Headers) -> bool:
+    """Return whether a request comes from a page of the requested host and port, or names no origin.
+
+    Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
+    program, or only reads a page. Browsers do not show such an answer to pages of other origins.
+    """
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2].lower() == headers["host"].lower()
+
+
+def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
+    """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``."""
+    method, to_graphql = asked.scope["method"], asked.scope["path"] == _GRAPHQL
+    if method == "POST":
+        kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return to_graphql and kind == "application/json"
+    return method in ("GET", "HEAD") and not to_graphql
+
+
+_NOTHING_ELSE = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+_POLICIES = {
+    # A report has inline styles and nothing else: no scripts, and nothing that is loaded.
+    REPORT: _NOTHING_ELSE,
+    # An atlas also has one script, whose digest the page states. In a sandbox, it has no access to the UI.
+    ATLAS: f"{_NOTHING_ELSE}; script-src 'unsafe-inline'; worker-src blob:; sandbox allow-scripts allow-downloads",
+}
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collection[str]]) -> ASGIApp:
+    """Return an application that answers requests below ``REPORTS`` itself and passes on all others.
+
+    Args:
+        app: Dagster's web application.
+        releases: folder of all public bundles.
+        published: returns the keys, as text, of the releases that the ledger has published. A bundle of another
+            release is not served, and derived flows only if all their releases are published.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{REPORTS}/"):
+            await _report(scope["method"], scope["path"], releases, published)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return answer
+
+
+def _report(method: str, path: str, releases: Path, published: Callable[[], Collection[str]]) -> Response:
+    if method not in ("GET", "HEAD"):
+        return PlainTextResponse("Reports can only be read.\n", 405, {"Allow": "GET, HEAD"})
+    try:
+        page = published_report(path, releases, published())
+    except OdError as error:
+        return PlainTextResponse(f"{error}\n", 503)
+    if page is None:
+        return PlainTextResponse("No published release has a report or an atlas at this address.\n", 404)
+    headers = _HEADERS | {"Content-Security-Policy": _POLICIES[page.name]}
+    return FileResponse(page, headers=headers, media_type="text/html; charset=utf-8")
+
+
+def published_report(path: str, releases: Path, published: Collection[str]) -> Path | None:
+    """Return the file at an address such as ``/od/reports/us_flights/2001-06/r1/report.html``; None if there is none.
+
+    The address is compared with those of all published bundles, so that it never becomes a path. Symbolic links are not
+    followed.
+    """
+    bundles = published_bundles(releases.resolve()).items()
+    pages = {f"{REPORTS}/{key}/{name}": folder / name for key, folder in bundles for name in _POLICIES}
+    page = pages.get(path)
+    if page is None or not page.is_file() or page.resolve() != page:
+        return None
+    release = path.removeprefix(f"{REPORTS}/").rpartition("/")[0]
+    if release not in published:
+        sources = json.loads((page.parent / "certificate.json").read_bytes()).get("sources", [])
+        if not sources or any(source["release"] not in published for source in sources):
+            return None
+    return page
+
 
 TOKEN = "OD_UI_TOKEN"  # noqa: S105  # a variable name, not a token
 """Environment variable with a fixed token, for a proxy that signs people in before they reach the UI."""

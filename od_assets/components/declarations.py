@@ -1,4 +1,4 @@
-"""Read the releases and comparisons that are declared below ``defs``, and find the broken declarations."""
+"""Read the declared components of a project."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import dagster as dg
 from pydantic import ValidationError
 
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdSite, OdStops, OdWarehouse
-from od_assets.components.declared_component import Declared
-from od_assets.components.series import Series
-from od_assets.declared.named_component import refuse_wrong_type
-from od_assets.declared.section import first_fault, is_switch
-from od_assets.declared.yaml_file import line_of, yaml_documents
-from od_assets.series.declared_names import (
+from od_assets.components.series import Declared, Series
+from od_assets.declared.reading import refuse_wrong_type
+from od_assets.declared.section import first_fault, is_switch, line_of, yaml_documents
+from od_assets.series.names import (
     COMPARISON,
     RELEASES,
     SITE,

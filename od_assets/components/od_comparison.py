@@ -8,10 +8,10 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
-from od_assets.code_references import with_sources
 from od_assets.compatibility import owned_job
-from od_assets.components.declared_component import Declared
+from od_assets.components.series import Declared
 from od_assets.declared.section import Number, Section
+from od_assets.metadata import with_sources
 from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import COMPARISON_TAG
 from od_core import Budget
@@ -19,7 +19,7 @@ from od_core.errors import OdError
 from od_core.evaluation.comparison import DELTA, EPSILONS, NUMBER_OF_RUNS
 from od_core.evaluation.known_flows import KnownFlows, KnownTable, synthetic_data_sets
 from od_core.flows.mechanisms import MECHANISMS
-from od_core.records.format import RecordColumns
+from od_core.records.formats import RecordColumns
 from od_core.registry import choose
 
 

@@ -1,24 +1,38 @@
-"""Define the base component of release series: their checks, jobs and schedules."""
+"""Define the components of series: flows, group sizes and trips with stops."""
 
 import datetime
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dagster as dg
 from dagster_shared.check import CheckError
+from pydantic import BaseModel
 
-from od_assets.checks.asset_checks import AssetChecks, check_definitions
+from od_assets.assets.inputs import input_assets
+from od_assets.assets.levels import level_assets
+from od_assets.assets.publication import assisted_assets, publication_assets
+from od_assets.assets.tables import group_size_assets, stops_assets, table_assets
 from od_assets.checks.daily import daily_check, daily_schedule
-from od_assets.code_references import with_sources
+from od_assets.checks.release_checks import (
+    AssetChecks,
+    check_definitions,
+    group_size_checks,
+    release_checks,
+    stops_checks,
+)
 from od_assets.compatibility import owned_job
-from od_assets.components.declared_component import Declared
-from od_assets.declared.periods import Freshness
-from od_assets.declared.series import DeclaredSeries
+from od_assets.declared.flows import DeclaredFlows
+from od_assets.declared.group_sizes import DeclaredGroupSizes
+from od_assets.declared.section import Section, by_kind, hide_variables
+from od_assets.declared.series import DeclaredSeries, Freshness
+from od_assets.declared.stops import DeclaredStops
+from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import release_tags
 from od_assets.sensors.automation import arrival_sensor, release_schedule
-from od_assets.series.declared_names import DECLARATION
+from od_assets.series.names import DECLARATION
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 
@@ -40,6 +54,26 @@ def example_domain(request: dg.ScaffoldRequest[Any], name: str) -> None:
     if not domain.exists():
         domains.mkdir(exist_ok=True)
         domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
+
+
+class Declared(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
+    """Base of all components: a declaration whose JSON schema, for ``dg check yaml``, tells sections apart."""
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel] | None:
+        """Return the model of the declaration, whose JSON schema has the same change as that of every section."""
+        model: type[BaseModel] | None = super().get_model_cls()
+        extra = None if model is None else model.model_config.get("json_schema_extra")
+        if model is not None and not callable(extra):
+            model.model_config["json_schema_extra"] = partial(by_kind, dict(extra or {}))
+        return model
+
+    @classmethod
+    def resolve_from_model(cls, context: Any, model: BaseModel) -> Self:
+        """Return the component of a declaration. No error of this process shows what its templates stand for."""
+        hide_variables(model.model_dump())
+        made: Self = super().resolve_from_model(context, model)
+        return made
 
 
 class Series(Declared, DeclaredSeries):
@@ -132,3 +166,130 @@ def _policy(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
             f"freshness: within_days {reason}",
             next_step="correct deadline and within_days",
         ) from None
+
+
+class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
+        name = Path(request.target_path).name
+        example_domain(request, name)
+        dg.scaffold_component(
+            request,
+            {
+                "name": name,
+                "owners": ["team:statistics"],
+                "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": {"date": "date"}},
+                "geography": {"file": f"data/{name}/zones.csv", "levels": ["region", "zone"]},
+                "periods": {"first": "2026-01"},
+                "domain": name,
+                "privacy": {"epsilon": "1", "delta": "1e-8"},
+            },
+        )
+
+
+@dg.scaffold_with(ReleaseScaffolder)
+class OdRelease(Series, DeclaredFlows):
+    """Origin-destination tables, period after period, with a differential privacy guarantee."""
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """Return the description that ``dg list components`` shows."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "origin-destination"])
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
+        self.refuse_other_folder(None if context is None else context.path)
+        settings = self.settings(Project.of(context))
+        partitions = settings.periods.definition()
+        traits = self.traits(settings, settings.mechanism.name)
+        assets = [
+            asset
+            for make in (input_assets, level_assets, publication_assets, assisted_assets)
+            for asset in make(settings, partitions, traits)
+        ]
+        return self.definitions(settings, assets, release_checks(settings))
+
+
+class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
+        name = Path(request.target_path).name
+        example_domain(request, name)
+        dg.scaffold_component(
+            request,
+            {
+                "name": name,
+                "owners": ["team:statistics"],
+                "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": {"area": "origin", "date": "date"}},
+                "geography": {"file": f"data/{name}/zones.csv", "levels": ["region", "zone"]},
+                "periods": {"first": "2026-01"},
+                "domain": name,
+                "privacy": {"epsilon": "0.1"},
+                "top_code": 1000,
+            },
+        )
+
+
+@dg.scaffold_with(GroupSizeScaffolder)
+class OdGroupSizes(Series, DeclaredGroupSizes):
+    """Group sizes (how many groups have j members), period after period, with a differential privacy guarantee."""
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """Return the description that ``dg list components`` shows."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "group-sizes"])
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
+        self.refuse_other_folder(None if context is None else context.path)
+        settings = self.settings(Project.of(context))
+        mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
+        traits, checks = self.traits(settings, mechanism), group_size_checks(settings)
+        assets = table_assets(settings, settings.periods.definition(), traits, group_size_assets(settings), checks)
+        return self.definitions(settings, assets, checks)
+
+
+class StopsScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
+        name = Path(request.target_path).name
+        example_domain(request, name)
+        dg.scaffold_component(
+            request,
+            {
+                "name": name,
+                "owners": ["team:statistics"],
+                "trips": {
+                    "files": f"data/{name}/{{period}}.parquet",
+                    "columns": {"places": ["origin", "stop", "destination"], "date": "date"},
+                },
+                "map": {"file": f"data/{name}/places.csv"},
+                "periods": {"first": "2026-01"},
+                "domain": name,
+                "privacy": {"epsilon": "0.1"},
+            },
+        )
+
+
+@dg.scaffold_with(StopsScaffolder)
+class OdStops(Series, DeclaredStops):
+    """Trips with their stops, as boxes of a map, period after period, with a differential privacy guarantee."""
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """Return the description that ``dg list components`` shows."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "trips-with-stops"])
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
+        self.refuse_other_folder(None if context is None else context.path)
+        settings = self.settings(Project.of(context))
+        traits, checks = self.traits(settings, settings.mechanism.name), stops_checks(settings)
+        assets = table_assets(settings, settings.periods.definition(), traits, stops_assets(settings), checks)
+        return self.definitions(settings, assets, checks)

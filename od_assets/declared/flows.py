@@ -1,4 +1,4 @@
-"""Declare a series of flows: its records, geography, budget and mechanism. Imports no Dagster."""
+"""Declare a series of flows, and its breakdowns."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 from pydantic import Field
 
 from od_assets.declared.section import Number, Section
-from od_assets.declared.segments import SegmentSection
 from od_assets.declared.series import DeclaredSeries, Records, Zones
 from od_assets.project import Project, current_project
 from od_assets.series.engine import SparkEngine
@@ -16,9 +15,51 @@ from od_core.errors import OdError, nearest_known
 from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.queries import Segments
-from od_core.privacy.uncounted import Uncounted
-from od_core.records.segment_source import check_sources
-from od_core.records.segments import breakdowns
+from od_core.privacy.plan import Uncounted
+from od_core.records.segments import Derivation, SegmentSource, breakdowns, check_sources
+
+
+class SegmentSection(Section):
+    """A breakdown: public categories, such as modes of transport, by which every trip is also counted."""
+
+    column: str | None = Field(None, description="Column of the category; that of the breakdown's name if left out.")
+    derive: str = Field(
+        "text",
+        description="What is taken from the column: text, hour (of a time), day_type or day_of_week (of a date or"
+        " time), or number (see breaks).",
+    )
+    lookup: dict[str, str] = Field({}, description="Category of each text; other texts are missing categories.")
+    breaks: list[int | float] = Field(
+        [], description="Ascending limits between bands of a number; each belongs to the band above it."
+    )
+    bands: list[str] = Field([], description="Names of the bands of a number, one more than there are breaks.")
+    categories: list[str] | None = Field(
+        None,
+        description="The categories, in the order in which they are published; may be left out for hours, days, bands"
+        " and lookups.",
+    )
+    unknown: str | None = Field(
+        None, description="Category of records whose category is missing or not listed; without it, they are faulty."
+    )
+
+    def source(self, name: str) -> SegmentSource:
+        """Return where the categories are read from. Raises OdError if the options do not fit."""
+        derive: Derivation = self.derive  # type: ignore[assignment]  # checked by the source
+        return SegmentSource(
+            name,
+            name if self.column is None else self.column,
+            derive,
+            tuple(self.lookup.items()),
+            tuple(self.breaks),
+            tuple(self.bands),
+        )
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        """Return the declared categories, or those that the source gives and the one of unlisted records."""
+        if self.categories is not None:
+            return tuple(self.categories)
+        given = self.source(name).given or ()
+        return given if self.unknown is None or self.unknown in given else (*given, self.unknown)
 
 
 class Columns(Section):

@@ -8,11 +8,11 @@ from od_assets.project import Project, current_project
 from od_assets.series.group_size_settings import GroupSizeSettings
 from od_core import Budget
 from od_core.errors import OdError
-from od_core.group_sizes.grouping import AreasByDay, Grouping, ListedGroups
+from od_core.group_sizes.groups import AreasByDay, Grouping, ListedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.top_code import TopCodeEstimate
+from od_core.group_sizes.plan import TopCodeEstimate
 from od_core.privacy.budget import exact_fraction
-from od_core.records.format import ColumnName, RecordColumns, RecordFormat
+from od_core.records.formats import ColumnName, RecordColumns, RecordFormat
 
 
 class MemberColumns(Section):

@@ -1,8 +1,9 @@
-"""Read the declaration of a series without Dagster, where Dagster would read the same."""
+"""Read declarations without Dagster."""
 
 from __future__ import annotations
 
 import ast
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,50 @@ from pydantic import ValidationError
 
 from od_assets.declared.flows import DeclaredFlows
 from od_assets.declared.group_sizes import DeclaredGroupSizes
-from od_assets.declared.named_component import refuse_type_of
-from od_assets.declared.section import Section
+from od_assets.declared.section import Section, yaml_documents
 from od_assets.declared.series import DeclaredSeries
 from od_assets.declared.stops import DeclaredStops
-from od_assets.declared.yaml_file import yaml_documents
-from od_assets.series.declared_names import RELEASES, component_type
-from od_core.errors import OdError
+from od_assets.series.names import COMPONENTS, RELEASES, component_type
+from od_core.errors import OdError, nearest_known
+
+
+def refuse_wrong_type(path: Path) -> None:
+    """Check that a declaration names a component. The modules of other packages are not imported.
+
+    Raises:
+        OdError: the file cannot be parsed, or names no component, one that this package does not have, or one of a
+            package that is not installed.
+    """
+    where = f"{path.parent.name}/{path.name}"
+    for document in yaml_documents(path, where):
+        refuse_type_of(document, where)
+
+
+def refuse_type_of(document: Any, where: str) -> None:
+    """Check that a YAML document names a component, as :func:`refuse_wrong_type` does for a file.
+
+    Args:
+        document: the document.
+        where: name of its file in messages.
+
+    Raises:
+        OdError: as in :func:`refuse_wrong_type`.
+    """
+    stated = document.get("type") if isinstance(document, dict) else None
+    package, _, name = str(stated).rpartition(".")
+    if not isinstance(stated, str) or not name:
+        raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
+    installed, own = package.partition(".")[0], RELEASES[0].partition(".")[0]
+    if installed == own and stated not in COMPONENTS:
+        known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
+        raise _fault(f"{where}: type: there is no component {stated} ({known})")
+    if installed and find_spec(installed) is None:
+        raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the declaration")
+
 
 _DECLARED: dict[str, type[DeclaredSeries]] = dict(
     zip(RELEASES, (DeclaredFlows, DeclaredGroupSizes, DeclaredStops), strict=True)
@@ -27,7 +65,7 @@ _DECLARED: dict[str, type[DeclaredSeries]] = dict(
 def sound_series(path: Path) -> DeclaredSeries | None:
     """Return the declaration of a series, validated as its component is, but in a third of the time.
 
-    Its type is checked as :func:`od_assets.declared.named_component.refuse_wrong_type` does. Return None if the
+    Its type is checked as :func:`od_assets.declared.reading.refuse_wrong_type` does. Return None if the
     declaration has a fault, which the component states, or a text that Dagster evaluates.
 
     Args:

@@ -1,25 +1,255 @@
-"""Define what the declarations of all release series share, and check it. Imports no Dagster."""
+"""Declare what every series has: data set, periods, zones and records."""
 
+import string
 from abc import abstractmethod
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from od_assets.declared.domain import read_domain
-from od_assets.declared.periods import Arrivals, Freshness, Periods, check_files
-from od_assets.declared.section import Number, Section
+from od_assets.declared.section import Number, Section, first_fault, line_of, yaml_documents
 from od_assets.project import Project, current_project
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.settings import SeriesSettings
-from od_core.errors import OdError
+from od_core import PrivacyUnit
+from od_core.errors import OdError, nearest_known
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named
+from od_core.periods import Period, check_time_zone
+from od_core.privacy.budget import Cap, exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD, fault_share
-from od_core.records.format import RecordFormat
-from od_core.records.formats import FORMATS, format_named
+from od_core.privacy.unit import UNIT_KINDS
+from od_core.records.formats import FORMATS, RecordFormat, format_named
 from od_core.records.zone_lists import ZoneList
+
+
+class Periods(Section):
+    """The first and the last period of a series, and the length of its periods."""
+
+    first: str = Field(..., description="First period: 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30.")
+    last: str | None = Field(None, description="Last period; leave out for a series without an end.")
+    every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
+
+    def checked(self, time_zone: str | None) -> SeriesPeriods:
+        """Return the checked periods, whose days begin in the given time zone. Raises OdError if they are invalid."""
+        last = None if self.last is None else _period("last", self.last)
+        return SeriesPeriods(self.every, _period("first", self.first), last, time_zone)
+
+
+def _period(field: str, text: str) -> Period:
+    try:
+        return Period(text)
+    except OdError as error:
+        raise error.changed(message=f"periods.{field}: {error.message}") from None
+
+
+class Arrivals(Section):
+    """Conditions under which a period is released automatically once its file has arrived."""
+
+    settled_seconds: int = Field(
+        60, description="Seconds for which a file must be unchanged before it counts as complete."
+    )
+    complete: str | None = Field(
+        None,
+        description=(
+            "Path of a marker that a period's file is complete, with {period}; a SHA-256 in it is checked against the"
+            " file."
+        ),
+    )
+
+    def check(self, *, one_file: bool) -> None:
+        """Check the path of the marker and the number of seconds. Raises OdError if one of them is invalid.
+
+        Args:
+            one_file: whether one file contains all periods; the path of the marker then need not name the period.
+        """
+        if self.complete is not None:
+            _check_path(self.complete, "the marker", needs_period=not one_file)
+        if self.settled_seconds < 0:
+            raise OdError("OD-ARRIVALS", "settled_seconds must be at least 0", next_step="correct settled_seconds")
+
+
+class Freshness(Section):
+    """Deadlines for publication. Dagster reports a missed deadline."""
+
+    deadline: str = Field(..., description="Cron line of the deadlines, in the series' time zone.")
+    within_days: int = Field(
+        ..., description="Largest age in days, at the deadline, of a release that meets the deadline."
+    )
+
+
+def check_files(files: str, *, one_file: bool) -> None:
+    """Check that the path of the records contains ``{period}``, unless one file may contain all periods.
+
+    If one file without dates served for all periods, the same records would be released once per period, and charged to
+    the caps of different periods.
+
+    Args:
+        files: path of the records.
+        one_file: whether one file may contain all periods: its records have dates, or there is only one period.
+
+    Raises:
+        OdError: the path lacks ``{period}``, or has other fields in braces.
+    """
+    _check_path(files, "the records", needs_period=not one_file)
+
+
+def _check_path(path: str, what: str, *, needs_period: bool) -> None:
+    try:
+        parts = list(string.Formatter().parse(path))
+        # A format after the name could map all periods to one file.
+        fields = {f"{field}{form}{how or ''}" for _, field, form, how in parts if field is not None}
+    except ValueError:
+        fields = {"unbalanced braces"}
+    if fields - {"period"} or (not fields and needs_period):
+        raise OdError(
+            "OD-TRIPS-FILES",
+            f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column",
+            next_step="correct the path, or name the date column",
+        )
+
+
+class CapSection(Section):
+    """The cap of a data set's spending on one elementary period, in rho, or in epsilon and delta."""
+
+    rho: Number | None = None
+    epsilon: Number | None = None
+    delta: Number = 0
+    reason: str = Field(
+        ..., description="Reason for the cap. A changed cap needs a new reason; the ledger records both."
+    )
+
+    def cap(self) -> Cap:
+        """Convert this section to a cap of od_core. Raises OdError if a number is out of range."""
+        return Cap(
+            None if self.rho is None else exact_fraction("the cap", self.rho),
+            None if self.epsilon is None else exact_fraction("the cap", self.epsilon),
+            exact_fraction("the cap's delta", self.delta),
+        )
+
+
+class DomainSection(Section):
+    """The privacy unit of a data set, and the cap of its spending."""
+
+    name: str
+    unit: str = Field("trip", description="Privacy unit: trip, user, user_period or user_year.")
+    column: str | None = Field(None, description="Column of user ids, for the user units.")
+    max_trips: int | None = Field(
+        None,
+        description="For unit user_year, the largest number of trips that are counted per user and elementary period.",
+    )
+    max_trips_year: int | None = Field(
+        None, description="For unit user_year, the largest number of trips that are counted per user and year."
+    )
+    id_pattern: str | None = Field(
+        None, description="For unit user_year, a regular expression (RE2) that every whole user id matches."
+    )
+    year: str | None = Field(
+        None,
+        description=(
+            "For unit user_year, a year as a span of elementary periods, such as 2001-09--2002-08 (default: calendar"
+            " years)."
+        ),
+    )
+    neighbours: str = Field(
+        "bounded", description="bounded (one unit is replaced) or unbounded (one unit is added or removed)."
+    )
+    elementary_period: str = Field("month", description="day, month or year: the shortest period of any release.")
+    time_zone: str | None = Field(
+        None,
+        description=(
+            "Time zone in which days begin, for schedules (default: UTC) and times with a zone (refused without it)."
+        ),
+    )
+    cap: CapSection
+
+    def domain(self, max_trips: int | None, max_weight: int | None = None) -> PrivacyDomain:
+        """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
+
+        Args:
+            max_trips: contribution bound, the largest number of trips of a user that are counted; None for units trip
+                and user_year.
+            max_weight: largest number of trips that a record with a weight counts as; None without weights.
+
+        Raises:
+            OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
+                names the file of the domain if what the file declares is at fault, whatever the release declares.
+        """
+        own = self.max_trips
+        if self.unit in UNIT_KINDS and self.unit not in ("trip", "user_year"):
+            if own is not None:
+                message = f"declares max_trips, which each release of unit {self.unit!r} declares itself"
+                step = "move max_trips to the declarations of the releases"
+                raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
+            own = 1  # in place of that of the release
+        try:
+            unit = PrivacyUnit(
+                self.unit,  # type: ignore[arg-type]  # checked by PrivacyUnit
+                self.neighbours,  # type: ignore[arg-type]  # checked by PrivacyUnit
+                self.column,
+                own,
+                max_trips_year=self.max_trips_year,
+                id_pattern=self.id_pattern,
+            )
+            domain = PrivacyDomain(
+                self.name,
+                unit,
+                self.cap.cap(),
+                self.cap.reason,
+                self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
+                self.time_zone,
+                self.year,
+            )
+        except OdError as error:
+            raise error.in_file(self._file) from None
+        if self.unit == "user_year" and max_trips is not None:
+            raise OdError(
+                "OD-UNIT-MAX-TRIPS",
+                "max_trips is declared for one release, but under unit 'user_year' all releases count the same trips",
+                next_step=f"move max_trips to {self._file}",
+            )
+        of_release = self.max_trips or max_trips
+        return replace(domain, unit=replace(unit, max_trips=of_release, max_weight=max_weight))
+
+    @property
+    def _file(self) -> str:
+        return f"{self.name}.yaml"
+
+
+def read_domain(project: Project, name: str) -> DomainSection:
+    """Return the domain of a data set, as the project declares it.
+
+    Raises:
+        OdError: the file is missing or cannot be read, or a field is invalid; the message names the file and the field.
+    """
+    path = project.domains / f"{name}.yaml"
+    known = tuple(sorted(file.stem for file in project.domains.glob("*.yaml")))
+    if name not in known:
+        raise _fault(f"there is no privacy domain {name!r} ({nearest_known(name, known)})")
+    try:
+        [document] = yaml_documents(path, path.name) or [None]
+        declared = DomainSection.model_validate(document)
+    except ValidationError as error:
+        fault = first_fault(error, DomainSection, partial(line_of, path))
+        raise _fault(f"{path.name}: {fault}", path.name) from None
+    except ValueError:
+        raise _fault(f"{path.name} has more than one YAML document", path.name) from None
+    if declared.name != name:
+        raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file", path.name)
+    if declared.time_zone is not None:  # periods are checked in it before the domain is
+        try:
+            check_time_zone(declared.time_zone)
+        except OdError as error:
+            raise error.in_file(path.name) from None
+    return declared
+
+
+def _fault(message: str, file: str | None = None) -> OdError:
+    step = "correct the files in the folder domains of the declarations"
+    return OdError("OD-CONFIG", message, next_step=step, file=file)
 
 
 class Records(Section):
@@ -247,7 +477,7 @@ class DeclaredSeries(Section):
             files: path of the records.
             has_dates: whether the records have dates.
             trips_alone: True if this kind of release can protect only single trips.
-            max_trips, max_weight: as in :meth:`od_assets.declared.domain.DomainSection.domain`.
+            max_trips, max_weight: as in :meth:`od_assets.declared.series.DomainSection.domain`.
 
         Raises:
             OdError: one of the checked values is invalid or does not fit the domain.

@@ -4,12 +4,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from od_assets.declared.section import Section
-from od_assets.declared.yaml_file import yaml_documents
+from od_assets.declared.section import Section, yaml_documents
 from od_assets.project import Project, current_project
-from od_assets.series.declared_names import RELEASES, declarations_of
+from od_assets.series.names import RELEASES, declarations_of
 from od_core.errors import OdError
-from od_core.published.site_description import SiteDescription
+from od_core.published.site_releases import SiteDescription
 
 
 class DeclaredSite(Section):

@@ -17,7 +17,7 @@ from od_core.errors import OdError
 from od_core.files.durable import absence, file_digest, write_durably
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.bundle_integrity import CERTIFICATE
+from od_core.publication.bundle import CERTIFICATE
 
 _DIGEST_LENGTH = 64
 """Number of hexadecimal digits of a SHA-256 digest."""

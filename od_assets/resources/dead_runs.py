@@ -11,7 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from od_assets.series.declared_names import declared_comparisons, declared_releases
+from od_assets.series.names import declared_comparisons, declared_releases
 from od_assets.series.partitions import period_of
 from od_core.errors import OdError
 

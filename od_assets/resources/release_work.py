@@ -32,7 +32,7 @@ from od_core.privacy.plan import Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.database import is_stored
 from od_core.records.count_files import CountFiles
-from od_core.records.file_faults import in_records
+from od_core.records.open_file import in_records
 from od_core.records.trip_counts import TripCounts
 
 C = TypeVar("C", bound=Counted)

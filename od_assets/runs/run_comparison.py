@@ -17,8 +17,7 @@ from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import step_failures
 from od_assets.instance import dagster_instance
 from od_assets.project import current_project
-from od_assets.runs.progress import by_step, followed, number_of_steps
-from od_assets.runs.run_period import execute
+from od_assets.runs.run_period import by_step, execute, followed, number_of_steps
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.code_references import source_of
 from od_assets.compatibility import owned_by
+from od_assets.metadata import source_of
 from od_assets.resources.arrivals import Arrival, arrival, correction
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import SeriesSettings

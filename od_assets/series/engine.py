@@ -69,7 +69,7 @@ def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> 
     """Return the workers of an engine; None is threads. Raises OdError as :meth:`SparkEngine.session` does."""
     if engine is None:
         return Threads()
-    from od_core.spark.workers import SparkWorkers
+    from od_core.spark.session import SparkWorkers
 
     return SparkWorkers(engine.session(confidential))
 

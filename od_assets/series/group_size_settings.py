@@ -10,12 +10,10 @@ import pandas as pd
 
 from od_assets.series.settings import TableSettings, TreeSettings
 from od_core import Geography
-from od_core.group_sizes.grouping import AreasByDay, Grouping
-from od_core.group_sizes.groups import GroupSizes
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
-from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
+from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes
+from od_core.group_sizes.mechanisms import GroupSizeMechanism
+from od_core.group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.group_sizes.top_code import TopCodeEstimate
 
 
 @dataclass(frozen=True)

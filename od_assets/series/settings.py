@@ -1,11 +1,13 @@
-"""Define the settings of declared release series, in the terms of od_core."""
+"""Describe the settings of a series."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -14,17 +16,16 @@ import pandas as pd
 from od_assets.project import Project
 from od_assets.series.engine import SparkEngine
 from od_assets.series.partitions import SeriesPeriods
-from od_assets.series.sides import Sides
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.queries import Segments, measured_levels
-from od_core.geography.area_names import name_column
-from od_core.geography.boundaries import BOUNDARY
-from od_core.geography.codes import COORDINATES
+from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.flow_tree import TreeOrder
+from od_core.geography.geography import BOUNDARY
+from od_core.geography.hierarchy import equally_deep
 from od_core.ledger.identity import Counted
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named, refuse_too_wide
@@ -32,13 +33,74 @@ from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Acceptance, Neighbours
-from od_core.privacy.plan import Plan
-from od_core.privacy.uncounted import Uncounted
+from od_core.privacy.plan import Plan, Uncounted
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
-from od_core.records.format import RecordColumns, RecordFormat
+from od_core.records.formats import RecordColumns, RecordFormat
 from od_core.records.segments import Breakdown, counts_unlisted
 from od_core.records.zone_lists import ZoneList
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The public geographies of origins and destinations, with the levels of their lists.
+
+    Attributes:
+        origin: geography of the origins.
+        other: geography of the destinations; None if they have the areas of the origins.
+
+    Raises:
+        OdError: both lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
+    """
+
+    origin: Geography
+    other: Geography | None = None
+
+    def __post_init__(self) -> None:
+        if self.other is None:
+            return
+        origin, destination = self.equally_deep
+        if origin.digest == destination.digest:
+            raise OdError(
+                "OD-GEOGRAPHY-SAME",
+                "the lists of origins and of destinations hold the same areas",
+                next_step="leave destination_geography out, because one list serves both",
+            )
+
+    @classmethod
+    def listed(cls, lists: Iterable[ZoneList], folder: Path) -> Sides:
+        """Read the geographies of one or two zone lists below a folder. Raises OdError if a list is faulty."""
+        return _of(*(zones.geography(folder) for zones in lists))
+
+    @property
+    def destination(self) -> Geography:
+        """Geography of the destinations."""
+        return self.origin if self.other is None else self.other
+
+    @cached_property
+    def equally_deep(self) -> tuple[Geography, Geography]:
+        """Geographies of origins and destinations, with levels added until both have the same number of levels."""
+        return equally_deep(self.origin, self.destination)
+
+    @property
+    def digest(self) -> str:
+        """See :attr:`od_assets.series.settings.PublicList.digest`."""
+        both = f"{self.origin.digest} {self.destination.digest}"
+        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
+
+    @property
+    def area_counts(self) -> dict[str, int]:
+        """See :attr:`od_assets.series.settings.PublicList.area_counts`."""
+        if self.other is None:
+            return self.origin.area_counts
+        sides = {"origin": self.origin, "destination": self.other}
+        return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
+
+
+@lru_cache(maxsize=8)
+def _of(origin: Geography, other: Geography | None = None) -> Sides:
+    """Return the combined geographies from a cache, because it takes time to make them equally deep."""
+    return Sides(origin, other)
 
 
 class PublicList(Protocol):

@@ -85,7 +85,7 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
     """Draw every figure of a comparison for which the table has data, as SVG and as PNG.
 
     Args:
-        table: the result of :func:`od_core.evaluation.comparison_table.table`.
+        table: the result of :func:`od_core.evaluation.comparison.table`.
         folder: folder of the files; created if it does not exist.
 
     Returns:

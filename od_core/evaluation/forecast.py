@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.metrics import Level, sums_by_level
-from od_core.evaluation.segment_metrics import SegmentTruth, segment_sums_by_level
+from od_core.evaluation.metrics import Level, SegmentTruth, segment_sums_by_level, sums_by_level
 from od_core.evaluation.simulation import on_plan, simulated_releases
 from od_core.evaluation.synthetic import gravity, pareto
 from od_core.flows.estimation.fitted_tree import Counts, find_pairs

@@ -23,8 +23,7 @@ from od_core.files.data_frame import TableOrFile
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
 from od_core.records.count_records import trip_counts_of
-from od_core.records.format import RecordColumns
-from od_core.records.formats.table import TABLE
+from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.trip_counts import TripCounts, count_trips
 from od_core.records.zone_lists import read_zones
@@ -205,7 +204,7 @@ class KnownTable:
         zones: public zone list.
         levels: names of the columns of the zone list that are levels, coarse to fine.
         columns: names of the columns of the file of flows; dates and users are not checked.
-        one_row_a_trip: true to state that each row is a trip; see :class:`od_core.records.format.RecordFormat`.
+        one_row_a_trip: true to state that each row is a trip; see :class:`od_core.records.formats.RecordFormat`.
 
     Raises:
         OdError: the marking is missing or unknown.

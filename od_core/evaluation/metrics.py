@@ -1,21 +1,25 @@
-"""Compute the errors of a release at every level, and bounds of these errors."""
+"""Compute the errors of a release against the true flows, and by category."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.files.data_frame import TableOrFile
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography.geography import Numbers
-from od_core.records.trip_counts import TripCounts
+from od_core.records.segments import find
+from od_core.records.trip_counts import TripCounts, count_trips
 
 Level = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The nodes of a level that have trips, as two arrays of shape (nodes,): ranks and trips.
@@ -273,3 +277,113 @@ def _fault(message: str) -> OdError:
     return OdError(
         "OD-EVALUATION-BOUND", message, next_step="request a bound for a mechanism and values that it covers"
     )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SegmentTruth:
+    """The true flows by category at every level of a flow tree, with which releases are compared. NOT private.
+
+    Attributes:
+        tree: the flow tree of the releases.
+        categories: number of categories K.
+        levels: true flows at levels 0 (root) to T (leaves). A node and a category have the rank K r + k, where r is the
+            rank of the node and k the position of the category.
+    """
+
+    tree: FlowTree
+    categories: int
+    levels: tuple[Level, ...]
+
+    def __repr__(self) -> str:
+        return "SegmentTruth(confidential)"
+
+    @classmethod
+    def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str) -> SegmentTruth:
+        """Create the true flows from counts of the trips in the categories of a breakdown."""
+        trips = category_trips(counts, breakdown)
+        pairs = tree.pairs_at(counts.rank)
+        leaves = Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
+        return cls(tree, trips.shape[1], tuple(segment_sums_by_level(tree, leaves, trips)))
+
+    def errors(self, leaves: Nodes, segments: NDArray[np.int64]) -> list[dict[str, float]]:
+        """Return the errors of released leaves by category, as in :func:`od_core.evaluate`.
+
+        A category of a pair of areas takes the place of the pair.
+
+        Args:
+            leaves: released leaves in tree order.
+            segments: released trips of each leaf by category; shape (leaves, categories).
+        """
+        pairs = zip(self.levels, segment_sums_by_level(self.tree, leaves, segments), strict=True)
+        return [
+            {"level": level, **level_errors(*pair, self.tree.cells(level) * self.categories)}
+            for level, pair in enumerate(pairs)
+        ]
+
+
+def category_trips(counts: TripCounts, breakdown: str) -> NDArray[np.int64]:
+    """Return the trips of each leaf with trips by the categories of a breakdown; shape (leaves, categories)."""
+    categories = counts.by_segment[breakdown]
+    trips = np.zeros((len(counts.rank), len(categories)), dtype=np.int64)
+    for k, category in enumerate(categories):
+        trips[np.searchsorted(counts.rank, category.rank), k] = np.diff(category.before)
+    return trips
+
+
+def segment_sums_by_level(tree: FlowTree, leaves: Nodes, segments: NDArray[np.int64]) -> Iterator[Level]:
+    """Yield the sums of the leaves' trips by category at each level, 0 (root) to T. Leaves must be in tree order."""
+    categories = segments.shape[1]
+    for rank, first in ranks_by_level(tree, leaves):
+        sums = np.add.reduceat(segments, first, axis=0) if len(first) else segments
+        both = (rank[:, np.newaxis] * categories + np.arange(categories)).ravel()
+        kept = sums.ravel() > 0
+        yield both[kept], sums.ravel()[kept]
+
+
+def evaluate(
+    release: Release,
+    flows: TableOrFile,
+    *,
+    columns: Mapping[str, str] | None = None,
+    segment: str | None = None,
+    one_row_a_trip: bool = False,
+) -> pd.DataFrame:
+    """Return the errors of every level of the flow tree. NOT private: the errors depend on the true flows.
+
+    Args:
+        release: the release to evaluate.
+        flows: the true flows from which the release was made, in the form that :func:`od_core.release_flows` accepts.
+            All trips of a user count, without a contribution bound.
+        columns: your names of the columns in ``flows``, as for :func:`od_core.release_flows`.
+        segment: name of a breakdown, to return the errors of the flows in its categories. Then a category of a pair
+            takes the place of a pair.
+        one_row_a_trip: whether each row is one trip, as for :func:`od_core.release_flows`.
+
+    Returns:
+        One row per level 0 to T, with these columns:
+
+        - level;
+        - max_abs_error: largest absolute error, in trips;
+        - mean_abs_error: mean absolute error, in trips, over all public pairs, including pairs without trips;
+        - false_discovery_rate: share of the pairs released with trips whose true count is 0;
+        - false_negative_rate: share of the pairs with true trips that are released as 0 or below.
+
+        A rate over no pairs is 0. Released numbers below 0 (of ``vanilla_gauss``, and their sums) count in the errors
+        unchanged, and in the rates as not positive.
+
+    Raises:
+        OdError: the release has no such breakdown, or ``flows`` cannot be counted.
+    """
+    tree = release.plan.tree
+    counts = count_trips(
+        flows,
+        tree,
+        fault_threshold=Fraction(1),
+        one_row_a_trip=one_row_a_trip,
+        columns=columns,
+        breakdowns=() if segment is None else (find(release.plan.breakdowns, segment),),
+    )
+    if segment is None:
+        return pd.DataFrame(Truth.of_counts(tree, counts).errors(release.leaves))
+    true = SegmentTruth.of_counts(tree, counts, segment)
+    return pd.DataFrame(true.errors(release.leaves, release.segments[segment]))

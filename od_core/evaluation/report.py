@@ -51,7 +51,7 @@ def comparison_markdown(table: pd.DataFrame) -> str:
     and the spent rho. The cells are "median (min-max)" of the runs.
 
     Args:
-        table: the result of :func:`od_core.evaluation.comparison_table.table`.
+        table: the result of :func:`od_core.evaluation.comparison.table`.
     """
     text = []
     for (data_set, epsilon), rows in table.groupby(["data_set", "epsilon"], sort=False):

@@ -87,7 +87,7 @@ class RepeatableNoise:
 
 
 class _Words:
-    """Pseudo-random words that follow from numbers; see :class:`od_core.noise.keystream.Words`."""
+    """Pseudo-random words that follow from numbers; see :class:`od_core.noise.table.Words`."""
 
     def __init__(self, *numbers: int) -> None:
         self._generator = np.random.Generator(np.random.PCG64(numbers))

@@ -1,26 +1,47 @@
-"""Define targets of accuracy, such as "state x state: flows >= 1000 within 5 % in 90 %", and when a release meets them.
+"""State targets of accuracy, and find the least budget that meets them.
 
 A release meets a target if at least the stated share of the flows of its class are within the tolerance. The class
 has the flows of at least the stated size in a public or synthetic table.
+
+Find the smallest budget for which a release meets targets of accuracy, from public facts and a public table alone.
+
+The errors of the flows of a class are taken as independent normal variables with the variances of
+:class:`VarianceModel`, so the number of flows within the tolerance follows a Poisson binomial distribution. For a
+target, this gives the largest common factor of the variances for which a release meets the target with a required
+probability. The smallest rho for all targets is then a convex problem in the shares of the levels
+(:mod:`od_core.flows.allocation.optimal_shares`). Releases are simulated on the table to correct rho for what the model
+leaves out: cuts at zero, rounding, and correlations between errors.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import optimize, special
 
 from od_core.errors import OdError
+from od_core.evaluation.known_flows import SEED, KnownFlows
+from od_core.evaluation.metrics import category_trips
+from od_core.evaluation.simulation import TOO_WIDE, on_plan, simulated_releases, with_budget
+from od_core.flows.allocation.optimal_shares import OptimalShares, optimal_shares
 from od_core.flows.allocation.quantity import Quantity
-from od_core.flows.allocation.variance_model import Cells
+from od_core.flows.allocation.variance_model import Cells, VarianceModel
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.queries import Segments
+from od_core.flows.release import Release
 from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.privacy.budget import Budget
+from od_core.privacy.plan import share_of_table
 from od_core.records.segments import Breakdown
+from od_core.records.trip_counts import TripCounts
 
 Counts = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -234,3 +255,365 @@ def _decimal(number: Fraction) -> str:
 
 def _fault(message: str) -> OdError:
     return OdError("OD-TARGET", message, next_step=f"write targets as in '{FORM}'")
+
+
+CHANCE = 0.935
+"""Probability with which a release meets all its targets."""
+
+LEAST_RHO = 1e-12
+"""Smallest rho. With less, the noise would be wider than any published flow."""
+
+BINDING = 0.97
+"""A target binds if it needs at least this share of the rho of the solution."""
+
+_ROUNDS = 3
+"""Number of times that the shares are found, each with the relative variances at the shares before."""
+
+
+@dataclass(frozen=True)
+class TargetCost:
+    """The cost of one target.
+
+    Attributes:
+        target: the target.
+        flows: number of flows of the table to which it applies.
+        rho: rho of a release that meets this target with the shares of the solution.
+        alone: rho that it would need if it were the only target.
+        without: rho that the other targets would need together without it; 0 if there are no others.
+        binds: whether it determines the rho of the solution.
+    """
+
+    target: Target
+    flows: int
+    rho: float
+    alone: float
+    without: float
+    binds: bool
+
+
+@dataclass(frozen=True)
+class TargetBudget:
+    """The smallest budget that meets some targets.
+
+    Attributes:
+        rho: the rho of the release, with that of the number of uncounted trips.
+        shares: share of each level that shares the budget, top first; exact, they sum to 1.
+        gap: proven upper bound of the share of rho that better shares could save.
+        costs: cost of each target; the largest rho of them is that of the release.
+        chance: probability with which each of the targets is met, so that all of them are met with ``CHANCE``.
+        segment_share: share of the budget that all breakdowns have together; None if there are none.
+        factor: last correction of rho by simulation; 1 without a simulation.
+        runs: number of releases that were simulated at a time; 0 without a simulation.
+    """
+
+    rho: float
+    shares: tuple[Fraction, ...]
+    gap: float
+    costs: tuple[TargetCost, ...]
+    chance: float
+    segment_share: Fraction | None = None
+    factor: float = 1.0
+    runs: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """The best shares for some targets.
+
+    Attributes:
+        optimum: shares with their proof; its largest loss is rho.
+        needed: rho that each of the targets needs with these shares; shape (targets,).
+        chance: probability with which each target is met.
+    """
+
+    optimum: OptimalShares
+    needed: Reals
+    chance: float
+
+    @property
+    def rho(self) -> float:
+        """The rho of the release."""
+        return self.optimum.largest
+
+    @property
+    def binds(self) -> NDArray[np.bool_]:
+        """Whether each target binds; shape (targets,)."""
+        binds: NDArray[np.bool_] = self.needed >= BINDING * self.rho
+        return binds
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Targets with the flows of a table to which they apply.
+
+    Attributes:
+        model: variances of the release as functions of the shares.
+        classes: flows of each target.
+        corrections: factor of the rho that each target needs by the model; shape (targets,).
+    """
+
+    model: VarianceModel
+    classes: tuple[TargetClass, ...]
+    corrections: Reals
+
+    @cached_property
+    def variances(self) -> list[Callable[[Reals], Reals]]:
+        """For each target, the function from the shares to the variances of its flows for a rho of 1."""
+        return [self.model.of_cells(one.target.quantity, one.cells) for one in self.classes]
+
+    def solved(self, chosen: Sequence[int]) -> _Solution:
+        """Return the best shares for some of the targets.
+
+        The probability of failure, 1 - CHANCE, is divided equally among the targets that bind.
+        """
+        for binding in range(1, len(chosen) + 1):
+            found = self._solved(chosen, 1 - (1 - CHANCE) / binding)
+            if found.binds.sum() <= binding:
+                break
+        return found
+
+    def _solved(self, chosen: Sequence[int], chance: float) -> _Solution:
+        """Return the best shares if each target is met with a given probability."""
+        shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
+        for _ in range(_ROUNDS):
+            limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
+            weights = [self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)]
+
+            def needed(shares: Reals, weights: Sequence[Reals] = weights) -> Reals:
+                return np.array([self.variances[j](shares) @ own for j, own in zip(chosen, weights, strict=True)])
+
+            found = optimal_shares(needed, shares, 1)
+            shares = np.array(found.shares, dtype=np.float64)
+        return _Solution(found, needed(shares), chance)
+
+    def corrected(self, found: _Solution, ratios: Reals) -> _Problem:
+        """Return the problem with corrections such that simulated releases meet each target as often as required.
+
+        Args:
+            found: solution for all targets.
+            ratios: results of releases with this solution; see :meth:`TargetClass.ratio`; shape (runs, targets).
+        """
+        real = found.rho * np.quantile(ratios, found.chance, axis=0) ** 2
+        return replace(self, corrections=self.corrections * real / found.needed)
+
+
+_SEGMENT_GRAIN = 20
+"""The share of the breakdowns is a multiple of 1 / 20."""
+
+_CORRECTIONS = 2
+"""Number of times that the targets are corrected by simulation, before the last simulation corrects rho."""
+
+
+def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
+    """Return the weights of the variances of a class whose weighted sum is the rho that its target needs.
+
+    This is exact for the given variances and their multiples. For other variances, it is the first-order approximation
+    of the rho for which the release meets the target with the given probability.
+
+    Args:
+        one: flows of the class.
+        variances: variances of the errors for a rho of 1; shape (flows,).
+        chance: probability with which the target is met.
+
+    Returns:
+        The weights; at least 0; shape (flows,).
+    """
+    limits = one.limits / np.sqrt(2 * variances)
+
+    def excess(logarithm: float) -> float:
+        return probability_of_at_least(special.erf(limits * math.exp(logarithm / 2)), one.needed) - chance
+
+    low = high = -2 * math.log(float(np.median(limits)))
+    while excess(low) > 0:
+        low -= 2
+    while excess(high) < 0:
+        high += 2
+    rho = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-9)))
+    scaled = limits * math.sqrt(rho)
+    effects = scaled * np.exp(-(scaled**2)) / variances * _pivotal(special.erf(scaled), one.needed)
+    weights: Reals = effects * rho / (effects @ variances)
+    return weights
+
+
+def _pivotal(probabilities: Reals, least: int) -> Reals:
+    """Return, for each of some independent events, the relative probability that it decides whether ``least`` happen.
+
+    It decides if ``least - 1`` of the others happen. Above ``_MOST_PIVOTAL`` events, the normal distribution is used.
+    """
+    if len(probabilities) <= _MOST_PIVOTAL:
+        exactly = [_distribution(np.delete(probabilities, k))[least - 1] for k in range(len(probabilities))]
+        return np.array(exactly)
+    spread = np.sqrt((probabilities * (1 - probabilities)).sum())
+    distance = (least - 1 - (probabilities.sum() - probabilities)) / spread
+    density: Reals = np.exp(-(distance**2) / 2)
+    return density
+
+
+def probability_of_at_least(probabilities: Reals, least: int) -> float:
+    """Return the probability that at least ``least`` of some independent events happen.
+
+    Args:
+        probabilities: probability of each event; shape (events,).
+        least: number of events; at least 1. Above 1,000 events, the normal distribution of the same mean and variance
+            is used.
+    """
+    if len(probabilities) > _MOST_EVENTS:
+        spread = math.sqrt(float((probabilities * (1 - probabilities)).sum()))
+        return NormalDist().cdf((float(probabilities.sum()) - (least - 0.5)) / max(spread, 1e-12))
+    return float(_distribution(probabilities)[least:].sum())
+
+
+def _distribution(probabilities: Reals) -> Reals:
+    """Return the probabilities that 0, 1, ... of some independent events happen; shape (events + 1,)."""
+    distribution = np.zeros(len(probabilities) + 1)
+    distribution[0] = 1.0
+    for probability in probabilities.tolist():
+        distribution[1:] = distribution[1:] * (1 - probability) + distribution[:-1] * probability
+        distribution[0] *= 1 - probability
+    return distribution
+
+
+_MOST_EVENTS = 1000
+"""Largest number of events whose exact distribution is computed."""
+
+_MOST_PIVOTAL = 60
+"""Largest number of events for each of which the exact distribution of the others is computed."""
+
+
+def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlows, runs: int = 0) -> TargetBudget:
+    """Return the smallest budget with which releases meet targets with a probability of ``CHANCE``.
+
+    The same input gives the same budget. ``table`` must be public or synthetic; see :class:`KnownFlows`.
+
+    Args:
+        plan: plan of the release with any budget; its geographies, unit, mechanism and segments are used.
+        targets: at least one target.
+        table: flows that stand for the true flows. Breakdowns divide their trips at random, with equal chances.
+        runs: number of releases to simulate for the correction of rho; 0 for none.
+
+    Raises:
+        OdError: there is no target, a target is stated twice, is for numbers that are published exactly, or needs next
+            to no budget; no flow of the table has the size of a target; the mechanism measures one level; no optimum is
+            found; or the noise is too wide to simulate.
+    """
+    _refuse_useless(plan, targets)
+    _, trips = on_plan(table, plan)
+    classes = classes_of(plan, targets, trips)
+    segments = None if plan.segments is None else _best_segments(plan, plan.segments, classes)
+    model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
+    problem = _Problem(model, classes, np.ones(len(classes)))
+    generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
+    of_table = float(share_of_table(plan.uncounted))
+
+    def simulated(found: _Solution, number: int) -> Reals:
+        budget = Budget(rho=found.rho / of_table, delta=plan.budget.delta, shares=_all_shares(model, found))
+        releases = simulated_releases(with_budget(plan, budget, segments), trips, runs, number)
+        try:
+            return np.array([ratios_of(classes, release, generator) for release in releases])
+        except OdError as error:
+            if error.code != TOO_WIDE:
+                raise
+            raise OdError(
+                "OD-TARGET",
+                "the tolerances allow noise that is too wide to simulate",
+                next_step="state smaller tolerances, or request 0 runs",
+            ) from None
+
+    found, factor = problem.solved(range(len(classes))), 1.0
+    if found.rho < LEAST_RHO:
+        raise OdError(
+            "OD-TARGET",
+            f"the tolerances are so wide that the targets need a rho of less than {LEAST_RHO:g}",
+            next_step="state smaller tolerances",
+        )
+    if runs:
+        for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
+            problem = problem.corrected(found, simulated(found, number))
+            found = problem.solved(range(len(classes)))
+        factor = float(np.quantile(simulated(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
+    return TargetBudget(
+        rho=found.rho * factor / of_table,
+        shares=_all_shares(model, found),
+        gap=found.optimum.gap,
+        costs=_costs(problem, found, factor / of_table),
+        chance=found.chance,
+        segment_share=None if segments is None else segments.share,
+        factor=factor,
+        runs=runs,
+    )
+
+
+def _refuse_useless(plan: ReleasePlan, targets: Sequence[Target]) -> None:
+    """Raise OdError if there is no target, if a target is stated twice, or if all of its numbers are exact."""
+    if not targets:
+        raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
+    for number, target in enumerate(targets):
+        if target in targets[:number]:
+            raise OdError("OD-TARGET", f"the target '{target}' is stated twice", next_step="state it once")
+        quantity, tree = target.quantity, plan.tree
+        pairs = tree.origin.size(quantity.origin_level) * tree.destination.size(quantity.destination_level)
+        if plan.publishes_total and pairs == 1 and quantity.breakdown is None:
+            raise OdError(
+                "OD-TARGET",
+                f"{quantity.name} is published exactly, with any budget",
+                next_step="leave this target out",
+            )
+
+
+def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
+    """Return the breakdowns with the share of the budget, in twentieths, for which the targets need the least rho.
+
+    The rho is taken as a function with one minimum.
+    """
+
+    @cache
+    def rho(twentieths: int) -> float:
+        tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
+        model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, tried)
+        return _Problem(model, classes, np.ones(len(classes))).solved(range(len(classes))).rho
+
+    low, high = 1, _SEGMENT_GRAIN - 1
+    while high > low:
+        middle = (low + high) // 2
+        low, high = (low, middle) if rho(middle) <= rho(middle + 1) else (middle + 1, high)
+    return replace(segments, share=Fraction(low, _SEGMENT_GRAIN))
+
+
+def _costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:
+    """Return the cost of each target, whose rho is multiplied by ``scale`` as that of the release is."""
+    every, costs = range(len(problem.classes)), []
+    for number, one in enumerate(problem.classes):
+        others = [other for other in every if other != number]
+        alone = problem.solved([number]).rho if others else found.rho
+        without = problem.solved(others).rho if others else 0.0
+        needed, binds = scale * float(found.needed[number]), bool(found.binds[number])
+        costs.append(TargetCost(one.target, len(one.sizes), needed, scale * alone, scale * without, binds))
+    return tuple(costs)
+
+
+def _all_shares(model: VarianceModel, found: _Solution) -> tuple[Fraction, ...]:
+    """Return the shares of all levels that share the budget, also of those that need none."""
+    given = dict(zip(model.free_levels, found.optimum.shares, strict=True))
+    return tuple(given.get(level, Fraction(0)) for level in model.levels)
+
+
+def classes_of(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
+    """Return the flows of a table to which each target applies."""
+    pairs = plan.tree.pairs_at(trips.rank)
+    leaves = Nodes(plan.tree.depth, pairs.origin, pairs.destination, np.diff(trips.before))
+    by_category = {one.name: category_trips(trips, one.name) for one in plan.breakdowns}
+    return tuple(TargetClass.of(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets)
+
+
+def ratios_of(
+    classes: Sequence[TargetClass], release: Release, generator: np.random.Generator | None = None
+) -> list[float]:
+    """Return, for each target, the smallest factor of the limits for which a release meets it.
+
+    Args:
+        classes: flows of the table that is released.
+        release: a release of this table.
+        generator: see :meth:`TargetClass.ratio`.
+    """
+    tree, segments = release.plan.tree, release.segments
+    return [one.ratio(tree, release.leaves, segments.get(one.target.breakdown), generator) for one in classes]

@@ -29,8 +29,7 @@ from od_core.geography.geography import Geography
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
-from od_core.privacy.plan import Plan, plan_defect
-from od_core.privacy.uncounted import Uncounted, UncountedStep, share_of_table
+from od_core.privacy.plan import Plan, Uncounted, UncountedStep, plan_defect, share_of_table
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
 

@@ -11,10 +11,8 @@ from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import FlowTree
-from od_core.privacy.budget import Budget, exact_fraction
-from od_core.privacy.cap import Charge
-from od_core.privacy.neighbours import Neighbours
-from od_core.privacy.sensitivity import sensitivity_of_leaves, sensitivity_squared
+from od_core.privacy.budget import Budget, Charge, exact_fraction
+from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
 from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown

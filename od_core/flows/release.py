@@ -45,8 +45,7 @@ from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noi
 from od_core.parallel import memory
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
-from od_core.privacy.plan import PlannedRelease
-from od_core.privacy.uncounted import Uncounted
+from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts, count_trips

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.durable import write_durably
-from od_core.files.parquet import write_batches
+from od_core.files.table_writers import write_batches
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import Nodes

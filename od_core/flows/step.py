@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from od_core.errors import OdError
 from od_core.noise.opendp import MAX_VARIANCE
-from od_core.privacy.cap import Charge
+from od_core.privacy.budget import Charge
 from od_core.privacy.plan import Step, plan_defect
 
 

@@ -1,16 +1,18 @@
-"""Add levels to a zone list from code prefixes or several columns, and add a catch-all area to a geography."""
+"""Make levels from code prefixes or joined columns, and geographies of equal depth."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError, nearest_known
-from od_core.geography.area_names import name_column
-from od_core.geography.boundaries import BOUNDARY
-from od_core.geography.codes import COORDINATES, no_column, text_codes
-from od_core.geography.geography import Geography
+from od_core.geography.codes import COORDINATES, name_column, no_column, text_codes
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import BOUNDARY, Geography
 
 JOINT = " / "
 """Separator between the codes of several columns that are joined into the code of one area."""
@@ -189,3 +191,54 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
 
 def _unknown_area_fault(message: str) -> OdError:
     return OdError("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step="choose another code, or name a listed zone")
+
+
+def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
+    """Return both geographies with as many levels as the deeper of the two.
+
+    Copies of the first level are inserted below the first level of the other geography, as ``<level>_2``, ``<level>_3``
+    and so on. Each area of a copy is the only child of the same area in the level above. Copies cost no budget under
+    the rule of shares ``geography``. The coarsest level is copied, because a copied fine level would cause small cells
+    high in the flow tree.
+
+    Raises:
+        OdError: a level with the name of a copy exists already.
+    """
+    depth = max(origin.depth, destination.depth)
+    return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
+
+
+def repeated_levels(geography: Geography) -> list[str]:
+    """Return the names of the levels whose codes are exactly those of the level above."""
+    return [
+        name
+        for name, (above, codes) in zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
+        if codes == above
+    ]
+
+
+def repetition_sentence(tree: FlowTree) -> str | None:
+    """Return a sentence that names the repeated levels of a flow tree, or None if there are none."""
+    sides = {"origins": repeated_levels(tree.origin), "destinations": repeated_levels(tree.destination)}
+    if not any(sides.values()):
+        return None
+    said = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
+    return (
+        "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
+        f" above: {', '.join(said)}. Flows at such a level equal those at the level above."
+    )
+
+
+def _repeated(geography: Geography, times: int) -> Geography:
+    """Return the geography with ``times`` copies of its first level inserted below the first level."""
+    if times == 0:
+        return geography
+    first, codes, names = geography.levels[0], geography.codes[1], geography.names
+    itself = np.arange(len(codes), dtype=np.int32)
+    return replace(
+        geography,
+        levels=(first, *(f"{first}_{copy}" for copy in range(2, times + 2)), *geography.levels[1:]),
+        codes=(*geography.codes[:2], *[codes] * times, *geography.codes[2:]),
+        parents=(*geography.parents[:2], *[itself] * times, *geography.parents[2:]),
+        names=None if names is None else (*names[:2], *[names[1]] * times, *names[2:]),
+    )

@@ -2,9 +2,8 @@
 
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.metrics import evaluate_group_sizes
-from od_core.group_sizes.plan import plan_group_sizes
+from od_core.group_sizes.plan import TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.release import GroupSizeRelease, release_group_sizes
-from od_core.group_sizes.top_code import TopCodeEstimate
 
 __all__ = [
     "GroupSizeRelease",

@@ -1,4 +1,4 @@
-"""Publish group-size tables in a certificate, a bundle and the release database, and read published bundles."""
+"""Stage and publish releases of group sizes."""
 
 from __future__ import annotations
 
@@ -9,29 +9,60 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep, plan_group_sizes
+from od_core.group_sizes.plan import MISSED, GroupSizePlan, LaplaceStep, TopCodeEstimate, margin, plan_group_sizes
 from od_core.group_sizes.release import GroupSizeRelease, cells, estimated, frame_of, measure_plan
 from od_core.group_sizes.report import group_size_pictures, group_size_report
-from od_core.group_sizes.staging import StagedGroupSizes
-from od_core.group_sizes.top_code import MISSED, TopCodeEstimate, margin
 from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.staged_files import StagedTable
 from od_core.noise.sources import NoiseSource
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication import group_columns
+from od_core.publication import columns
 from od_core.publication.certificate import has_intervals, pure_sentences
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.markup import Markup
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
+
+_CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])
+
+
+class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease]):
+    """The stored files of one release: the true sizes, and the unpublished histograms.
+
+    The table of histograms identifies levels and areas by their numbers.
+    """
+
+    counted_name = "group_sizes"
+    table_name = "histograms"
+
+    def counted(self, _plan: GroupSizePlan) -> GroupSizes:
+        """Read the true sizes of all groups; see :meth:`StagedTable.counted`."""
+        table = pq.read_table(self.path(self.counted_name))
+        return GroupSizes(np.array(table["area"]), np.array(table["size"]))
+
+    def counted_table(self, counted: GroupSizes) -> pa.Table:
+        """Return a table with the area and size of each group; see :meth:`StagedTable.counted_table`."""
+        return pa.table({"area": counted.area, "size": counted.size})
+
+    def table_of(self, release: GroupSizeRelease) -> pa.Table:
+        """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.table_of`."""
+        batches = []
+        for level, table in zip(release.frame.levels, release.histograms, strict=True):
+            area, size = np.nonzero(table)
+            cells = [np.full(len(area), level), area, size, table[area, size]]
+            batches.append(pa.record_batch([pa.array(c, f.type) for c, f in zip(cells, _CELLS, strict=True)], _CELLS))
+        return pa.Table.from_batches(batches, _CELLS)
+
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS group_size_releases (
@@ -118,20 +149,18 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
         frame = release.frame
         return [
-            *public_files(
-                "histogram", release.histogram, group_columns.HISTOGRAM, "Groups of each size, at every level."
-            ),
+            *public_files("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level."),
             *(_interval_files(release) if has_intervals(certificate) else []),
             *public_files(
                 "groups_by_area",
                 groups_by_area(frame),
-                group_columns.GROUPS_BY_AREA,
+                columns.GROUPS_BY_AREA,
                 "The public number of groups of every zone.",
             ),
             *public_files(
                 "noisy_measurements",
                 release.measurements,
-                group_columns.GROUP_MEASUREMENTS,
+                columns.GROUP_MEASUREMENTS,
                 "The noisy measurements, for users who make their own estimates.",
             ),
             *areas_files(areas_table(frame.geography)),
@@ -223,11 +252,11 @@ def _interval_files(release: GroupSizeRelease) -> list[BundleFile]:
         *public_files(
             "cumulative",
             release.at_most(),
-            group_columns.CUMULATIVE,
+            columns.CUMULATIVE,
             "Groups of at most each size, at every level, with their intervals.",
         ),
         *public_files(
-            "members_by_area", release.members, group_columns.MEMBERS, "Members of every area, with their intervals."
+            "members_by_area", release.members, columns.MEMBERS, "Members of every area, with their intervals."
         ),
     ]
 

@@ -16,9 +16,8 @@ from od_core.files.data_frame import TableOrFile
 from od_core.geography.geography import Geography
 from od_core.group_sizes.estimation.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
-from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, LaplaceStep, plan_group_sizes
-from od_core.group_sizes.top_code import TopCodeEstimate
+from od_core.group_sizes.mechanisms import GroupSizeMechanism
+from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, LaplaceStep, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.draw_release import charged_to, draw_release, locked
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector

@@ -11,8 +11,7 @@ from od_core.group_sizes.groups import Counts
 from od_core.group_sizes.plan import MEASURED
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.html.band_chart import band_chart
-from od_core.publication.html.report_certificate import (
+from od_core.publication.html.certificate_page import (
     common_sections,
     confidence,
     promise_figures,
@@ -20,6 +19,7 @@ from od_core.publication.html.report_certificate import (
     under_title,
 )
 from od_core.publication.html.report_page import (
+    band_chart,
     bar,
     bars,
     between,

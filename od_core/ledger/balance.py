@@ -13,10 +13,10 @@ from od_core.errors import OdError
 from od_core.ledger.entries import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
-from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import ALL_PERIODS, charged_periods
 from od_core.privacy.person_year import largest_rho, year_of, year_text
-from od_core.privacy.uncounted import is_of_uncounted
+from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.unit import UnitKind
 
 _NONE = Fraction(0)

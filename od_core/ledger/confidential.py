@@ -1,4 +1,4 @@
-"""Manage the confidential folder: its permissions, its key, fingerprints of inputs, and the details of errors."""
+"""Keep the confidential folder: its key, its files and the lock of releases."""
 
 from __future__ import annotations
 
@@ -16,8 +16,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, raise_alone
-from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync, write_durably
+from od_core.files.durable import (
+    CONFIDENTIAL_FILE_MODE,
+    CONFIDENTIAL_FOLDER_MODE,
+    locked,
+    make_folder,
+    sync,
+    write_durably,
+)
 from od_core.parallel import in_order
+
+LOCK_NAME = "release.lock"
+LOCK_SECONDS = 600.0
+
+
+@contextmanager
+def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Lock a folder while this context lasts. Create the folder if it is missing.
+
+    Args:
+        folder: the folder.
+        seconds: longest time to wait for another run.
+
+    Raises:
+        OdError: another run did not release the lock in this time.
+    """
+    make_folder(folder)
+    held = OdError(
+        "OD-RELEASE-LOCKED",
+        f"another release has been running for more than {seconds:.0f} seconds",
+        next_step="wait until it ends, then run this one again",
+    )
+    with locked(folder / LOCK_NAME, held, seconds=seconds):
+        yield
+
 
 _HASHED = 1 << 20
 """Number of integers that one thread hashes at a time."""

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 from od_core.errors import OdError
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.domain_entries import other_unit
 from od_core.ledger.identity import Counted
-from od_core.ledger.ledger import Ledger
+from od_core.ledger.ledger import Ledger, other_unit
 from od_core.ledger.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Charge
+from od_core.privacy.budget import Charge
 
 DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
 """Kinds of entries: for a domain and its cap, for the states of a level, and for the publication of a release."""

@@ -9,11 +9,9 @@ from typing import Any
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.balance import charge_of
-from od_core.ledger.chain import Chain
+from od_core.ledger.chain import SCHEMES, Chain, PostgresChain, SqliteChain
 from od_core.ledger.entries import RESERVED, Entries
-from od_core.ledger.postgres_chain import SCHEMES, PostgresChain
-from od_core.ledger.sqlite_chain import SqliteChain
-from od_core.privacy.cap import refuse_other_charge
+from od_core.privacy.budget import refuse_other_charge
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,11 @@
-"""Record the reservations, draws, measurements and publications of releases in the budget ledger.
+"""Enter the privacy domain of a data set and its cap in a ledger.
+
+Check a release against the reservations in the ledger.
+
+A release that is reserved already must have the same plan. All releases of a series must be charged to the same data
+set. All periods of a revision must have the same areas.
+
+Record the reservations, draws, measurements and publications of releases in the budget ledger.
 
 The entries form an append-only chain (``entries.py``). The state of a level is the kind of its newest entry: RESERVED,
 DRAWING or MEASURED. The spending of a domain in a period is the sum of its RESERVED entries, so nothing is ever
@@ -13,25 +20,241 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
-from od_core.ledger.balance import NEWEST, Balance, balances, charge_of
-from od_core.ledger.domain_entries import declared_facts, enter_domain
+from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap, in_full_of
+from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.entries import CAP, DOMAIN, DRAWING, KINDS, MEASURED, PUBLISHED, RESERVED, Entries, broken
 from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
-from od_core.ledger.lock import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.ledger.reservation import begin_draw, reserve
-from od_core.ledger.same_series import IN_SERIES, changed_settings, is_reserved, prefix, refuse_other_areas
 from od_core.periods import Period
-from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Cap, Charge, wrong_charge
-from od_core.privacy.domain import PrivacyDomain, charged_periods
+from od_core.privacy.budget import Cap, Charge, Spent, wrong_charge
+from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
 from od_core.privacy.person_year import year_of
 from od_core.privacy.plan import Plan, check_charges
+
+
+def enter_domain(entries: Entries, domain: PrivacyDomain) -> None:
+    """Enter a domain, or a new cap with its reason, as :meth:`od_core.ledger.ledger.Ledger.declare` does."""
+    declared = entries.newest(DOMAIN, domain=domain.name)
+    if declared is None:
+        entries.append(DOMAIN, domain.name, content=domain.facts())
+    elif domain.unit.kind == "user_year" != declared["content"]["unit"]:
+        raise OdError(
+            "OD-DOMAIN-CONFLICT",
+            f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have no bound"
+            " for a year",
+            next_step="declare a data set with another name, whose series begin with the first period of a year; keep"
+            " this one as it was for the periods before",
+        )
+    elif declared["content"] != domain.facts():
+        raise OdError(
+            "OD-DOMAIN-CONFLICT",
+            f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
+            next_step="use the declared unit and neighbours; a data set has only one kind of promise",
+        )
+    caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
+    cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
+    if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
+        return
+    if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
+        raise OdError(
+            "OD-LEDGER-CAP-REASON",
+            f"the cap of {domain.name!r} changed from {_cap_text(caps[-1]['content'])} to {_cap_text(cap)}"
+            " without a new reason",
+            next_step="state why in the privacy domain's cap reason",
+        )
+    entries.append(CAP, domain.name, content=cap)
+
+
+def _cap_text(facts: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
+
+
+def other_unit(domain: str) -> OdError:
+    """Return the OdError for a release whose unit is not that of its data set."""
+    return OdError(
+        "OD-DOMAIN-CONFLICT",
+        f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
+        next_step="declare the domain once, and use its unit and neighbours in all its releases",
+    )
+
+
+def declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
+    """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
+    declared = entries.newest(DOMAIN, domain=domain)
+    if declared is None:
+        raise OdError(
+            "OD-DOMAIN-UNDECLARED",
+            f"the privacy domain {domain!r} is not declared",
+            next_step="run a release of that domain",
+        )
+    facts: dict[str, Any] = declared["content"]
+    return facts
+
+
+IN_SERIES = "kind = ? AND substr(release, 1, ?) = ?"
+"""Condition on the entries of one kind for the releases of one series, with the values of :func:`prefix`."""
+
+
+def prefix(series: str) -> tuple[int, str]:
+    """Return the length and the text with which the text form of each key of a series begins."""
+    return len(series) + 1, f"{series}/"
+
+
+def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
+    """Return whether a release is reserved. Raises OdError if it is reserved with another plan or data set."""
+    changed = changed_settings(entries, key, domain, plan)
+    if changed:
+        raise OdError(
+            "OD-REPLAY-PLAN-CHANGED",
+            f"{key} was reserved with different settings; changed: {', '.join(changed)}",
+            next_step="restore the settings, or give the release a new revision, which is charged again",
+            spent=STAYS_CHARGED,
+        )
+    return changed is not None
+
+
+def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
+    """Return the names of the settings that differ from those of the reservation; None if there is no reservation."""
+    found = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
+    if found is None:
+        return None
+    then, now = found["content"]["plan"], plan.stored_facts
+    changed = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))  # some are stated only if set
+    return changed if found["domain"] == domain else ["data set", *changed]
+
+
+def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
+    """Raise OdError if another release of the same series was charged to another data set.
+
+    Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
+    """
+    for other in entries.groups("domain", f"{IN_SERIES} AND domain <> ?", RESERVED, *prefix(key.release), domain):
+        raise OdError(
+            "OD-DOMAIN-CONFLICT",
+            f"releases of {key.release} are charged to data set {other['domain']!r}, not to {domain!r}",
+            next_step="declare the data set that was charged earlier, or rename the series",
+        )
+
+
+def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
+    """Raise OdError if another period of the same revision was reserved with other areas.
+
+    Each release of the revision was checked when it was reserved, so all have the areas of the first and of the last.
+    The others are read for the message alone.
+    """
+    now = _areas(plan.facts())
+    found: dict[ReleaseKey, dict[str, str]] = {}
+    reserved = (RESERVED, *prefix(key.release))
+    one = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
+    of_revision = (*reserved, f"%/r{key.revision}")
+    ends = entries.select(f"{one.format('min')} OR {one.format('max')}", *of_revision, *of_revision)
+    if all(_areas(row["content"]["plan"]) == now for row in ends):
+        return
+    first = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608
+    for row in entries.select(first, *reserved):
+        found[ReleaseKey.parse(row["release"])] = _areas(row["content"]["plan"])
+    others = {other: then for other, then in sorted(found.items()) if then != now}
+    changed = next((other for other in others if other.revision == key.revision), None)
+    if changed is None:
+        return
+    taken = {other.revision for other in others}
+    free = next(revision for revision in count(key.revision + 1) if revision not in taken)
+    raise OdError(
+        "OD-GEOGRAPHY-CHANGED",
+        f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
+        f" {_areas_text(others[changed])}, {key.period} has {_areas_text(now)}",
+        next_step=f"restore the zone list, or use the new one from a new revision on: set revision: {free}",
+    )
+
+
+def _areas(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests of the geographies in the JSON form of a plan, by field."""
+    return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
+
+
+def _areas_text(areas: Mapping[str, str]) -> str:
+    """Return the beginnings of the digests as one line for a message; a single digest if all are equal."""
+    short = {name.replace("_", " "): digest[:16] for name, digest in areas.items()}
+    if len(set(short.values())) == 1:
+        short = {"geography": next(iter(short.values()))}
+    return " and ".join(f"{name} {digest}" for name, digest in short.items()) or "none"
+
+
+def reserve(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> None:
+    """Reserve all levels of a release whose charges are checked; see :meth:`od_core.ledger.ledger.Ledger.reserve`."""
+    if is_reserved(entries, key, domain, plan):
+        return
+    refuse_moved_series(entries, key, domain)
+    refuse_other_areas(entries, key, plan)
+    declared = entries.newest(DOMAIN, domain=domain)
+    unit = unit_facts(plan.unit)
+    if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
+        raise other_unit(domain)
+    periods = charged_periods(Period(key.period), declared["content"]["elementary_period"], plan.unit.kind)
+    check_cap(entries, domain, periods, plan.charge, in_full=plan.spent.every_period)
+    facts = plan.facts()
+    for step in plan.charged_steps:
+        content = {"mechanism": facts["mechanism"], "periods": periods, **step.noise_facts, "plan": facts}
+        entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
+
+
+def begin_draw(entries: Entries, key: ReleaseKey, level: int, noise: str | None = None) -> int:
+    """Enter that a draw begins, and return its number; see :meth:`od_core.ledger.ledger.Ledger.start_draw`."""
+    row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
+    if row is None or row["kind"] == MEASURED:
+        raise OdError(
+            "OD-LEDGER-STATE",
+            f"level {level} of {key} is {'not reserved' if row is None else 'already measured'}",
+            next_step="run the whole release again",
+        )
+    draw = int(row["draw"])
+    if row["kind"] == DRAWING:
+        lost = entries.newest(RESERVED, release=str(key), level=level)
+        if lost is None:
+            raise broken()
+        charge, content = charge_of(lost), lost["content"]
+        check_cap(entries, row["domain"], content["periods"], charge, in_full=in_full_of(lost), lost_draw=True)
+        draw += 1
+        entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
+    entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})
+    return draw
+
+
+def payable(entries: Entries, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:
+    """Return for how many periods the remaining cap pays, if each is released in turn with the budget of a plan.
+
+    Args:
+        entries: entries of a trial, to which the data set and the charges are added.
+        domain: the data set, as it is declared now.
+        plan: plan of one period.
+        periods: periods of one series.
+
+    Raises:
+        OdError: the ledger would refuse the data set, or a period cannot be charged in it.
+    """
+    enter_domain(entries, domain)
+    in_full, step, number = plan.spent.every_period, plan.uncounted_step, 0
+    for period in periods:
+        charged = charged_periods(period, domain.elementary_period, domain.unit.kind)
+        try:
+            check_cap(entries, domain.name, charged, plan.charge, in_full=in_full)
+        except BudgetExceeded:
+            continue
+        number += 1
+        if domain.unit.spans_periods:  # otherwise, periods have caps of their own
+            content = {"periods": charged}
+            own = plan.charge if step is None else Charge(rho=plan.charge.as_rho - in_full)
+            entries.append(RESERVED, domain.name, draw=1, charge=own, content=content)
+            if step is not None:
+                facts = content | step.noise_facts
+                entries.append(RESERVED, domain.name, draw=1, charge=step.charge, content=facts)
+    return number
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.checked_file import Written, write_checked
-from od_core.files.durable import CONFIDENTIAL_FILE_MODE, file_digest, sync, write_durably
+from od_core.files.durable import CONFIDENTIAL_FILE_MODE, Written, file_digest, sync, write_checked, write_durably
 from od_core.interrupts import finished_first
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.entries import DRAWING, MEASURED, RESERVED
@@ -24,8 +23,7 @@ from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_fil
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import checked_noise, noise_named
-from od_core.privacy.plan import Plan, Step
-from od_core.privacy.uncounted import UncountedStep
+from od_core.privacy.plan import Plan, Step, UncountedStep
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
 """Function that draws the noisy values of a level, and returns them in consecutive arrays."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from od_core.errors import NOTHING_SPENT, STAYS_CHARGED, OdError
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import write_durably
-from od_core.files.parquet import write_batches
+from od_core.files.table_writers import write_batches
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.identity import Counted, hold_to_input, stored_identity
 from od_core.ledger.ledger import Ledger

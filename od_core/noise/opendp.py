@@ -1,17 +1,191 @@
-"""Draw exact discrete Gaussian and discrete Laplace noise with OpenDP, the reference backend."""
+"""Draw noise with OpenDP, each call in new processes.
+
+OpenDP takes its random bits from a generator in the memory of its process. The calling process may be forked, restored
+or cloned, so nothing is ever drawn in it. Each call starts one new process, or several for large draws, and ends them
+when it has received the noise. They are started with ``subprocess``, because ``multiprocessing`` would run the caller's
+main module again or fork.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+import selectors
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
 from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from types import TracebackType
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.noise.opendp_processes import drawn
-from od_core.noise.opendp_worker import GAUSSIAN, LAPLACE, next_scale, rounded_up
+from od_core.noise import opendp_worker
+from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, REQUEST, next_scale, rounded_up
+from od_core.parallel import threads
+
+MIN_DRAWS = 8_192
+"""Smallest number of draws per process if there are several. They take 0.1 s, four times the start of a process."""
+
+_SOCKETS: set[socket.socket] = set()
+"""The open sockets of all running processes. A forked child must close its copies (:func:`_forget`)."""
+
+
+def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
+    """Draw independent noise at the smallest scale, from the given one upwards, at which OpenDP allows the loss.
+
+    Args:
+        distribution: GAUSSIAN or LAPLACE.
+        scale: smallest scale to draw with.
+        largest_loss: largest allowed loss at sensitivity 1, which is compared with the loss by OpenDP's own privacy
+            map: rho for Gaussian noise, epsilon for Laplace noise.
+        size: number of draws.
+
+    Returns:
+        The scale used, and the draws, shape (size,). If none of the scales tried has an allowed loss, nothing was
+        drawn, the scale is NaN, and the array has no meaning.
+
+    Raises:
+        OdError: a process could not be started or ended too early, or OpenDP's library is not installed.
+    """
+    noise = np.empty(size, dtype=np.int64)
+    with ExitStack() as running:
+        waiting = selectors.DefaultSelector()
+        running.callback(waiting.close)
+        workers, first = [], 0
+        for count in draws_by_process(size, threads()):
+            worker = running.enter_context(_Worker(noise[first : first + count]))
+            worker.ask(distribution, scale, largest_loss)
+            waiting.register(worker.socket, selectors.EVENT_READ, worker)
+            workers.append(worker)
+            first += count
+        while waiting.get_map():
+            for key, _ in waiting.select():
+                if key.data.receive():
+                    waiting.unregister(key.fileobj)
+        used = {worker.scale for worker in workers}
+    # All processes check the same scales against the same loss, so they agree. NaN does not equal itself.
+    return (used.pop() if len(used) == 1 else math.nan), noise
+
+
+def draws_by_process(size: int, processors: int) -> list[int]:
+    """Return the number of draws of each process.
+
+    The numbers differ by at most 1. If there are several processes, each makes at least ``MIN_DRAWS`` draws.
+
+    Args:
+        size: number of draws in all.
+        processors: largest number of processes.
+    """
+    count = max(1, min(processors, size // MIN_DRAWS))
+    return [(size + rest) // count for rest in range(count)]
+
+
+class _Worker:
+    """A process that draws noise once and writes it into a given array. It runs only inside the ``with`` statement."""
+
+    def __init__(self, room: NDArray[np.int64]) -> None:
+        self._head, self._count = bytearray(ANSWER.size), len(room)
+        self._missing = [memoryview(self._head), room.view(np.uint8).data]
+
+    def __enter__(self) -> _Worker:
+        command = [sys.executable, "-I", "-S", str(Path(opendp_worker.__file__).resolve()), library()]
+        nothing = subprocess.DEVNULL
+        self.socket, theirs = socket.socketpair()
+        _SOCKETS.update((self.socket, theirs))
+        with theirs:
+            descriptor = theirs.fileno()
+            try:  # in its own process group, because this process handles interrupts from the keyboard
+                self._process = subprocess.Popen(  # noqa: S603  # our own module
+                    [*command, str(descriptor)], stdin=nothing, stdout=nothing, pass_fds=(descriptor,), process_group=0
+                )
+            except OSError as error:
+                _SOCKETS.discard(self.socket)
+                self.socket.close()
+                raise _lost(f"a process that draws noise could not start ({error.strerror})") from None
+            finally:
+                _SOCKETS.discard(theirs)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the socket, and kill the process if it still runs."""
+        _SOCKETS.discard(self.socket)
+        self.socket.close()
+        self._process.kill()
+        self._process.wait()
+
+    def ask(self, distribution: bytes, scale: float, largest_loss: float) -> None:
+        """Send the request for noise to the process. Raises OdError if the process has ended."""
+        try:
+            self.socket.sendall(REQUEST.pack(distribution, scale, largest_loss, self._count))
+        except OSError:
+            raise self._ended() from None
+
+    def receive(self) -> bool:
+        """Copy the bytes that the process has sent so far into the answer, and return whether the answer is complete.
+
+        Raises:
+            OdError: the process has ended before its answer was complete.
+        """
+        try:
+            received = self.socket.recv_into(self._missing[0])
+        except OSError:
+            received = 0
+        if not received:
+            raise self._ended()
+        self._missing[0] = self._missing[0][received:]
+        while self._missing and not self._missing[0]:
+            del self._missing[0]
+        return not self._missing or math.isnan(self.scale)
+
+    @property
+    def scale(self) -> float:
+        """Scale that the process uses, or NaN if it draws nothing. It is valid only after the answer has begun."""
+        return float(ANSWER.unpack(self._head)[0])
+
+    def _ended(self) -> OdError:
+        return _lost("a process that drew noise ended before it had finished")
+
+
+@cache
+def library() -> str:
+    """Return the path of OpenDP's shared library without loading it. Raises OdError if it is not installed."""
+    found = importlib.util.find_spec("opendp")
+    if found is not None and found.origin is not None:
+        for path in sorted((Path(found.origin).parent / "lib").glob("*opendp*")):
+            return str(path)
+    raise _lost("OpenDP's shared library is not installed")
+
+
+def _lost(why: str) -> OdError:
+    return OdError(
+        "OD-NOISE-LOST",
+        f"{why}: the draw is lost",
+        next_step="run the release again; it draws the level again, at a separate charge",
+        spent="the level stays charged",
+    )
+
+
+def _forget() -> None:
+    """Close the sockets that a forked child has inherited.
+
+    The parent's noise processes end when the parent ends, but only if no other process has these sockets open.
+    """
+    for opened in _SOCKETS:
+        opened.close()
+    _SOCKETS.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
 
 MAX_VARIANCE = 1 << 100
 """Largest variance. Values of wider noise could reach the 64-bit limits, to which OpenDP clips them silently."""

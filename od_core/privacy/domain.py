@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from od_core.errors import OdError
 from od_core.periods import LENGTHS, Length, Period, check_time_zone
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.person_year import CALENDAR, year_of
 from od_core.privacy.unit import PrivacyUnit, UnitKind
 from od_core.registry import refuse_unknown

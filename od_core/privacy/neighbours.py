@@ -1,4 +1,6 @@
-"""Define neighbouring inputs, and derive sensitivities, invariants and the sentences of a certificate from them.
+"""Compute the sensitivity of flow counts: by how much they change with the records of one privacy unit.
+
+Define neighbouring inputs, and derive sensitivities, invariants and the sentences of a certificate from them.
 
 A release protects the change from one input to a neighbouring input. Which inputs are neighbours follows from the
 privacy unit and from the public rules by which records are counted. For example, a record may no longer be counted if
@@ -18,8 +20,23 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Number, exact_fraction
-from od_core.privacy.sensitivity import sensitivity_squared
 from od_core.privacy.unit import PrivacyUnit
+
+
+def sensitivity_squared(unit: PrivacyUnit) -> int:
+    """Return the squared L2 sensitivity of the counts of one level below the root.
+
+    All m trips of a unit, where m is the contribution bound, may be in one cell of a level. Adding the unit then
+    changes that cell by m, and replacing the unit changes two cells by m each. So the result is m^2 or 2 m^2. The same
+    holds for a record that counts up to m trips.
+    """
+    return unit.differing_units * unit.contribution_bound**2
+
+
+def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
+    """Return the L1 sensitivity of all leaf counts: the contribution bound, or twice that for bounded neighbours."""
+    return unit.differing_units * unit.contribution_bound
+
 
 FAULT_THRESHOLD = Fraction(1, 1000)
 """Default of the largest share of faulty trips for which an input is accepted."""

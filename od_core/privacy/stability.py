@@ -18,7 +18,7 @@ from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.table import at_precision, rational
 from od_core.privacy.accounting import LARGEST, SMALLEST
-from od_core.privacy.sensitivity import sensitivity_of_leaves
+from od_core.privacy.neighbours import sensitivity_of_leaves
 from od_core.privacy.unit import PrivacyUnit
 
 _NO_NOISE = 300

@@ -1,4 +1,4 @@
-"""Define every public table and its columns. Codebooks, schemas and comments in the database use these texts."""
+"""Describe the columns of published tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
+
+from od_core.records.segments import Breakdown
 
 CONFIDENCE = Fraction(9, 10)
 """Probability with which an interval contains the true number of counted trips."""
@@ -310,3 +312,376 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool =
         (*ends, COUNT, *(COUNT_ENDS if interval else ()), NOISY),
         tuple(column.name for column in ends),
     )
+
+
+AREAS = Table(
+    "areas",
+    "Areas",
+    "A public area of a geography.",
+    "All areas are listed, including areas without trips. Only the whole space has no parent.",
+    (
+        Column("geography", "string", "Geography", "SHA-256 of the geography that the area belongs to."),
+        Column(
+            "level",
+            "integer",
+            "Number of the level",
+            "0 for the whole space; the zones have the largest number.",
+            minimum=0,
+        ),
+        Column("level_name", "string", "Level", "Name of the level."),
+        Column("area", "string", "Area", "Code of the area; always text, even if it looks like a number."),
+        Column("parent", "string", "Parent", "Code of the area of the level above that contains it.", required=False),
+        Column("position", "integer", "Position", "Number of the area within its level, from 0.", minimum=0),
+        Column(
+            "name",
+            "string",
+            "Name",
+            "Name of the area, for people. Areas may have the same name, or none.",
+            required=False,
+        ),
+        Column(
+            "latitude",
+            "number",
+            "Latitude",
+            "Latitude of a zone with coordinates, in degrees north; for maps.",
+            unit="degrees",
+            required=False,
+        ),
+        Column(
+            "longitude",
+            "number",
+            "Longitude",
+            "Longitude of a zone with coordinates, in degrees east; for maps.",
+            unit="degrees",
+            required=False,
+        ),
+    ),
+    ("geography", "level", "area"),
+)
+
+
+def described_areas(columns: Sequence[str]) -> Table:
+    """Return the table of areas with those of its columns that a release has. Not all have names and coordinates."""
+    return replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in columns))
+
+
+_BOUNDED = f"The true number lies between the two bounds with a probability of about {100 * CONFIDENCE} %."
+_INDICATORS = (
+    Column("outflow", "integer", "Outflow", "Trips from the area to other areas of its level.", "trips", minimum=0),
+    Column("inflow", "integer", "Inflow", "Trips from other areas of its level to the area.", "trips", minimum=0),
+    Column("within", "integer", "Trips within", "Trips that begin and end in the area.", "trips", minimum=0),
+    Column("balance", "integer", "Balance", "Inflow minus outflow; below 0 if more trips leave than arrive.", "trips"),
+    Column(
+        "self_containment",
+        "number",
+        "Self-containment",
+        "Share, from 0 to 1, of the trips that begin in the area and also end in it. Empty if no trips were released"
+        " that begin in it.",
+        unit="share",
+        required=False,
+        minimum=0,
+    ),
+)
+_MEAN_DISTANCE = Column(
+    "mean_distance",
+    "number",
+    "Mean distance",
+    "Mean great-circle distance of the trips that begin in the area, between the places of their zones; a trip within"
+    " a zone has the distance 0. Trips of unknown distance are left out. Empty if there are no others.",
+    unit="kilometres",
+    required=False,
+    minimum=0,
+)
+
+
+def indicator_table(*, interval: bool, distance: bool) -> Table:
+    """Return the table of the indicators of areas, with or without their intervals and the mean distance."""
+    columns: list[Column] = []
+    for indicator in (*_INDICATORS, *((_MEAN_DISTANCE,) if distance else ())):
+        columns.append(indicator)
+        for end, title in (("lower", "Lower bound"), ("upper", "Upper bound")) if interval else ():
+            described = f"{title} of {indicator.name}. {_BOUNDED}"
+            bound = replace(indicator, name=f"{indicator.name}_{end}", title=f"{title} of {indicator.title.lower()}")
+            columns.append(replace(bound, description=described, required=True))
+    return Table(
+        "indicators",
+        "Indicators of areas",
+        "An area of any level, with the trips that leave it, enter it and stay in it.",
+        "All areas of all levels below the whole space are listed. Do not add the outflow or the inflow of several"
+        " areas, because the trips between them would be counted as trips that leave.",
+        (AREA_LEVEL, AREA, *columns),
+        ("level", "area"),
+        (CodeList(("level", "area"), "areas", LISTED),),
+    )
+
+
+_ENDS = (
+    ("from_km", "Begin of the band", "Smallest distance in the band."),
+    ("to_km", "End of the band", "End of the band, which does not belong to it. Empty if the band has no end."),
+)
+
+
+def distance_band_table(*, interval: bool) -> Table:
+    """Return the table of the trips that begin in each area by bands of distance, with or without their intervals."""
+    trips = Column(
+        "trips",
+        "integer",
+        "Released trips",
+        "Trips that begin in the area and whose distance is in the band, released with noise.",
+        unit="trips",
+        minimum=0,
+    )
+    bounds = [
+        replace(trips, name=name, title=f"{title} of the trips", description=_BOUNDED)
+        for name, title in (("lower", "Lower bound"), ("upper", "Upper bound"))
+    ]
+    return Table(
+        "distance_bands",
+        "Trips by distance",
+        "A band of distances, with the trips that begin in an area and are as long as that. A distance is that of the"
+        " great circle between the places of two zones; a trip within a zone has the distance 0.",
+        "All bands of all listed areas are listed. The bands of an area sum to the trips that begin in it. Do not add"
+        " rows of different levels.",
+        (
+            AREA_LEVEL,
+            AREA,
+            Column(
+                "band",
+                "integer",
+                "Band",
+                "Number of the band, from 1 for the shortest trips; 0 for trips of unknown distance.",
+                minimum=0,
+            ),
+            *(Column(name, "number", title, text, "kilometres", required=False) for name, title, text in _ENDS),
+            trips,
+            *(bounds if interval else ()),
+        ),
+        ("level", "area", "band"),
+        (CodeList(("level", "area"), "areas", LISTED),),
+    )
+
+
+SIZE = Column(
+    "size",
+    "integer",
+    "Size",
+    "Number of members of a group; the top code stands for that size or more.",
+    "members",
+    minimum=0,
+)
+GROUPS = Column(
+    "groups",
+    "integer",
+    "Released groups",
+    "Number of groups of that size in the area, released with noise; an estimate.",
+    unit="groups",
+    minimum=0,
+)
+
+HISTOGRAM = Table(
+    "histogram",
+    "Groups by size",
+    "The groups of one size in one area.",
+    "A size that is not listed for an area was released as 0 groups. Zero is a released estimate, not a certainty. No"
+    " number is withheld or missing.",
+    (AREA, AREA_LEVEL, SIZE, GROUPS),
+    ("level", "area", "size"),
+    (CodeList(("level", "area"), "areas", LISTED),),
+)
+
+_HOLDS_GROUPS = (
+    f"The true number lies between lower and upper with a probability of about {100 * CONFIDENCE} % or more."
+)
+
+
+def _group_ends(what: str, unit: str) -> tuple[Column, Column]:
+    """Return the columns of the ends of the interval of a number of a group-size table."""
+    return (
+        replace(LOWER, description=f"Smallest plausible number of {what}. {_HOLDS_GROUPS}", unit=unit),
+        replace(UPPER, description=f"Largest plausible number of {what}. {_HOLDS_GROUPS}", unit=unit),
+    )
+
+
+CUMULATIVE = Table(
+    "cumulative",
+    "Groups of at most each size",
+    "The groups of at most one size in one area, with their interval. Each interval is of its own row: the probability"
+    " that all rows of an area hold at once is smaller.",
+    "Sizes below the top code with at most two significant digits are listed for every area, even if no group has that"
+    " size. All groups have at most the top code, which is not listed.",
+    (
+        AREA,
+        AREA_LEVEL,
+        replace(SIZE, description="Largest number of members of the groups that are counted."),
+        replace(
+            GROUPS,
+            description="Number of groups of at most that size in the area, released with noise; an estimate.",
+        ),
+        *_group_ends("groups of at most that size", "groups"),
+    ),
+    ("level", "area", "size"),
+    (CodeList(("level", "area"), "areas", LISTED),),
+)
+
+MEMBERS = Table(
+    "members_by_area",
+    "Members by area",
+    "An area, with the number of members of all its groups and its interval.",
+    "Every area is listed. Do not add rows of different levels, because each level has all members.",
+    (
+        AREA,
+        AREA_LEVEL,
+        Column(
+            "members",
+            "integer",
+            "Released members",
+            "Number of members of all groups of the area, released with noise; an estimate. A group of more members"
+            " than the top code counts with the top code.",
+            unit="members",
+            minimum=0,
+        ),
+        *_group_ends("members", "members"),
+    ),
+    ("level", "area"),
+    (CodeList(("level", "area"), "areas", LISTED),),
+)
+
+GROUPS_BY_AREA = Table(
+    "groups_by_area",
+    "Groups by area",
+    "A zone, with the number of its groups.",
+    "Every zone is listed. The list of groups is public, so these numbers are exact.",
+    (
+        AREA,
+        Column("groups", "integer", "Groups", "Public number of groups in the zone, exact.", "groups", minimum=0),
+    ),
+    ("area",),
+    (CodeList(("area",), "areas", ("area",)),),
+)
+
+GROUP_MEASUREMENTS = Table(
+    "noisy_measurements",
+    "Noisy measurements",
+    "One measured value of an area's groups.",
+    "Every value that was measured is listed; a 0 is a measurement like any other.",
+    (
+        AREA,
+        AREA_LEVEL,
+        Column(
+            "position",
+            "integer",
+            "Position",
+            "A size, from 0, if the numbers of groups by size were measured; a rank, from 1, if the sizes of the"
+            " groups in ascending order were measured. certificate.json states which (plan, query).",
+            minimum=0,
+        ),
+        replace(NOISY, unit="groups or members"),
+        Column("scale", "number", "Scale of the noise", "Scale of the Laplace noise.", "groups or members", minimum=0),
+    ),
+    ("level", "area", "position"),
+    (CodeList(("level", "area"), "areas", LISTED),),
+)
+
+
+BREAKDOWN = Column(
+    "breakdown", "string", "Breakdown", "Name of the breakdown, the list of categories that the row belongs to."
+)
+CATEGORY = Column("category", "string", "Category", "Category of the trips, in the list of the breakdown.")
+CATEGORY_TRIPS = replace(
+    TRIPS,
+    description="Number of trips of the category from the origin to the destination, released with noise. The trips of"
+    " all categories of a breakdown sum to the released trips of the pair of areas.",
+)
+_BOUND = (
+    "The true number of counted trips of the category lies between lower and upper with a probability of about 90 %."
+    " The interval comes from an unbiased estimate, before trips were made whole numbers of at least 0 that sum to the"
+    " totals. If the interval did not contain trips, it was widened to them."
+)
+CATEGORY_LOWER = replace(LOWER, description=f"Smallest plausible number of trips of the category. {_BOUND}")
+CATEGORY_UPPER = replace(UPPER, description=f"Largest plausible number of trips of the category. {_BOUND}")
+
+_ABSENT = (
+    "A category that is not listed for a pair of areas was released as 0 trips. Zero is a released estimate, not a"
+    " certainty: the true number may be a few trips. No number is withheld or missing."
+)
+_ABSENT_WITH_INTERVALS = (
+    f"If a pair of levels has at most {MOST_LISTED:,} pairs of areas, times the categories of the breakdown, every pair"
+    " is listed in every category; otherwise only the pairs with released trips are listed, in every category. Zero is"
+    " a released estimate, not a certainty: upper states how many trips there may be. No number is withheld or missing."
+)
+_SEGMENTS = Table(
+    "segments",
+    "Flows by category at every pair of levels",
+    "The trips of one category of one breakdown from one area to another, at one pair of levels. Each breakdown counts"
+    " all trips, and so does each pair of levels: do not add rows of different breakdowns or pairs of levels.",
+    _ABSENT,
+    (
+        BREAKDOWN,
+        ORIGIN_LEVEL,
+        DESTINATION_LEVEL,
+        *FLOWS.columns[2:4],
+        CATEGORY,
+        CATEGORY_TRIPS,
+    ),
+    ("breakdown", *FLOWS.key, "category"),
+    FLOWS.code_lists,
+)
+
+SEGMENT_MEASUREMENTS = replace(
+    NOISY_MEASUREMENTS,
+    name="segment_measurements",
+    title="Noisy measurements by category",
+    row="A pair of areas that was measured in one category of a breakdown, at one level of the flow tree.",
+    columns=(NOISY_MEASUREMENTS.columns[0], BREAKDOWN, CATEGORY, *NOISY_MEASUREMENTS.columns[1:]),
+    key=("level", "breakdown", "category", "origin", "destination"),
+)
+"""Table of the noisy measurements by category. Those of the totals are in ``NOISY_MEASUREMENTS``."""
+
+
+def segments_table(*, interval: bool) -> Table:
+    """Return the definition of the table of all breakdowns at every pair of levels.
+
+    Args:
+        interval: whether the table has the interval of each number of trips.
+    """
+    return _with_intervals(_SEGMENTS) if interval else _SEGMENTS
+
+
+def pair_segments_table(breakdown: Breakdown, *, interval: bool) -> Table:
+    """Return the definition of the table of one breakdown at one pair of levels.
+
+    The column of the categories has the name of the breakdown.
+
+    Args:
+        breakdown: the breakdown.
+        interval: whether the table has the interval of each number of trips.
+    """
+    described = f"{listed_categories(breakdown)} {unlisted(breakdown)}"
+    category = Column(breakdown.name, "string", f"Category of {breakdown.name}", described)
+    table = replace(
+        PAIR_FLOWS,
+        name=f"{PAIR_FLOWS.name}_by_{breakdown.name}",
+        title=f"Flows by {breakdown.name} at one pair of levels",
+        row=f"The trips from one area to another in one category of {breakdown.name}. Each file contains one pair of"
+        " levels, which its name states, and thereby all trips once. Do not add rows of different files.",
+        absent=_ABSENT,
+        columns=(*PAIR_FLOWS.columns[:2], category, CATEGORY_TRIPS),
+        key=(*PAIR_FLOWS.key, breakdown.name),
+    )
+    return _with_intervals(table) if interval else table
+
+
+def listed_categories(breakdown: Breakdown) -> str:
+    """Return a sentence that lists the categories of a breakdown."""
+    return f"One of {len(breakdown.categories)} categories: {'; '.join(breakdown.categories)}."
+
+
+def unlisted(breakdown: Breakdown) -> str:
+    """Return a sentence on the records whose category is missing or not in the list."""
+    if breakdown.unknown is None:
+        return f"A record whose {breakdown.name} is missing or not listed is faulty and is not counted."
+    return f"A record whose {breakdown.name} is missing or not listed is counted as {breakdown.unknown}."
+
+
+def _with_intervals(table: Table) -> Table:
+    return replace(table, columns=(*table.columns, CATEGORY_LOWER, CATEGORY_UPPER), absent=_ABSENT_WITH_INTERVALS)

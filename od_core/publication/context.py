@@ -9,7 +9,7 @@ from typing import Any
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle_integrity import CERTIFICATE
+from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
 

@@ -1,4 +1,4 @@
-"""Build HTML and SVG as text.
+"""Escape text for HTML and Markdown.
 
 Every value that is not a ``Markup`` is escaped, so an area code or a name in the data cannot inject markup.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 
 
 class Markup(str):
@@ -46,3 +47,26 @@ def data_address(picture: Markup) -> str:
 def joined(*parts: object) -> Markup:
     """Return the parts joined in order; parts that are not ``Markup`` are escaped."""
     return Markup("".join(map(escaped, parts)))
+
+
+_MARKUP = re.compile(r"[\\`*{}\[\]|~#!$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=//)|(?<=\w)@(?=\w)")
+"""Pattern of characters that may begin or end markup, a link or (in some programs) a formula.
+
+An underscore begins none between two letters or digits, as in `origin_level`.
+"""
+
+_FIRST = re.compile(r"^(\d*)([-+=.)])")
+"""Pattern of characters that begin a list, a rule or a heading underline, at the start of a line."""
+
+
+def in_markdown(text: str) -> str:
+    """Return one line of Markdown that is displayed as the given text.
+
+    Any punctuation mark may follow a backslash. HTML characters become entities, so that no program treats them as
+    tags, even a program that does not support backslash escapes.
+
+    References:
+        CommonMark 0.31.2, sections 2.4 and 2.5; GitHub Flavored Markdown 0.29, sections 4.10 and 6.9.
+    """
+    escaped = html.escape(_MARKUP.sub(r"\\\g<0>", " ".join(text.split())), quote=False)
+    return _FIRST.sub(r"\1\\\2", escaped)

@@ -15,7 +15,7 @@ from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
-from od_core.publication.bundle_integrity import CERTIFICATE
+from od_core.publication.bundle import CERTIFICATE
 
 REPAIR = (
     "make it again, which spends nothing and replaces missing and damaged files (od-release run; sum or assist for"

@@ -12,11 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.geography.boundaries import BOUNDARY, as_wkb, dissolved
 from od_core.geography.codes import COORDINATES
-from od_core.geography.geography import Geography
-from od_core.publication.area_columns import described_areas
-from od_core.publication.columns import Table
+from od_core.geography.geography import BOUNDARY, Geography, as_wkb, dissolved
+from od_core.publication.columns import Table, described_areas
 
 
 @dataclass(frozen=True)

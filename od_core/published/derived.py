@@ -1,4 +1,4 @@
-"""Publish flows that are derived from published releases, and find their releases. Only public bundles are read.
+"""Publish sums of releases and model-assisted flows.
 
 Derived flows of the series ``us_flights`` are published as releases of a series of their own, such as
 ``us_flights_sum``. The ledger does not know them, because they cost nothing.
@@ -6,18 +6,22 @@ Derived flows of the series ``us_flights`` are published as releases of a series
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.files.durable import make_folder
-from od_core.files.lock import locked
+from od_core.files.durable import locked, make_folder
+from od_core.flows.assisted_flows import MOST
 from od_core.flows.derived_flows import DerivedFlows
+from od_core.flows.flow_sum import LEAST, too_few
+from od_core.flows.publishing.assisted_kind import ASSISTED
 from od_core.flows.publishing.derived_certificate import derived_certificate
 from od_core.flows.publishing.derived_kind import DerivedKind
 from od_core.flows.publishing.derived_sources import Source, by_name, published_source
+from od_core.flows.publishing.sum_kind import SUMS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
@@ -175,3 +179,77 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
 
 def _held(name: str) -> OdError:
     return OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
+
+
+def newest_releases(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
+    """Return the newest revision of each published release of a series within a period, by their periods.
+
+    Args:
+        releases: folder of all public bundles.
+        series: name of the series.
+        period: period that the releases must fill exactly.
+
+    Raises:
+        OdError: a part of the period has no published release, or two releases overlap.
+    """
+    spans = {key: Period(key.period) for key in newest_revisions(releases, series)}
+    inside = [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
+    return SUMS.in_sequence(inside, period.text)
+
+
+def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None = None) -> PublishedFlows:
+    """Publish the sum of releases of flows as a bundle, or return it if it is published already.
+
+    Args:
+        releases: folder of all public bundles.
+        keys: the releases; their periods must follow each other.
+        period: period of the sum; by default the span from the first to the last day of the releases.
+
+    Raises:
+        OdError: the periods overlap or leave a gap, or as in :func:`od_core.published.derived.publish_derived`.
+    """
+    if len(keys) < LEAST:
+        raise too_few()
+    keys = SUMS.in_sequence(keys, period)
+    return publish_derived(SUMS, releases, keys, period or _spanned(keys))
+
+
+def _spanned(keys: Sequence[ReleaseKey]) -> str:
+    """Return the period from the first to the last of consecutive periods, as text."""
+    first, last = Period(keys[0].period), Period(keys[-1].period)
+    if first.length is not None and all(Period(key.period).length == first.length for key in keys):
+        return f"{first.text}--{last.text}"
+    return f"{first.first}--{last.end - datetime.timedelta(days=1)}"
+
+
+def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
+    """Return the published releases of a series before one of them, in their newest revisions, by their periods.
+
+    Args:
+        releases: folder of all public bundles.
+        key: the release.
+        most: largest number of releases; the latest are returned.
+
+    Raises:
+        OdError: no release of the series is published, or two of them overlap.
+    """
+    begin = Period(key.period).first
+    before = [one for one in newest_revisions(releases, key.release) if Period(one.period).end <= begin]
+    return ASSISTED.in_sequence(before, None)[-most:] if before and most else []
+
+
+def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> PublishedFlows:
+    """Publish model-assisted estimates of a release as a bundle, or return them if they are published already.
+
+    They learn from the published releases of the same series before it. If another one is published later, or a new
+    revision of one of them, the estimates from these are the next revision; nothing that is published changes.
+
+    Args:
+        releases: folder of all public bundles.
+        key: the release.
+        most: largest number of earlier releases to learn from.
+
+    Raises:
+        OdError: as in :func:`releases_before` and :func:`od_core.published.derived.publish_derived`.
+    """
+    return publish_derived(ASSISTED, releases, [*releases_before(releases, key, most), key], key.period)

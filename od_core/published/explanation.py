@@ -1,26 +1,305 @@
-"""Explain a published release: what it protected and spent, what an attacker learns, and which decisions mattered.
+"""Explain what an attacker learns from a release, and what other methods would protect.
+
+The decisions are the privacy unit, the neighbours, the contribution bound m, delta and epsilon. Each other choice is
+planned twice by the functions that plan releases: with the same promise, which needs other noise; and with the same
+noise in the most detailed table, which gives another promise.
+
+Explain a published release: what it protected and spent, what an attacker learns, and which decisions mattered.
 
 Only the public bundle is read and, if it is at hand, the ledger. No record is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
+from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above, text_above, text_below
-from od_core.published.alternatives import Alternative, alternatives, present
-from od_core.published.disclosure.facts import Facts
-from od_core.published.disclosure.wording import promise_text
-from od_core.published.kinds import bundle_kind_of
-from od_core.published.opening import bundle_folder
+from od_core.privacy.budget import Budget, SpentDirectly
+from od_core.privacy.plan import Plan
+from od_core.privacy.unit import PrivacyUnit
+from od_core.published.disclosure.facts import DETAILED, Facts, promise_text
+from od_core.published.opening import bundle_folder, bundle_kind_of
+from od_core.stops.plan import StopsPlan, plan_stops
+
+TRIPS_OF_A_USER = (2, 10)
+"""Contribution bounds m of the alternatives in which the unit is a user, if it is a trip."""
+
+Planner = Callable[[PrivacyUnit, Budget], Plan]
+"""Function that plans a release with the same public facts, but another unit and budget."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another choice for one decision, and its cost. What is None is not defined, and ``note`` says why.
+
+    Attributes:
+        decision: ``unit``, ``neighbours``, ``m``, ``delta`` or ``epsilon``.
+        choice: the other choice in words.
+        epsilon: promise if the noise of the most detailed table stays the same; rounded up.
+        noise: standard deviation of the noise of one measured number of that table if the promise stays the same.
+        times: ``noise`` as a multiple of the present one.
+        error: with the same promise, the expected error of the most detailed published flows; None for other kinds.
+        note: what else to know; empty if nothing.
+    """
+
+    decision: str
+    choice: str
+    epsilon: float | None = None
+    noise: float | None = None
+    times: float | None = None
+    error: float | None = None
+    note: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the alternative as a JSON-ready dictionary."""
+        return {
+            "decision": self.decision,
+            "choice": self.choice,
+            "epsilon_at_the_same_noise": self.epsilon,
+            "noise_at_the_same_promise": self.noise,
+            "times_the_present_noise": self.times,
+            "expected_error_at_the_same_promise": self.error,
+            "note": self.note,
+        }
+
+
+def present(plan: Plan, lost_draws: int = 0) -> Alternative:
+    """Return the plan itself as an alternative, to compare others with.
+
+    Args:
+        plan: the plan of the release.
+        lost_draws: number of draws that were lost and charged once more, which no alternative includes.
+    """
+    lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
+    return Alternative(
+        "as released",
+        choice_text(plan.unit),
+        epsilon=float_above(plan.spent.epsilon),
+        noise=_deviation(plan),
+        times=1.0,
+        error=_error(plan),
+        note="; ".join(filter(None, (lost, _threshold_text(plan)))),
+    )
+
+
+def alternatives(plan: Plan) -> list[Alternative]:
+    """Return other choices for each decision of a plan, with their costs. Only public facts are used."""
+    planner = _planner(plan)
+    found = []
+    for decision, choice, unit, budget, note in _choices(plan):
+        try:
+            found.append(_costed(plan, planner, Alternative(decision, choice, note=note), unit, budget))
+        except OdError as error:  # the library has no such release
+            found.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
+    return found
+
+
+def choice_text(unit: PrivacyUnit) -> str:
+    """Return a privacy unit in a few words."""
+    weight = "" if unit.max_weight is None else f" of at most {unit.max_weight} trips"
+    of = {
+        "trip": f"one trip{weight}",
+        "user": "a user",
+        "user_period": "a user in a period",
+        "user_year": "a user in a year",
+    }[unit.kind]
+    bound = unit.contribution_bound
+    trips = "" if unit.kind == "trip" else f", at most {bound} trip{'s' * (bound > 1)}"
+    if unit.max_trips_year is not None:
+        trips += f" in a period and {unit.max_trips_year} in the year"
+    return f"{of}{trips}, {unit.neighbours}"
+
+
+def _costed(plan: Plan, planner: Planner, stated: Alternative, unit: PrivacyUnit, budget: Budget) -> Alternative:
+    """Return an alternative with its costs."""
+    other = planner(unit, budget)
+    noise, now = _deviation(other), _deviation(plan)
+    epsilon = None if stated.decision == "epsilon" else float_above(_same_noise(plan, other, planner))
+    note = "; ".join(filter(None, (stated.note, _threshold_text(other))))
+    return replace(stated, epsilon=epsilon, noise=noise, times=noise / now, error=_error(other), note=note)
+
+
+def _same_noise(plan: Plan, other: Plan, planner: Planner) -> Fraction:
+    """Return the epsilon with which the other choice has the noise of the present plan in the most detailed table.
+
+    All variances of a plan are inversely proportional to its rho, and all scales to its epsilon.
+    """
+    if isinstance(other.spent, SpentDirectly):
+        budget = replace_budget(other.budget, epsilon=other.spent.epsilon * _scale(other) / _scale(plan))
+    else:
+        rho = other.spent.rho * _scale(other) / _scale(plan)
+        budget = Budget(rho=rho, delta=other.budget.delta, shares=other.budget.shares)
+    return planner(other.unit, budget).spent.epsilon
+
+
+def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
+    """Yield decision, choice, unit, budget and a note of each alternative."""
+    unit, budget = plan.unit, _promise(plan)
+    for other, note in _units(unit):
+        yield "unit", choice_text(other), other, budget, note
+    opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")
+    yield "neighbours", opposite.neighbours, opposite, budget, ""
+    yield from _bounds(unit, budget)
+    if budget.delta:
+        for delta in (100 * budget.delta, budget.delta / 100):
+            if delta < 1:
+                yield "delta", text_above(delta), unit, replace_budget(budget, delta=delta), ""
+    promised = plan.spent.epsilon if budget.epsilon is None else budget.epsilon
+    for epsilon in (promised / 2, 2 * promised):
+        yield "epsilon", text_above(epsilon), unit, replace_budget(budget, epsilon=epsilon), ""
+
+
+def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
+    if unit.kind == "trip":
+        for most in TRIPS_OF_A_USER if unit.max_weight is None else ():
+            yield PrivacyUnit("user", unit.neighbours, "user", most), "needs a user id; further trips are not counted"
+        return
+    yield PrivacyUnit("trip", unit.neighbours), "protects each trip, and not the user"
+    if unit.kind == "user_year":
+        of_period = PrivacyUnit("user_period", unit.neighbours, unit.column, unit.max_trips)
+        yield of_period, "a user is then protected period by period, with no bound for the year"
+        return
+    kind, note = (
+        ("user_period", "the losses of several periods then do not add up, and a user is protected period by period")
+        if unit.kind == "user"
+        else ("user", "the losses of all periods then add up under one cap")
+    )
+    yield replace(unit, kind=kind), note  # type: ignore[arg-type]  # one of the kinds
+
+
+def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
+    """Yield half and double the contribution bound, where there is one."""
+    bound = unit.contribution_bound
+    for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
+        note = "fewer trips are counted" if other < bound else "more trips are counted"
+        choice = f"at most {other} trip{'s' * (other > 1)}"
+        if unit.max_weight is not None:
+            yield "m", choice, replace(unit, max_weight=other), budget, note
+        elif unit.kind != "trip":
+            of_year = unit.max_trips_year and max(unit.max_trips_year, other)
+            if of_year is not None:
+                choice += f" in a period and {of_year} in the year"
+            yield "m", choice, replace(unit, max_trips=other, max_trips_year=of_year), budget, note
+
+
+def replace_budget(budget: Budget, *, epsilon: Fraction | None = None, delta: Fraction | None = None) -> Budget:
+    """Return a budget in epsilon with another epsilon or delta."""
+    return Budget(
+        budget.epsilon if epsilon is None else epsilon,
+        budget.delta if delta is None else delta,
+        conversion=budget.conversion,
+        shares=budget.shares,
+    )
+
+
+def _promise(plan: Plan) -> Budget:
+    """Return the budget of a plan in epsilon: the one that was asked for, or the epsilon that its rho promises."""
+    budget = plan.budget
+    if budget.epsilon is not None:
+        return budget
+    return Budget(plan.spent.epsilon, budget.delta, conversion=budget.conversion, shares=budget.shares)
+
+
+def _fitted(budget: Budget, planner: Callable[[PrivacyUnit, Budget], ReleasePlan], unit: PrivacyUnit) -> Budget:
+    """Return a budget whose listed shares fit a unit: if the root becomes measured or exact, it gains or loses a share.
+
+    A root that becomes measured has an equal part of the budget. The other levels keep their proportions.
+    """
+    shares = budget.shares
+    if not isinstance(shares, tuple) or shares[0] == "geometric":
+        return budget
+    by_rule = planner(unit, Budget(budget.epsilon, budget.delta, rho=budget.rho, conversion=budget.conversion))
+    wanted = by_rule.tree.depth + (0 if by_rule.publishes_total and by_rule.segments is None else 1)
+    if wanted == len(shares) + 1:
+        shares = (Fraction(1, wanted), *(share * (wanted - 1) / wanted for share in shares))
+    elif wanted == len(shares) - 1:
+        shares = tuple(share / sum(shares[1:]) for share in shares[1:])
+    return replace(budget, shares=shares)
+
+
+def _planner(plan: Plan) -> Planner:
+    """Return the function that plans releases of this kind with the same public facts."""
+    if isinstance(plan, ReleasePlan):
+
+        def plan_flows(unit: PrivacyUnit, budget: Budget) -> ReleasePlan:
+            return plan_release(
+                plan.tree.origin,
+                destination_geography=plan.tree.destination,
+                unit=unit,
+                budget=budget,
+                mechanism=plan.mechanism,
+                tree=plan.tree.order,
+                bands=plan.bands,
+                acceptance=plan.acceptance,
+                segments=plan.segments,
+                uncounted=plan.uncounted if unit.kind == plan.unit.kind else None,
+            )
+
+        return lambda unit, budget: plan_flows(unit, _fitted(budget, plan_flows, unit))
+    if isinstance(plan, GroupSizePlan):
+        frame, top_code = plan.frame, plan.top_code_estimate or plan.frame.top_code
+        return lambda unit, budget: plan_group_sizes(
+            frame.geography,
+            frame.groups,
+            unit=unit,
+            budget=budget,
+            mechanism=plan.mechanism,
+            top_code=top_code,
+            acceptance=plan.acceptance,
+        )
+    if isinstance(plan, StopsPlan):
+        grid = plan.map or plan.grid
+        return lambda unit, budget: plan_stops(
+            grid, unit=unit, budget=budget, mechanism=plan.mechanism, acceptance=plan.acceptance
+        )
+    raise OdError(
+        "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
+    )
+
+
+def _scale(plan: Plan) -> Fraction:
+    """Return the size of the noise of the most detailed table: a variance, or the scale of Laplace noise."""
+    if isinstance(plan, ReleasePlan) and not plan.has_threshold:
+        return plan.step(plan.tree.depth).variance
+    if isinstance(plan, StopsPlan):
+        scales = dict(plan.step.scales)
+        return next(scales[name] for name in (*DETAILED, *scales) if name in scales)
+    return Fraction(plan.steps[-1].noise_facts["scale"])
+
+
+def _threshold_text(plan: Plan) -> str:
+    """Return which pairs a mechanism with a threshold drops at the same promise; empty for another one."""
+    if not isinstance(plan, ReleasePlan) or not plan.has_threshold:
+        return ""
+    return f"pairs with a noisy count below {plan.steps[0].noise_facts['threshold']} are dropped"
+
+
+def _deviation(plan: Plan) -> float:
+    """Return the standard deviation of the noise of one measured number of the most detailed table.
+
+    For Laplace noise, it is sqrt(2) times the scale, which is slightly more than that of its discrete form.
+    """
+    size = _scale(plan)
+    return math.sqrt(size if isinstance(plan, ReleasePlan) and not plan.has_threshold else 2 * size**2)
+
+
+def _error(plan: Plan) -> float | None:
+    """Return the expected error of the most detailed published flows; None if it is not defined."""
+    if not isinstance(plan, ReleasePlan) or plan.has_threshold:
+        return None
+    return plan.expected_errors[-1]
+
 
 PRIORS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 """Beliefs of an attacker before the release for which bounds are stated."""

@@ -13,9 +13,8 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from od_core.errors import OdError
-from od_core.files.checked_file import write_checked
-from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync
-from od_core.files.parquet import write_batches
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync, write_checked
+from od_core.files.table_writers import write_batches
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.publishing.omx import write_zone_matrices
 from od_core.geography.flow_tree import FlowTree

@@ -24,15 +24,14 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease, Step
-from od_core.publication.bundle import as_published, bundle_faults, differing_files, write_bundle
-from od_core.publication.bundle_integrity import CERTIFICATE
+from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.context import context_of
 from od_core.publication.file_rows import holes
 from od_core.publication.kind import Examination, Kind
 from od_core.publication.read_back import REPAIR
 from od_core.publication.tables import BundleFile
-from od_core.published.kinds import derived_kind_of, kind_of
+from od_core.published.opening import derived_kind_of, kind_of
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
 """Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""

@@ -35,7 +35,7 @@ GROUP = 1 << 18
 Ranked = tuple[NDArray[np.int64], ...]
 """Ranks (positions in tree order) of leaf pairs, ascending, and the trips of each, at least 1; shape (pairs,) each.
 
-If trips are counted by segment, the third array is the code of :mod:`od_core.records.segment_codes`, and a leaf pair
+If trips are counted by segment, the third array is the code of :mod:`od_core.records.segments`, and a leaf pair
 occurs once for each of its codes.
 """
 

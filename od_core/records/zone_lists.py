@@ -14,12 +14,10 @@ import pyarrow as pa
 from od_core.errors import OdError, raise_alone
 from od_core.files.duckdb_session import of_machine
 from od_core.files.durable import absence, file_digest
-from od_core.geography.area_names import check_named_levels, name_column
-from od_core.geography.boundaries import BOUNDARY, read_boundaries, with_boundaries
-from od_core.geography.codes import COORDINATES, check_codes, no_column
-from od_core.geography.geography import Geography
+from od_core.geography.codes import COORDINATES, check_codes, check_named_levels, name_column, no_column
+from od_core.geography.geography import BOUNDARY, Geography, read_boundaries, with_boundaries
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
-from od_core.records.file_faults import (
+from od_core.records.open_file import (
     GZIP_ERRORS,
     PARQUET,
     has_nul,

@@ -3,8 +3,7 @@
 Range queries are answered from these counts.
 """
 
-from od_core.stops.geometry.grid import Grid
-from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.geometry import Grid, MapGrid
 from od_core.stops.metrics import evaluate_stops
 from od_core.stops.plan import plan_stops
 from od_core.stops.release import StopsRelease, release_stops

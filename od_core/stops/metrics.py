@@ -10,9 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from od_core.errors import OdError
-from od_core.stops.geometry.boxes import Bounds
-from od_core.stops.geometry.grid import Counts, Points
-from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals, checked_ranges, space_of
+from od_core.stops.geometry import Bounds, BoxIndex, Counts, Points, Ranges, Reals, checked_ranges, space_of
 
 HEADLINE_SHARE = 1000
 """Divisor of the number of trips that gives the first default floor (lower limit of the divisor of an error) of
@@ -40,7 +38,7 @@ def evaluate_stops(
     Args:
         release: release whose boxes answer the queries.
         points: true cell of each released trip in each dimension; shape (trips, dimensions).
-        ranges: the queries, in the form that :func:`od_core.stops.geometry.queries.answers` takes.
+        ranges: the queries, in the form that :func:`od_core.stops.geometry.answers` takes.
         floors: lower limits of the divisor, above 0. The error of a query is divided by the true answer or by the
             floor, whichever is larger. The default floors are a thousandth of the number of trips, and 1.
 

@@ -17,8 +17,7 @@ from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.geography.codes import check_case, text_codes
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.faults import not_counted, reading_errors, refuse_too_many_faults
-from od_core.stops.geometry.grid import Points
-from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.geometry import MapGrid, Points
 from od_core.stops.trajectories import Trajectories
 
 

@@ -9,14 +9,12 @@ from typing import Any
 import pandas as pd
 
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget
-from od_core.privacy.cap import Charge
+from od_core.privacy.budget import Budget, Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.plan import Plan, Step, plan_defect
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
-from od_core.stops.geometry.grid import Grid
-from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.geometry import Grid, MapGrid
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.mechanisms.mechanism import StopsMechanism
 

@@ -1,4 +1,4 @@
-"""Publish trips with stops in a certificate, a bundle and the release database, and read published bundles."""
+"""Stage and publish releases of trips with stops."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.staged_files import StagedTable
 from od_core.noise.sources import NoiseSource
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
@@ -23,19 +25,36 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.certificate import has_intervals, pure_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
-from od_core.publication.markdown import in_markdown
-from od_core.publication.markup import Markup
+from od_core.publication.markup import Markup, in_markdown
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
-from od_core.stops.geometry.boxes import fill_the_grid
-from od_core.stops.geometry.grid import Grid
-from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.geometry import Grid, MapGrid, fill_the_grid
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
 from od_core.stops.release import StopsRelease, estimated, flat_boxes, measure_plan
 from od_core.stops.report import stops_pictures, stops_report
-from od_core.stops.staging import StagedStops
 from od_core.stops.trajectories import Trajectories
+
+
+class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
+    """The stored files of one release: the true cells of the trips, and the unpublished boxes."""
+
+    counted_name = "points"
+    table_name = "boxes"
+
+    def counted(self, plan: StopsPlan) -> Trajectories:
+        """Read the cells of all trips, and return them as :class:`Trajectories`; see :meth:`StagedTable.counted`."""
+        columns = [np.asarray(column) for column in pq.read_table(self.path(self.counted_name)).columns]
+        return Trajectories(np.column_stack(columns), plan.grid)
+
+    def counted_table(self, counted: Trajectories) -> pa.Table:
+        """Return a table with one row per trip, one column per dimension; see :meth:`StagedTable.counted_table`."""
+        return pa.table({f"cell_{i + 1}": counted.points[:, i] for i in range(counted.grid.dimensions)})
+
+    def table_of(self, release: StopsRelease) -> pa.Table:
+        """Return the table of boxes and counts of a release; see :meth:`StagedTable.table_of`."""
+        return pa.Table.from_pandas(release.boxes, preserve_index=False)
+
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS stops_releases (

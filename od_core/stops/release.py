@@ -1,4 +1,4 @@
-"""Release trips with stops: draw the boxes and noisy counts of a plan, and compute the released counts."""
+"""Compute the 90 % intervals of the trips in boxes from their published noisy counts, at no privacy cost."""
 
 from __future__ import annotations
 
@@ -18,16 +18,33 @@ from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import PlannedRelease
+from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
-from od_core.stops.geometry.boxes import Boxes
-from od_core.stops.geometry.grid import Counts, Grid
-from od_core.stops.geometry.map_grid import MapGrid
-from od_core.stops.geometry.queries import BoxIndex, Range, checked_ranges, origin_destination
-from od_core.stops.intervals import count_intervals
-from od_core.stops.mechanisms.mechanism import Drawn, StopsMechanism
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, MapGrid, Range, checked_ranges, origin_destination
+from od_core.stops.mechanisms.mechanism import Drawn, Path, StopsMechanism
 from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
 from od_core.stops.trajectories import Trajectories
+
+
+def count_intervals(plan: StopsPlan, boxes: Boxes, counts: Counts) -> tuple[Counts, Counts]:
+    """Return the lower and upper ends of the 90 % intervals of the true number of trips in each box.
+
+    Each noisy count is the true number plus discrete Laplace noise that is drawn after the boxes are fixed. So the
+    interval is for the given boxes, however they were chosen: the noisy count plus and minus the 90 % quantile of the
+    absolute noise. It is cut at 0 and widened to the released count.
+
+    Args:
+        plan: the plan of the release.
+        boxes: the boxes with their noisy counts, as drawn.
+        counts: released counts; shape (boxes,).
+
+    Returns:
+        Lower and upper ends, integers of at least 0; shape (boxes,) each.
+    """
+    scale = plan.mechanism.count_scale(boxes, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+    reach = laplace_reach(scale)
+    lower, upper = np.maximum(boxes.noisy - reach, 0), np.maximum(boxes.noisy + reach, 0)
+    return np.minimum(lower, counts), upper  # no count is released above its noisy count and 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +81,7 @@ class StopsRelease(PlannedRelease):
 
         Its columns are lower_1, ..., lower_d, upper_1, ..., upper_d (first and last cell in each of the d dimensions,
         both inclusive), count (the released count), count_lower and count_upper (the ends of its 90 % interval; see
-        :mod:`od_core.stops.intervals`) and noisy (the count as drawn).
+        :mod:`od_core.stops.release`) and noisy (the count as drawn).
         """
         bounds = {
             f"{name}_{dimension + 1}": values[:, dimension]
@@ -93,7 +110,7 @@ class StopsRelease(PlannedRelease):
             A float for one range; an array of shape (queries,) for several.
 
         Raises:
-            OdError: a range is invalid, as in :func:`od_core.stops.geometry.queries.answers`.
+            OdError: a range is invalid, as in :func:`od_core.stops.geometry.answers`.
         """
         single = np.ndim(ranges) == 2
         asked = [ranges] if single else ranges
@@ -110,7 +127,7 @@ class StopsRelease(PlannedRelease):
 
         Raises:
             OdError: a range is invalid, or the ranges do not match the dimensions of a place, as in
-                :func:`od_core.stops.geometry.queries.origin_destination`.
+                :func:`od_core.stops.geometry.origin_destination`.
         """
         boxes, places = self.measured, self.plan.grid.dimensions // max(1, len(origin))
         return origin_destination(boxes.lower, boxes.upper, self.counts, origin, destination, places)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.publication.html.report_certificate import (
+from od_core.publication.html.certificate_page import (
     common_sections,
     confidence,
     promise_figures,
@@ -30,8 +30,7 @@ from od_core.publication.html.report_page import (
 )
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
-from od_core.stops.geometry.boxes import Bounds
-from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.geometry import Bounds, MapGrid
 from od_core.stops.release import StopsRelease
 
 LISTED = 20

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from od_core.errors import OdError
 from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
 from od_core.geography.codes import lost_to_pandas
-from od_core.records.row_meaning import refuse_unused
+from od_core.records.load import refuse_unused
 from od_core.records.table_file import read_table
-from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of, keys
+from od_core.stops.geometry import Counts, Grid, Points, cells_of, keys
 
 MAX_TRIPS = (1 << 31) - 1
 """Largest number of trips. Trips per cell are counted in 32 bits, and products of two such counts in 64 bits."""
@@ -57,7 +57,7 @@ class Trajectories:
     def column_pieces(self) -> Iterator[Sequence[Counts]]:
         """Yield one list of arrays, the sorted cell numbers of all trips, which do not depend on the order of trips.
 
-        A cell number takes one or more arrays; see :func:`od_core.stops.geometry.grid.keys`.
+        A cell number takes one or more arrays; see :func:`od_core.stops.geometry.keys`.
         """
         words = keys(self.points, self.grid)
         if len(words) == 1:

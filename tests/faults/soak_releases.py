@@ -23,15 +23,14 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import run_plan
 from od_core.group_sizes import release_group_sizes
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.confidential import ConfidentialFolder, exclusive
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.lock import exclusive
 from od_core.ledger.measurements import Draw, DurableMeasurements, begin_release
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
-from od_core.noise import keystream
+from od_core.noise import table
 from od_core.noise.sources import BACKENDS, noise_named
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
@@ -197,4 +196,4 @@ def marked(seed: str) -> None:
     Ledger.finish_draw = after(Ledger.finish_draw, "MEASURED")
     for backend in BACKENDS.values():
         backend.draw, backend.draw_laplace = noted(backend.draw), noted(backend.draw_laplace)
-    keystream.os = SimpleNamespace(urandom=bits)
+    table.os = SimpleNamespace(urandom=bits)

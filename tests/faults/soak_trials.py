@@ -31,7 +31,7 @@ import duckdb
 
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle_integrity import faulty_files
+from od_core.publication.bundle import faulty_files
 from od_core.publication.database import CLOSED
 from od_core.published.verification import verify_release
 from tests.faults.soak_models import MODELS, Disk, kept_by_cut

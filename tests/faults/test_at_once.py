@@ -12,8 +12,7 @@ import pytest
 
 from od_core import OdError
 from od_core.files.durable import file_digest
-from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.lock import exclusive
+from od_core.ledger.confidential import ConfidentialFolder, exclusive
 from tests.faults.full_disk import KEY, PLAN, begun
 from tests.faults.worker import R1, RHO, declare, released, side_file
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, ledger_at, reservations

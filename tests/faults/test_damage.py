@@ -20,7 +20,7 @@ import pytest
 
 from od_core import OdError, open_release
 from od_core.flows.publishing import flow_database as database
-from od_core.ledger import postgres_chain, sqlite_chain
+from od_core.ledger import chain
 from od_core.noise.opendp import OpenDPNoise
 from od_core.publication import database as store
 from tests.faults.account import assert_account, drawn, measurement_files
@@ -87,7 +87,7 @@ def ledger_locked(folder: Path) -> Iterator[None]:
     path = folder / "ledger.sqlite"
     if server_of(path):
         with session(path) as holder, holder.transaction():
-            holder.execute("SELECT pg_advisory_xact_lock(%s)", (postgres_chain._TRANSACTIONS,))
+            holder.execute("SELECT pg_advisory_xact_lock(%s)", (chain._TRANSACTIONS,))
             yield
         return
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
@@ -136,10 +136,8 @@ def begun(engine, tmp_path, monkeypatch, request) -> Path:
     else:
         publish(tmp_path)
     monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path)))
-    monkeypatch.setattr(sqlite_chain, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(
-        postgres_chain, "_BEGIN", postgres_chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.2s'")
-    )
+    monkeypatch.setattr(chain, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(chain, "_BEGIN", chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.2s'"))
     monkeypatch.setattr(store, "_LOCK_SECONDS", 0.2)
     return tmp_path
 

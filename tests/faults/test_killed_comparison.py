@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from od_core.evaluation.comparison import CONTENDERS, Run, compare, planned_runs
-from od_core.evaluation.comparison_table import table
+from od_core.evaluation.comparison import CONTENDERS, Run, compare, planned_runs, table
 from tests.od_core.evaluation.test_comparison import SMALL, TWO
 
 

@@ -15,13 +15,13 @@ import pandas as pd
 
 from od_core import Budget, OdError, PrivacyUnit, Release, plan_release, release_flows
 from od_core.files import durable as files
-from od_core.ledger import confidential, head, measurements
+from od_core.ledger import chain, confidential, measurements
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.opendp import OpenDPNoise
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, ledger_at
@@ -75,7 +75,7 @@ class DyingLedger(Ledger):
     def start_draw(self, key: ReleaseKey, level: int, *rest: object) -> int:
         self._die(level, "before DRAWING")
         if (level, self.point) == (self.level, "before the head"):
-            head.Head.renew = lambda *_: die()
+            chain.Head.renew = lambda *_: die()
         draw = super().start_draw(key, level, *rest)
         self._die(level, "after DRAWING")
         return draw

@@ -20,9 +20,8 @@ from od_core.errors import OdError
 from od_core.group_sizes import publishing
 from od_core.group_sizes import release as release_module
 from od_core.group_sizes.groups import Frame
-from od_core.group_sizes.plan import GroupSizePlan
+from od_core.group_sizes.plan import GroupSizePlan, margin
 from od_core.group_sizes.publishing import open_group_sizes
-from od_core.group_sizes.top_code import margin
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ZONES, Project, doctors_faults, failure_text, public_bytes, records
@@ -303,8 +302,8 @@ def test_a_mistake_in_the_list_of_groups_is_one_line_with_its_file(project: Proj
 
 def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
     """Against a plain count, on tables with a random defect."""
-    from od_assets.checks.invariants import group_size_violations
-    from od_core.group_sizes.staging import StagedGroupSizes
+    from od_assets.checks.release_checks import group_size_violations
+    from od_core.group_sizes.publishing import StagedGroupSizes
 
     geography = project.component().settings().read_geography().origin
     generator = np.random.default_rng(8)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_assets.cli.ledger_checks import charged
+from od_assets.cli.diagnosis import charged
 from od_assets.metadata import ALLOWED
 from od_assets.resources.verify import verified
 from od_core.errors import OdError

@@ -19,8 +19,8 @@ from od_core.flows.confidence import DEVIATIONS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
+from od_core.published.derived import publish_sum
 from od_core.published.opening import open_bundle
-from od_core.published.sums import publish_sum
 from tests.jobs.test_user_year import MONTHS, SCHEMA, of_users, users
 from tests.od_assets.canary import leaks
 from tests.od_assets.conftest import Project, failure_text, public_bytes

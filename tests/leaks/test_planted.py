@@ -18,16 +18,15 @@ import pandas as pd
 import pytest
 
 import od_assets.assets.inputs
-import od_assets.assets.loading
-import od_assets.components.od_release
+import od_assets.components.series
 import od_assets.engines.steps
-from od_assets.cli.input_checks import inspected
+from od_assets.cli.diagnosis import inspected
 from od_assets.components import OdSite
 from od_assets.components.series import Series
-from od_assets.resources.notice_channels import Failed, Published
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.lineage import lineage_events
+from od_assets.sensors.notices import Failed, Published
 from od_core import data_contract
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -339,8 +338,8 @@ def quoting(*_: object, **__: object) -> None:
 
 
 FAILING = [
-    "od_assets.assets.loading.load_records",
-    "od_assets.checks.asset_checks.records_meet_expectations",
+    "od_assets.assets.inputs.load_records",
+    "od_assets.checks.release_checks.records_meet_expectations",
     "od_assets.engines.steps.count_records",
     "od_assets.resources.release_work.begin_release",
     "od_core.noise.opendp.OpenDPNoise.draw",
@@ -411,13 +410,13 @@ def test_what_a_step_prints_is_found(
     kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defect seeded: Dagster keeps what its steps print."""
-    load = od_assets.assets.loading.load_records
+    load = od_assets.assets.inputs.load_records
 
     def talkative(source: Path, *rest: Any, **options: Any) -> None:
         print(source.read_text())
         load(source, *rest, **options)
 
-    monkeypatch.setattr(od_assets.assets.loading, "load_records", talkative)
+    monkeypatch.setattr(od_assets.assets.inputs, "load_records", talkative)
     kept_project.materialize("geography", "raw_trips")
     places = found()
     assert "what was said: user" in places

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.cli.installation_checks import code_location
+from od_assets.cli.diagnosis import code_location
 from od_assets.code_location import load_definitions, load_from_defs_folder
 from od_assets.components.declarations import refuse_broken_declarations
 from od_core.errors import OdError

@@ -13,12 +13,11 @@ import pandas as pd
 import pytest
 
 from od_assets.checks import release_checks
-from od_assets.checks.asset_checks import record_checks
-from od_assets.checks.data_docs import PublicFiles
-from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.checks.expectations import PublicFiles, flows_meet_expectations, records_meet_expectations
+from od_assets.checks.release_checks import record_checks
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_core.ledger.lock import exclusive
+from od_core.ledger.confidential import exclusive
 
 from ..audited import audited
 from ..od_core.files.disks import umask

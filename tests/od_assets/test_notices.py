@@ -16,7 +16,7 @@ import pytest
 from dagster._core.events import StepMaterializationData
 
 from od_assets.resources.dead_runs import RELEASE_TAG
-from od_assets.resources.notice_channels import Failed, Notices, Published
+from od_assets.sensors.notices import Failed, Notices, Published
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.publication.certificate import promise

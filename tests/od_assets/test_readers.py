@@ -8,8 +8,7 @@ import pytest
 
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
 from od_core.errors import OdError
-from od_core.records.format import RecordColumns
-from od_core.records.formats import FORMATS
+from od_core.records.formats import FORMATS, RecordColumns
 from tests.od_assets.conftest import Project
 
 NOMIS_INDICATOR = "Place of work indicator (4 categories) code"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from od_assets.checks.asset_checks import spend_violations
+from od_assets.checks.release_checks import spend_violations
 from od_assets.resources.warehouse import Warehouse
 
 from .conftest import ZONES, Project

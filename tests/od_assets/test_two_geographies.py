@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from od_assets.checks.expectations import records_meet_expectations
 from od_assets.cli import app as cli
 from od_assets.cli.release_changes import compared
-from od_assets.cli.release_forecast import forecast_of
+from od_assets.cli.target_plan import forecast_of
 from od_assets.components import OdRelease
 from od_assets.resources.verify import verified
 from od_assets.resources.warehouse import Warehouse
@@ -220,7 +220,7 @@ def test_a_faulty_list_of_destinations_is_refused(two: Project, changes: dict[st
 
 def test_both_kept_lists_are_checked_again(two: Project) -> None:
     """Whoever changes either of them after the asset wrote it is found out by the check of the partition."""
-    from od_assets.checks.asset_checks import geography_checks
+    from od_assets.checks.release_checks import geography_checks
 
     component = declared(two)
     assert two.materialize("geography", component=component).success

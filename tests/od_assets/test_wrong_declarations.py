@@ -14,11 +14,10 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
-from od_assets.components.declarations import declaration, refuse_unloadable
-from od_assets.components.declared_component import Declared
-from od_assets.declared.domain import DomainSection
+from od_assets.components.declarations import Declared, declaration, refuse_unloadable
 from od_assets.declared.reading import sound_series
 from od_assets.declared.section import _section_of
+from od_assets.declared.series import DomainSection
 from od_assets.runs.period_status import planned_period
 from od_core.errors import OdError
 from tests.od_assets.conftest import Project, projects_in

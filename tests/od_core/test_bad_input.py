@@ -28,7 +28,7 @@ from od_assets.components.declarations import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.count_records import trip_counts_of

@@ -33,7 +33,7 @@ TEXTS = {"message", "args", "msg", "problem", "reason", "stderr", "stdout", "out
 ALLOWED = {
     # Passed on as it is, and not as text.
     ("od_core/parallel.py", "mine.set_exception(error)"): "raised again where the result is taken",
-    ("od_core/files/checked_file.py", "self._failure = failure"): "raised again by the next call",
+    ("od_core/files/durable.py", "self._failure = failure"): "raised again by the next call",
     (
         "od_assets/cli/app.py",
         "Interrupted(number) if number is not None and isinstance(error, Exception) else error",
@@ -45,24 +45,24 @@ ALLOWED = {
     ("od_assets/code_location.py", "{why}"): "Dagster's words on invalid definitions, which name assets and resources",
     ("od_core/published/verification.py", "str(error)"): "only if it is an OdError",
     # Looked at, and not passed on.
-    ("od_core/ledger/postgres_chain.py", "str(error)"): "compared with known texts of libpq",
+    ("od_core/ledger/chain.py", "str(error)"): "compared with known texts of libpq",
     ("od_core/publication/database.py", "str(error)"): "compared with known texts of DuckDB",
     ("od_core/files/duckdb_session.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
-    ("od_core/records/file_faults.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
+    ("od_core/records/faults.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
     # Confidential details, given by position, and files of the confidential folder.
     ("od_core/records/zone_lists.py", "str(error)"): "a confidential detail",
-    ("od_core/geography/boundaries.py", "str(error)"): "a confidential detail",
-    ("od_core/geography/boundaries.py", "repr(error)"): "a confidential detail",
-    ("od_core/spark/workers.py", "{error}"): "a confidential detail",
-    ("od_assets/engines/spark_submit.py", "{error}"): "written to the log in the confidential folder",
+    ("od_core/geography/geography.py", "str(error)"): "a confidential detail",
+    ("od_core/geography/geography.py", "repr(error)"): "a confidential detail",
+    ("od_core/spark/session.py", "{error}"): "a confidential detail",
+    ("od_assets/engines/steps.py", "{error}"): "written to the log in the confidential folder",
     # Texts of what is declared in public. OdError hides what templates stand for.
     ("od_assets/components/declarations.py", "{error}"): "Dagster's words on owners, cron lines and templates",
-    ("od_assets/declared/yaml_file.py", "error.problem"): "PyYAML names a sign, a tag, an anchor or a name",
+    ("od_assets/declared/section.py", "error.problem"): "PyYAML names a sign, a tag, an anchor or a name",
     ("od_assets/declared/section.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_core/publication/read_back.py", "error.args"): "a KeyError: the name of a column or a fact",
     # Not texts of exceptions.
     ("od_core/flows/projection/mixed_integer.py", "result.message"): "HiGHS states the status of the solver",
-    ("od_core/group_sizes/estimation/exact_totals.py", "result.message"): "HiGHS states the status of the solver",
+    ("od_core/group_sizes/estimation/area_totals.py", "result.message"): "HiGHS states the status of the solver",
 }
 """Other uses of an exception or of a library's text, by file and expression, with the reason."""
 

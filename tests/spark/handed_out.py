@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.ledger.lock import exclusive
+from od_core.ledger.confidential import exclusive
 from od_core.parallel import threads
-from od_core.spark.session import open_session, quiet_spark
-from od_core.spark.workers import SparkWorkers
+from od_core.spark.session import SparkWorkers, open_session, quiet_spark
 from tests.spark.plans import plans_of
 
 CANARY = "CANARY77"

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from od_core.errors import OdError
-from od_core.spark.workers import SparkWorkers
+from od_core.spark.session import SparkWorkers
 
 PARTS = 8
 SCHEMA = "part INT, noise BIGINT"

@@ -24,8 +24,7 @@ from od_core.flows.parts.release import PartedRelease, run_in_parts
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import part_file
 from od_core.records.count_files import CountFiles
-from od_core.spark.session import open_session
-from od_core.spark.workers import SparkWorkers
+from od_core.spark.session import SparkWorkers, open_session
 from tests.od_core.flows.parts.passes import (
     KEY,
     assert_released_alike,

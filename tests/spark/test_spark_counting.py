@@ -27,16 +27,13 @@ from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records import count_files
-from od_core.records import count_query as rank_query
+from od_core.records import count_records as rank_query
 from od_core.records.contribution_bound import secret_table
 from od_core.records.count_files import CountFiles
-from od_core.records.count_query import zone_tables
-from od_core.records.count_records import trip_counts_of
-from od_core.records.format import RecordColumns
-from od_core.records.formats.table import TABLE
+from od_core.records.count_records import trip_counts_of, zone_tables
+from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
-from od_core.records.segment_source import SegmentSource
-from od_core.records.segments import Breakdown
+from od_core.records.segments import Breakdown, SegmentSource
 from od_core.records.trip_counts import TripCounts
 from od_core.spark.counting import _Relations, count_in_spark
 from tests.od_core.ledger.person_years import PersonYear

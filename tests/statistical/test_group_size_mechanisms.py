@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from od_core.group_sizes.groups import Frame
-from od_core.group_sizes.mechanisms.bottom_up import BottomUp, BottomUpPosterior
-from od_core.group_sizes.mechanisms.sizes import Sizes, SizesPosterior
+from od_core.group_sizes.mechanisms import BottomUp, BottomUpPosterior, Sizes, SizesPosterior
 from tests.od_core.group_sizes.test_mechanisms import (
     assert_keeps_its_promise,
     by_oracle,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.group_sizes.estimation import area_totals, exact_totals
+from od_core.group_sizes.estimation import area_totals
 from od_core.group_sizes.estimation.area_totals import MOST_EXACT_CELLS, nearest_with_area_totals
 from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case, random_geography
@@ -65,7 +65,7 @@ def test_above_the_limit_no_solver_is_called(monkeypatch):
         frame = Frame(geography, rng.integers(0, 9, len(geography.zones)), cells // areas - 1)
         noisy = [rng.integers(-3, 4, (geography.size(level), frame.top_code + 1)) for level in (1, 2)]
         with monkeypatch.context() as patch:
-            patch.setattr(exact_totals, "milp", refuse)
+            patch.setattr(area_totals, "milp", refuse)
             if solves:
                 with pytest.raises(AssertionError):
                     nearest_with_area_totals(frame, noisy)

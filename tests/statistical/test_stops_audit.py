@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from od_core.noise.sources import noise_named
-from od_core.stops.geometry.grid import Grid, filled_cells
-from od_core.stops.geometry.nodes import Nodes
+from od_core.stops.geometry import Grid, Nodes, filled_cells
 from od_core.stops.mechanisms import daf as choice
 from od_core.stops.mechanisms import daf as daf_homogeneity
 from od_core.stops.mechanisms import daf as density_tree
@@ -37,7 +36,7 @@ from od_core.stops.mechanisms.daf import (
     heterogeneity,
     noisy_minimum,
 )
-from od_core.stops.mechanisms.path import Path, shares_below
+from od_core.stops.mechanisms.mechanism import Path, shares_below
 from od_core.stops.mechanisms.privtree import PrivTree, proven_scale
 from tests.statistical.laws import ALPHA
 from tests.statistical.test_group_size_audit import least_epsilon

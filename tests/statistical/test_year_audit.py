@@ -23,7 +23,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.privacy.person_year import CALENDAR, largest_rho

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes, Pairs
-from od_core.geography.flow_tree_kernels import run_sums
+from od_core.geography.flow_tree import Nodes, Pairs, run_sums
 from od_core.kernels import kernel
 
 Reals = NDArray[np.float64]

@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.top_down import NoisyCounts
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Pairs
-from od_core.geography.flow_tree_kernels import run_sums
+from od_core.geography.flow_tree import Pairs, run_sums
 from od_core.kernels import kernel
 
 Reals = NDArray[np.float64]

@@ -44,8 +44,7 @@ from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.estimation.sum_limits import overflow, refuse_large, refuse_large_levels
 from od_core.flows.estimation.top_down import NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Expansion, Nodes, Pairs
-from od_core.geography.flow_tree_kernels import run_sums
+from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
 from od_core.geography.geography import Numbers
 from od_core.parallel import in_order
 

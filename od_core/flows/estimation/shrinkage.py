@@ -67,8 +67,7 @@ from od_core.flows.estimation.families import (
 from od_core.flows.estimation.least_squares import FittedLevel, combined
 from od_core.flows.estimation.shrinkage_kernels import combine, descend, descend_by_mixture, deviate
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes
-from od_core.geography.flow_tree_kernels import run_sums
+from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.parallel import in_order
 
 _Values = NDArray[np.int64]

@@ -17,7 +17,7 @@ from od_core.flows.publishing.report_flows import LISTED
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.html.report_certificate import confidence
+from od_core.publication.html.certificate_page import confidence
 from od_core.publication.html.report_page import between, number, paragraph, table
 from od_core.publication.markup import Markup, joined
 

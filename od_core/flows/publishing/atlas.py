@@ -27,9 +27,8 @@ from od_core.flows.publishing.changes import by_the_bound
 from od_core.flows.publishing.flow_rows import at_levels
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.release import Release
-from od_core.geography.boundaries import dissolved, rings, simplified, square_degrees
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography
+from od_core.geography.geography import Geography, dissolved, rings, simplified, square_degrees
 from od_core.geography.places import in_degrees, least_squared_chord, mean_places
 from od_core.publication.bundle import ATLAS
 from od_core.publication.markup import escaped

@@ -14,8 +14,7 @@ from od_core.flows.publishing.uncounted_facts import uncounted_facts
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above, text_above
-from od_core.privacy.budget import SpentDirectly
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap, SpentDirectly
 from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee

@@ -26,7 +26,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.html.report_certificate import confidence, how_to_cite, limitations, protected
+from od_core.publication.html.certificate_page import confidence, how_to_cite, limitations, protected
 from od_core.publication.html.report_page import number, page, paragraph, table
 from od_core.publication.kind import BundleKind
 from od_core.publication.markup import Markup, element, joined

@@ -12,7 +12,7 @@ from od_core.flows.derived_flows import not_of_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle_integrity import faulty_files
+from od_core.publication.bundle import faulty_files
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.read_back import REPAIR, certificate_of, named, refuse_incomplete
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from od_core.files.csv_text import write_rows
+from od_core.files.table_writers import write_rows
 from od_core.flows.publishing.flow_tables import FlowTables, labels_at, largest, with_names
 from od_core.geography.geography import Geography
 from od_core.publication.tables import write_csv

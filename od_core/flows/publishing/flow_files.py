@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from od_core.files.parquet import write_batches
+from od_core.files.table_writers import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.indicators import has_indicators
 from od_core.flows.measurement_table import MEASUREMENT_SCHEMA
@@ -44,7 +44,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.bundle import ATLAS, BOUNDARIES_FILE
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
-from od_core.publication.markdown import in_markdown
+from od_core.publication.markup import in_markdown
 from od_core.publication.tables import (
     BundleFile,
     areas_files,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.files.csv_text import write_rows
+from od_core.files.table_writers import write_rows
 from od_core.flows.distance_bands import distance_bands
 from od_core.flows.distances import has_distances
 from od_core.flows.indicators import indicators
@@ -25,7 +25,6 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.publication.area_columns import distance_band_table, indicator_table
 from od_core.publication.columns import (
     DISTANCE,
     FLOWS,
@@ -34,6 +33,8 @@ from od_core.publication.columns import (
     PAIR_FLOWS,
     PAIR_FLOWS_WITH_INTERVALS,
     Table,
+    distance_band_table,
+    indicator_table,
 )
 from od_core.records.segments import Breakdown
 

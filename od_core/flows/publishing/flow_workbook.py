@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from od_core.files.xlsx import Sheet, write_workbook
+from od_core.files.table_writers import Sheet, write_workbook
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, largest, pair_names, with_names
 from od_core.publication.columns import CONFIDENCE
 

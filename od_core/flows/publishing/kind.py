@@ -32,18 +32,17 @@ from od_core.flows.publishing.segment_database import SEGMENT_SCHEMA, segment_er
 from od_core.flows.publishing.uncounted_facts import uncounted_facts
 from od_core.flows.release import Release
 from od_core.flows.step import SegmentStep
-from od_core.geography.align import repeated_levels, repetition_sentence
 from od_core.geography.flow_tree import Nodes
 from od_core.geography.geography import Geography
+from od_core.geography.hierarchy import repeated_levels, repetition_sentence
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import guarantee_sentences
-from od_core.publication.columns import CONFIDENCE
+from od_core.publication.columns import CONFIDENCE, unlisted
 from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.markup import Markup
-from od_core.publication.segment_columns import unlisted
 from od_core.publication.tables import BundleFile
 from od_core.records.segments import Breakdown, find
 

@@ -25,17 +25,17 @@ from od_core.flows.release import Release, finish
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
-from od_core.privacy.uncounted import Uncounted
+from od_core.privacy.plan import Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import (
     AREAS_FILE,
     BOUNDARIES_FILE,
+    CERTIFICATE,
     FLOWS_FILE,
     MEASUREMENTS_FILE,
     SEGMENT_MEASUREMENTS_FILE,
     SEGMENTS_FILE,
 )
-from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
     absent,

@@ -26,7 +26,7 @@ from od_core.flows.publishing.report_flows import (
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.publishing.report_segments import segment_sections
 from od_core.flows.release import Release
-from od_core.publication.html.report_certificate import (
+from od_core.publication.html.certificate_page import (
     common_sections,
     confidence,
     promise_figures,

@@ -13,7 +13,7 @@ from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Geography
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.html.report_certificate import confidence
+from od_core.publication.html.certificate_page import confidence
 from od_core.publication.html.report_page import (
     bar,
     between,

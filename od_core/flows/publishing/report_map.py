@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 
 from od_core.flows.publishing.flow_tables import labelled, labels_at
-from od_core.geography.boundaries import dissolved, rings, simplified
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography
+from od_core.geography.geography import Geography, dissolved, rings, simplified
 from od_core.publication.html.report_page import ACCENT, INK, PAPER, SHADES, between, number
 from od_core.publication.markup import Markup, element
 

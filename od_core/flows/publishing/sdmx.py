@@ -17,16 +17,15 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from od_core.extras import require
-from od_core.files.csv_text import write_rows
+from od_core.files.table_writers import write_rows
 from od_core.flows.publishing.flow_rows import code_rows, sdmx_rows
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, repeated
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER
+from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER, pair_segments_table
 from od_core.publication.markup import Markup, element
-from od_core.publication.segment_columns import pair_segments_table
 from od_core.records.segments import Breakdown
 
 AGENCY = "OD_RELEASE"

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.files.parquet import write_batches
+from od_core.files.table_writers import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.measurement_table import SEGMENT_MEASUREMENT_SCHEMA
 from od_core.flows.publishing.flow_rows import measured_rows, pair_rows
@@ -26,14 +26,14 @@ from od_core.flows.publishing.omx import MOST_CELLS, matrix_name
 from od_core.flows.publishing.sdmx import ALL, dimension_identifiers
 from od_core.flows.release import Release
 from od_core.publication.bundle import SEGMENT_MEASUREMENTS_FILE, SEGMENTS_FILE
-from od_core.publication.markdown import in_markdown
-from od_core.publication.segment_columns import (
+from od_core.publication.columns import (
     SEGMENT_MEASUREMENTS,
     listed_categories,
     pair_segments_table,
     segments_table,
     unlisted,
 )
+from od_core.publication.markup import in_markdown
 from od_core.publication.tables import BundleFile
 
 SEGMENTS_SCHEMA = pa.schema(

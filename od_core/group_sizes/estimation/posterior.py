@@ -1,6 +1,28 @@
-"""Estimate the cumulative histograms of many areas from their noisy values, with a Markov chain fitted to these values.
+"""Estimate the cumulative histogram of an area from its noisy values, with a hidden Markov chain along the sizes.
 
-This is an empirical Bayes method. The Markov chain is that of :mod:`od_core.group_sizes.estimation.smoothing`. Its
+The curve of an area with G groups is C_j, the number of groups of at most size j. It stays the same or jumps from size
+to size. Each size is in the state *quiet* or *busy*:
+
+- Before each size, quiet turns busy with probability ``wake``, and busy turns quiet with probability ``rest``. The
+  chain starts quiet, with the count 0.
+- At a busy size, the curve jumps with probability ``jump``. At a quiet size, it stays the same.
+- A jump has at least one group. After each group, a further group follows with probability ``more``. One jump in 16 is
+  a long jump, in which a further group follows with probability G / (G + 4). The curve is limited to G. The chain ends
+  when the curve reaches G.
+
+The noise is discrete Laplace, so the noisy values multiply the probability of a curve by a^distance, where
+a = exp(-1 / scale). For ``cumulative``, the distance is the sum of |noisy_j - C_j| over the sizes j. For ``sizes``, the
+distance is the sum of |noisy_i - size_i| over the groups i. This is also a sum over the sizes j below the top code K.
+The term of size j is the number of groups i <= C_j (of at most size j) with a noisy size above j, plus the number of
+groups i > C_j with a noisy size of at most j. Therefore, one chain serves both queries.
+
+Forward and backward sums are limited to the counts that matter: at both ends of the range of counts, those with less
+than ``_NOTHING`` times the largest probability are dropped. The code uses only + - * / of doubles in a fixed order, and
+each area is processed by one thread, so the results have the same bits on every machine.
+
+Estimate the cumulative histograms of many areas from their noisy values, with a Markov chain fitted to these values.
+
+This is an empirical Bayes method. The Markov chain is that of :mod:`od_core.group_sizes.estimation.posterior`. Its
 probabilities are the same for all areas. They differ between classes of sizes: the sizes 0, 1, 2 and 3 are classes of
 their own, and from size 4 on there are two classes per doubling of the size. The probabilities are fitted by
 expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values. The fit reads only
@@ -11,13 +33,305 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
-from od_core.group_sizes.estimation.smoothing import Reals, Smoothed, powers, smooth
+from od_core.group_sizes.estimation.isotonic import least_absolute
 from od_core.group_sizes.groups import Counts
+from od_core.kernels import kernel
 from od_core.parallel import in_order
+
+Reals = NDArray[np.float64]
+
+_NOTHING = 1e-10
+_LONG = 1 / 16
+
+WAKE, REST, JUMP, MORE = range(4)
+"""Columns of the table of a chain's probabilities."""
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """The posterior of the cumulative histograms of some areas, given their noisy values and the chain's probabilities.
+
+    A chance is an occasion on which an event of the chain may occur. The four kinds of events (see the module) are: a
+    quiet size turns busy, a busy size turns quiet, a busy size jumps, and a short jump gets a further group.
+
+    Attributes:
+        means: posterior mean of the number of groups of size j or less, for j = 0 to K - 1; shape (areas, K).
+        chances: expected number of chances per class of sizes and kind of event, summed over the areas; shape (classes,
+            4).
+        events: expected number of events, likewise; shape (classes, 4).
+    """
+
+    means: Reals
+    chances: Reals
+    events: Reals
+
+
+def powers(scale: Fraction, most: int) -> Reals:
+    """Return the powers exp(-k / scale) that exceed 1e-300, for k = 0, 1, ... up to ``most``; shape (powers,)."""
+    ratio = Decimal(-scale.denominator) / Decimal(scale.numerator)
+    first = float(Context(prec=40).exp(ratio))  # correctly rounded on every machine
+    values = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), first)]))
+    return np.asarray(values[values > 1e-300], dtype=np.float64)
+
+
+def smooth(
+    noisy: Counts,
+    offsets: Counts,
+    totals: Counts,
+    of_sizes: bool,
+    decay: Reals,
+    classes: Counts,
+    chain: Reals,
+) -> Smoothed:
+    """Return the posterior means of the cumulative counts of some areas, and the expected chances and events.
+
+    Args:
+        noisy: noisy values of one area after the other; shape (values,).
+        offsets: values ``offsets[a]:offsets[a + 1]`` belong to area a. They are K noisy cumulative counts, or G noisy
+            sizes; shape (areas + 1,).
+        totals: G, the number of groups of every area; shape (areas,).
+        of_sizes: true if the values are noisy sizes, false if they are noisy cumulative counts.
+        decay: :func:`powers` of the noise scale.
+        classes: class of every size 0 to K; shape (K + 1,).
+        chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
+    """
+    areas, sizes = len(totals), len(classes) - 1
+    means = np.zeros((areas, sizes))
+    chances, events = np.zeros((len(chain), 4)), np.zeros((len(chain), 4))
+    guess = least_absolute(noisy, offsets, np.zeros_like(totals), np.full_like(totals, sizes))[0] if of_sizes else noisy
+    _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events)
+    return Smoothed(means, chances, events)
+
+
+@kernel
+def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Write the posterior means of every area with groups into ``means``, and add to ``chances`` and ``events``."""
+    for area in range(len(totals)):
+        if totals[area] > 0:
+            own = noisy[offsets[area] : offsets[area + 1]]
+            near = guess[offsets[area] : offsets[area + 1]]
+            kept = _forward(own, near, totals[area], of_sizes, decay, classes, chain)
+            _backward(own, totals[area], of_sizes, decay, classes, chain, kept, means[area], chances, events)
+
+
+@kernel
+def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ignore[no-untyped-def]  # compiled
+    """Return the probability of each cumulative count and state at every size, given the noisy values up to this size.
+
+    Returns:
+        Three arrays: bands, shape (sizes, 3), and the probabilities of the states busy and quiet. The band of a size is
+        the lowest and the highest count with stored probabilities, and the position of the lowest in the other two
+        arrays. The bands end before the first size at which the count is certainly G, or at size K - 1.
+    """
+    sizes = len(classes) - 1
+    expected = _expected(guess, total, of_sizes, sizes)
+    before = np.zeros(total + 1), np.zeros(total + 1)
+    before_busy, before_quiet = before
+    busy, quiet = np.zeros(total + 1), np.zeros(total + 1)
+    costs = np.zeros(total + 1, dtype=np.int64)
+    kept_busy, kept_quiet = np.empty(8 * sizes + total + 1), np.empty(8 * sizes + total + 1)
+    bands = np.zeros((sizes, 3), dtype=np.int64)
+    low = high = end = 0
+    before_quiet[0] = 1.0
+    for size in range(sizes):
+        high = _step(
+            (noisy, size, of_sizes, decay),
+            low,
+            high,
+            expected[size],
+            total,
+            chain[classes[size]],
+            before,
+            (busy, quiet),
+        )
+        least = _costs(noisy, size, low, high, of_sizes, costs)
+        largest = 0.0
+        for count in range(low, high + 1):
+            weight = decay[costs[count] - least] if costs[count] - least < len(decay) else 0.0
+            busy[count] *= weight
+            quiet[count] *= weight
+            largest = max(largest, busy[count] + quiet[count])
+        while busy[low] + quiet[low] < _NOTHING * largest:
+            low += 1
+        while busy[high] + quiet[high] < _NOTHING * largest:
+            high -= 1
+        whole = 0.0
+        for count in range(low, high + 1):
+            whole += busy[count] + quiet[count]
+        if end + high + 1 - low > len(kept_busy):
+            kept_busy = np.concatenate((kept_busy, np.empty(len(kept_busy) + total + 1)))
+            kept_quiet = np.concatenate((kept_quiet, np.empty(len(kept_quiet) + total + 1)))
+        for count in range(low, high + 1):
+            before_busy[count], before_quiet[count] = busy[count] / whole, quiet[count] / whole
+            kept_busy[end + count - low], kept_quiet[end + count - low] = before_busy[count], before_quiet[count]
+        bands[size, 0], bands[size, 1], bands[size, 2] = low, high, end
+        end += high + 1 - low
+        if low == total:
+            return bands[:size], kept_busy, kept_quiet
+    return bands, kept_busy, kept_quiet
+
+
+@kernel
+def _expected(guess, total, of_sizes, sizes):  # type: ignore[no-untyped-def]  # compiled
+    """Return a cumulative count from 0 to G at every size, guessed from the noisy values; shape (sizes,).
+
+    :func:`_step` keeps the probabilities of all counts up to the guess.
+    """
+    expected = np.zeros(sizes, dtype=np.int64)
+    if not of_sizes:
+        for size in range(sizes):
+            expected[size] = min(max(guess[size], 0), total)
+        return expected
+    for value in guess:
+        if value < sizes:
+            expected[value] += 1
+    for size in range(1, sizes):
+        expected[size] += expected[size - 1]
+    return expected
+
+
+@kernel
+def _step(values, low, high, expected, total, chances, before, now):  # type: ignore[no-untyped-def]  # compiled
+    """Write the probabilities at a size, before its noisy value is used, into the two arrays of ``now``.
+
+    They follow from ``before``, the probabilities at the previous size, which has the counts ``low`` to ``high``.
+    Returns the highest count whose probability is not negligible.
+    """
+    (noisy, size, of_sizes, decay), (before_busy, before_quiet), (busy, quiet) = values, before, now
+    wake, rest, jump, more = chances[WAKE], chances[REST], chances[JUMP], chances[MORE]
+    more_long = total / (total + 4.0)
+    short = long = 0.0  # probability that a jump reaches this count
+    far, reached, rise = max(high, expected), 1.0, 0
+    for count in range(low, total):
+        was_busy = before_busy[count] if count <= high else 0.0
+        was_quiet = before_quiet[count] if count <= high else 0.0
+        now_busy = was_busy * (1.0 - rest) + was_quiet * wake
+        busy[count] = now_busy * (1.0 - jump) + short * (1.0 - more) + long * (1.0 - more_long)
+        quiet[count] = was_quiet * (1.0 - wake) + was_busy * rest
+        short = short * more + now_busy * jump * (1.0 - _LONG)
+        long = long * more_long + now_busy * jump * _LONG
+        if count >= far:
+            if count == far and far > high:
+                reached = short + long
+            rise += 1 if not of_sizes or noisy[count] > size else -1
+            if (short + long) * (decay[max(rise, 0)] if rise < len(decay) else 0.0) <= _NOTHING * reached:
+                return count
+    busy[total] = 0.0  # the chain ends at G, where it is always quiet
+    quiet[total] = (before_quiet[total] if high == total else 0.0) + short + long
+    return total
+
+
+@kernel
+def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-def]  # compiled
+    """Write the distance of the noisy values from each count ``low`` to ``high`` at one size into ``costs``.
+
+    For noisy sizes, a constant that is common to all counts is left out. Returns the least distance.
+    """
+    costs[low] = 0 if of_sizes else abs(noisy[size] - low)
+    least = costs[low]
+    for count in range(low + 1, high + 1):
+        if of_sizes:  # one more group has at most this size
+            costs[count] = costs[count - 1] + (1 if noisy[count - 1] > size else -1)
+        else:
+            costs[count] = abs(noisy[size] - count)
+        least = min(least, costs[count])
+    return least
+
+
+@kernel
+def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Write the posterior means of an area into ``means``, and add the expected chances and events.
+
+    In the code, ``busy`` and ``quiet`` are the probabilities of the later noisy values, given a count and its state.
+    They are scaled so that their products with the forward probabilities ``kept`` sum to 1 at each size. At the size at
+    which the bands end, the only count is G.
+    """
+    bands, kept_busy, kept_quiet = kept
+    sizes = len(bands)
+    means[sizes:] = total
+    busy, quiet = np.zeros(total + 1), np.zeros(total + 1)
+    costs = np.zeros(total + 1, dtype=np.int64)
+    stays, onward, jumps = np.zeros(total + 1), np.zeros(total + 1), np.zeros(total + 1)
+    at_rest, awake = np.zeros(total + 1), np.zeros(total + 1)
+    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # probabilities of the later values, by next move
+    more_long = total / (total + 4.0)
+    low = high = total
+    quiet[total] = 1.0
+    for size in range(sizes, -1, -1):
+        least = np.int64(0)
+        if size < sizes:
+            low, high, start = bands[size, 0], bands[size, 1], bands[size, 2]
+            above = 0.0
+            for count in range(low, high + 1):
+                at = start + count - low
+                above += (count - low) * (kept_busy[at] * busy[count] + kept_quiet[at] * quiet[count])
+            means[size] = low + above
+            least = _costs(noisy, size, low, high, of_sizes, costs)
+        low_before, high_before, start_before = 0, 0, 0
+        if size > 0:
+            low_before, high_before, start_before = bands[size - 1, 0], bands[size - 1, 1], bands[size - 1, 2]
+        kind = classes[size]
+        wake, rest, jump, more = chain[kind, WAKE], chain[kind, REST], chain[kind, JUMP], chain[kind, MORE]
+        short = long = whole = 0.0  # values of reaching the next higher count by a jump
+        for count in range(max(high, high_before), low_before - 1, -1):
+            weight = 0.0
+            if low <= count <= high:
+                far = costs[count] - least if size < sizes else 0
+                weight = decay[far] if far < len(decay) else 0.0
+            stay, calm = weight * busy[count], weight * quiet[count]
+            if count == total:
+                stays[count] = jumps[count] = awake[count] = busy[count] = 0.0
+                at_rest[count] = quiet[count] = calm
+                short = long = calm
+            else:
+                stays[count], onward[count], at_rest[count] = stay, short, calm
+                jumps[count] = jump * ((1.0 - _LONG) * short + _LONG * long)
+                awake[count] = (1.0 - jump) * stay + jumps[count]
+                busy[count] = (1.0 - rest) * awake[count] + rest * calm
+                quiet[count] = wake * awake[count] + (1.0 - wake) * calm
+                short = (1.0 - more) * stay + more * short
+                long = (1.0 - more_long) * stay + more_long * long
+            if low_before <= count <= high_before:
+                was_busy = kept_busy[start_before + count - low_before] if size > 0 else 0.0
+                was_quiet = kept_quiet[start_before + count - low_before] if size > 0 else 1.0
+                whole += was_busy * busy[count] + was_quiet * quiet[count]
+        band = (low_before, high_before, start_before, max(high, high_before))
+        _count_events(total, chain[kind], size, band, whole, kept_busy, kept_quiet, values, chances[kind], events[kind])
+        for count in range(low_before, high_before + 1):
+            busy[count] /= whole
+            quiet[count] /= whole
+
+
+@kernel
+def _count_events(total, chain, size, band, whole, kept_busy, kept_quiet, values, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Add the expected chances and events of the chain's step from the previous size to this size."""
+    stays, onward, jumps, at_rest, awake, busy, quiet = values
+    low, high, start, top = band
+    wake, rest, jump, more = chain[WAKE], chain[REST], chain[JUMP], chain[MORE]
+    arriving = 0.0  # probability that a short jump reaches this count
+    for count in range(low, min(top, total - 1) + 1):
+        was_busy = was_quiet = 0.0
+        if count <= high:
+            was_busy = kept_busy[start + count - low] if size > 0 else 0.0
+            was_quiet = kept_quiet[start + count - low] if size > 0 else 1.0
+        now_busy = was_busy * (1.0 - rest) + was_quiet * wake
+        chances[WAKE] += was_quiet * quiet[count] / whole
+        events[WAKE] += was_quiet * wake * awake[count] / whole
+        chances[REST] += was_busy * busy[count] / whole
+        events[REST] += was_busy * rest * at_rest[count] / whole
+        chances[JUMP] += now_busy * awake[count] / whole
+        events[JUMP] += now_busy * jumps[count] / whole
+        going_on = arriving * more * onward[count] / whole
+        chances[MORE] += going_on + arriving * (1.0 - more) * stays[count] / whole
+        events[MORE] += going_on
+        arriving = arriving * more + now_busy * jump * (1.0 - _LONG)
+
 
 _ROUNDS = ((4, 64), (3, 256))
 """Stages of the fit: number of rounds, and largest number of areas that each of these rounds reads. The areas are
@@ -123,7 +437,7 @@ def classes_of_sizes(top_code: int) -> Counts:
 def first_chain(classes: Counts) -> Reals:
     """Return the initial probabilities ``wake``, ``rest``, ``jump`` and ``more`` of the chain; shape (classes, 4).
 
-    The chain is that of :mod:`od_core.group_sizes.estimation.smoothing`. ``wake``, the probability that the chain turns
+    The chain is that of :mod:`od_core.group_sizes.estimation.posterior`. ``wake``, the probability that the chain turns
     from quiet to busy, is divided by the number of sizes in the class, so that all classes are equally often busy.
     """
     widths = np.bincount(classes)

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.files.checked_file import write_if_other
+from od_core.files.durable import write_if_other
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle_integrity import CHECKSUMS
+from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.read_back import refuse_incomplete
 from od_core.published.disclosure.facts import Facts
 from od_core.published.disclosure.impact_assessment import impact_assessment
-from od_core.published.disclosure.nist_checklist import checklist_json, checklist_page
-from od_core.published.disclosure.nist_items import checklist
+from od_core.published.disclosure.nist_checklist import checklist, checklist_json, checklist_page
 from od_core.published.disclosure.notice import notice
 from od_core.published.disclosure.provenance import provenance_json
 from od_core.published.disclosure.registry_entry import registry_yaml

@@ -7,9 +7,17 @@ from fractions import Fraction
 
 from od_core.privacy.accounting import text_above
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
-from od_core.publication.markdown import in_markdown
-from od_core.published.disclosure.facts import TO_COMPLETE, Facts, of_100
-from od_core.published.disclosure.wording import GUESS, loss_text, software_text, sources_text, unit_text
+from od_core.publication.markup import in_markdown
+from od_core.published.disclosure.facts import (
+    GUESS,
+    TO_COMPLETE,
+    Facts,
+    loss_text,
+    of_100,
+    software_text,
+    sources_text,
+    unit_text,
+)
 
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 """Beliefs of an attacker before the release for which the residual risk is stated."""

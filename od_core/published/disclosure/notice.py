@@ -8,8 +8,7 @@ from __future__ import annotations
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
 from od_core.publication.html.report_page import number, page, paragraph
 from od_core.publication.markup import Markup, element, joined
-from od_core.published.disclosure.facts import TO_COMPLETE, Facts, of_100
-from od_core.published.disclosure.wording import limit_text, sources_text
+from od_core.published.disclosure.facts import TO_COMPLETE, Facts, limit_text, of_100, sources_text
 
 _THINGS = {"flows": "trips between areas", "group sizes": "groups by their size", "boxes": "trips by where they went"}
 

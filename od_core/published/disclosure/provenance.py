@@ -13,8 +13,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from od_core.published.disclosure.facts import TO_COMPLETE, Facts
-from od_core.published.disclosure.wording import promise_text, software_text
+from od_core.published.disclosure.facts import TO_COMPLETE, Facts, promise_text, software_text
 
 _NAMESPACE = "urn:od-release:"
 

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from od_core.privacy.accounting import float_above
-from od_core.published.disclosure.facts import TO_COMPLETE, Facts
-from od_core.published.disclosure.wording import (
+from od_core.published.disclosure.facts import (
+    TO_COMPLETE,
+    Facts,
     loss_text,
     person_text,
     promise_text,

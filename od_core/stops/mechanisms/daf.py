@@ -15,13 +15,18 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.kernels import kernel
-from od_core.noise.keystream import Keystream
+from od_core.noise.table import Keystream
 from od_core.privacy.budget import exact_fraction
-from od_core.stops.geometry.boxes import Boxes
-from od_core.stops.geometry.grid import Counts, Grid, Points, Rows, filled_cells
-from od_core.stops.geometry.nodes import Nodes, joined, refuse_too_many
-from od_core.stops.mechanisms.mechanism import Drawn, Rounding, check_rounding, fan_out, whole_number
-from od_core.stops.mechanisms.path import Path, shares_below
+from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, filled_cells, joined, refuse_too_many
+from od_core.stops.mechanisms.mechanism import (
+    Drawn,
+    Path,
+    Rounding,
+    check_rounding,
+    fan_out,
+    shares_below,
+    whole_number,
+)
 
 ROOT_SHARE = Fraction(1, 100)
 """Share of the budget for the noisy total number of trips, the count of the root [shaham2022stops, equation 33]."""
@@ -131,7 +136,7 @@ class DensityTree:
         node are nearly equal.
 
         Args:
-            rows: cells with trips, as in :data:`od_core.stops.geometry.grid.Rows`.
+            rows: cells with trips, as in :data:`od_core.stops.geometry.Rows`.
             nodes: nodes of this depth, which are not yet cut in this dimension.
             depth: depth of the nodes, which is also the number of the dimension to cut, from 0.
             parts: number of parts of each node; shape (nodes,).
@@ -181,7 +186,7 @@ def heterogeneity(
     floor(O') + 2. Rounding to integers loses little, because the noise is about a hundred times as wide.
 
     Args:
-        rows: cells with trips, as in :data:`od_core.stops.geometry.grid.Rows`.
+        rows: cells with trips, as in :data:`od_core.stops.geometry.Rows`.
         nodes: nodes that are not yet cut in the dimension.
         dimension: dimension to cut.
         parts: number of parts of each node; shape (nodes,).

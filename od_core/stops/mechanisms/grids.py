@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.kernels import kernel
-from od_core.stops.geometry.boxes import MAX_BOXES, Bounds, Boxes
-from od_core.stops.geometry.grid import Counts, Grid, Points
-from od_core.stops.mechanisms.mechanism import Drawn, parts_of
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.geometry import MAX_BOXES, Bounds, Boxes, Counts, Grid, Points
+from od_core.stops.mechanisms.mechanism import Drawn, Path, parts_of
 
 TOTAL_SHARE = Fraction(1, 100)
 """Share of the budget for the noisy total number of trips, eps_0 in [shaham2022stops]."""

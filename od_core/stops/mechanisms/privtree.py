@@ -16,11 +16,8 @@ from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.table import at_precision, rational
 from od_core.privacy.budget import exact_fraction
-from od_core.stops.geometry.boxes import Boxes
-from od_core.stops.geometry.grid import Counts, Grid, Points, Rows, filled_cells
-from od_core.stops.geometry.nodes import Nodes, joined, refuse_too_many
-from od_core.stops.mechanisms.mechanism import Drawn, whole_number
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, filled_cells, joined, refuse_too_many
+from od_core.stops.mechanisms.mechanism import Drawn, Path, whole_number
 
 _LN_2 = Fraction(6931471806, 10**10)
 """Upper bound of ln 2."""

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from od_assets.cli.app import app
 from od_core import OdError, open_release
 from od_core.flows.publishing.changes import changes
-from od_core.published.sums import publish_sum
+from od_core.published.derived import publish_sum
 from tests.od_core.stops.test_publication import published as stops
 from tests.published_flights import KEYS
 

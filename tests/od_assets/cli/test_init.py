@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
+from od_assets.cli.init_answers import found_records, found_zones
 from od_assets.cli.init_questions import QUESTIONS
-from od_assets.cli.init_records import found_records
-from od_assets.cli.init_zones import found_zones
 from od_assets.cli.new_declaration import ROOM, cap_above
 from od_assets.components.declarations import declaration
 from od_core import PrivacyUnit

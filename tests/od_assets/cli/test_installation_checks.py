@@ -24,15 +24,15 @@ import pytest
 from dagster import job, op
 
 from od_assets import definitions
-from od_assets.cli import installation_checks as installation
-from od_assets.cli.findings import Finding
+from od_assets.cli import diagnosis as installation
+from od_assets.cli.diagnosis import Finding
 from od_assets.project import DAGSTER_SETTINGS
 from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
 from od_core.kernels import cache_folder
 from od_core.ledger.ledger import Ledger
 from od_core.noise import sources as noise
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.unit import TRIP
 from tests.od_assets.conftest import states

@@ -10,8 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.cli.diagnosis import of_declaration
-from od_assets.cli.ledger_checks import charged
+from od_assets.cli.diagnosis import charged, of_declaration
 from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, Project, states

@@ -16,7 +16,7 @@ from od_core import PrivacyUnit
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import rows, small_plan
 from tests.od_core.published.test_verification import published

@@ -20,13 +20,11 @@ from typer.testing import CliRunner, Result
 from od_assets.cli.app import app, main
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle_integrity import zip_beside
+from od_core.publication.bundle import zip_beside
 from od_core.publication.read_back import REPAIR
-from od_core.published.site import write_site
+from od_core.published.site import series_page, write_site
 from od_core.published.site_catalogue import catalogue, dataset_markup
-from od_core.published.site_description import SiteDescription
-from od_core.published.site_pages import series_page
-from od_core.published.site_releases import SiteRelease, newest_revisions
+from od_core.published.site_releases import SiteDescription, SiteRelease, newest_revisions
 from tests.od_assets.cli.test_sum import NEW, OLD, var
 from tests.od_core.publication.examples import sealed_again
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.tables import print_status
-from od_assets.declared import yaml_file
+from od_assets.declared import section
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
-from od_assets.series.declared_names import declaration_files
+from od_assets.series.names import declaration_files
 from od_assets.series.settings import ReleaseSettings
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -135,7 +135,7 @@ def test_each_declaration_is_parsed_once(tmp_path: Path, monkeypatch: pytest.Mon
         return real(text, **options)
 
     monkeypatch.setattr(yaml, "load_all", load_all)
-    yaml_file._documents.cache_clear()  # of other tests in this process
+    section._documents.cache_clear()  # of other tests in this process
     result = CliRunner().invoke(app, ["status", "--json"])
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)) > 1

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from od_assets.cli import public_tables
+from od_assets.cli import target_plan as planning
 from od_assets.cli.app import app
 from od_assets.cli.target_plan import target_plan, with_fields
 from od_assets.components.declarations import declaration
@@ -271,10 +271,10 @@ def test_another_name_of_a_file_of_records_is_refused(project):
         link, copy, other = (elsewhere / f"{name}-{path.name}" for name in ("link", "copy", "other"))
         link.hardlink_to(path)
         with pytest.raises(OdError, match="OD-TABLE-CONFIDENTIAL"):
-            public_tables.refuse_records(link)
+            planning.refuse_records(link)
         copy.write_bytes(path.read_bytes())
         other.hardlink_to(copy)
-        public_tables.refuse_records(copy)
+        planning.refuse_records(copy)
 
 
 def test_confidential_files_are_refused(empty):
@@ -333,6 +333,6 @@ def test_other_kinds_have_no_targets(empty):
 def test_records_of_a_broken_declaration_with_a_variable_are_left_alone(tmp_path):
     path = tmp_path / "defs.yaml"
     path.write_text("attributes:\n  trips: {files: '{{ env.NOT_SET_ANYWHERE }}/x.csv'}\n")
-    assert list(public_tables._files_of(path)) == []
+    assert list(planning._files_of(path)) == []
     path.write_text("attributes: [\n")
-    assert list(public_tables._files_of(path)) == []
+    assert list(planning._files_of(path)) == []

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from od_assets.cli.ui_guard import guarded
+from od_assets.cli.ui_server import guarded
 
 TOKEN, COOKIE = "t" * 32, "od_release_ui_3000"
 KNOWN = {"cookie": f"other=1; {COOKIE}={TOKEN}"}

@@ -12,8 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from od_assets.cli.ui_guard import guarded
-from od_assets.cli.ui_reports import with_reports
+from od_assets.cli.ui_server import guarded, with_reports
 from od_assets.metadata import REPORTS
 
 TOKEN, COOKIE = "t" * 32, "od_release_ui_3000"

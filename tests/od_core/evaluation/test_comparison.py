@@ -15,8 +15,17 @@ import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.evaluation import comparison
-from od_core.evaluation.comparison import CONTENDERS, Contender, Run, compare, planned_runs, released
-from od_core.evaluation.comparison_table import METRICS, refusals, table
+from od_core.evaluation.comparison import (
+    CONTENDERS,
+    METRICS,
+    Contender,
+    Run,
+    compare,
+    planned_runs,
+    refusals,
+    released,
+    table,
+)
 from od_core.evaluation.known_flows import KnownFlows, published_data_sets, synthetic
 from od_core.evaluation.metrics import theorem_4
 from od_core.evaluation.synthetic import binary, random_tree

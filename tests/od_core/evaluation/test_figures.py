@@ -17,8 +17,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from od_core.evaluation.comparison import CONTENDERS
-from od_core.evaluation.comparison_table import MEASURED, METRICS
+from od_core.evaluation.comparison import CONTENDERS, MEASURED, METRICS
 from od_core.evaluation.figures import (
     BOUND_LABEL,
     BOUNDED,

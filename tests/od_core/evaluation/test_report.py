@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core.evaluation.comparison_table import MEASURED, METRICS
+from od_core.evaluation.comparison import MEASURED, METRICS
 from od_core.evaluation.report import PUBLISHED, comparison_markdown, published_markdown
 
 

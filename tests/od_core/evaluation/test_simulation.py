@@ -10,7 +10,7 @@ from scipy import stats
 
 from od_core.evaluation.forecast import forecast, synthetic_table
 from od_core.evaluation.simulation import RepeatableNoise, on_plan, simulated_releases
-from od_core.evaluation.target_budget import target_budget
+from od_core.evaluation.targets import target_budget
 from od_core.geography import flow_tree
 from od_core.noise.sources import BACKENDS, LaplaceSource, NodeNoiseSource, backend_name
 from od_core.parallel import on_one_thread

@@ -13,25 +13,26 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.evaluation import target_budget as module
+from od_core.evaluation import targets as module
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
-from od_core.evaluation.target_budget import (
+from od_core.evaluation.targets import (
     BINDING,
     CHANCE,
+    Target,
+    TargetClass,
     classes_of,
     probability_of_at_least,
     ratios_of,
     target_budget,
     variance_limit,
 )
-from od_core.evaluation.targets import Target, TargetClass
 from od_core.flows.allocation.optimal_shares import LEAST
 from od_core.flows.allocation.variance_model import VarianceModel
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.uncounted import Uncounted
+from od_core.privacy.plan import Uncounted
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 

@@ -9,9 +9,8 @@ import pytest
 
 from od_core import OdError
 from od_core.files import durable as files
-from od_core.files.checked_file import write_checked
-from od_core.files.durable import make_folder, replace_folder
-from od_core.ledger.lock import exclusive
+from od_core.files.durable import make_folder, replace_folder, write_checked
+from od_core.ledger.confidential import exclusive
 from od_core.ledger.object_store import LocalStore
 from tests.od_core.files.disks import keep_other_bytes, room_for, umask
 

@@ -16,11 +16,10 @@ from od_core import OdError, open_release
 from od_core.files.duckdb_session import parquet_rows, scratch_database, spill_folder
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
-from od_core.group_sizes.grouping import count_by_group
+from od_core.group_sizes.groups import count_by_group
 from od_core.publication.database import is_stored
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats.istat import ISTAT
-from od_core.records.formats.table import TABLE
+from od_core.records.formats import ISTAT, TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
 from od_core.records.zone_lists import read_zones

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.files import csv_text
-from od_core.files.csv_text import write_rows
+from od_core.files import table_writers
+from od_core.files.table_writers import write_rows
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('",é '), min_size=1, max_size=5)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -21,7 +21,7 @@ NAMES = ("origin", "trips", "distance", "destination")
 
 @given(ROWS, st.integers(1, 3))
 def test_rows_are_those_of_the_csv_module(rows, at_one_time):
-    whole, csv_text._ROWS = csv_text._ROWS, at_one_time
+    whole, table_writers._ROWS = table_writers._ROWS, at_one_time
     try:
         file = io.BytesIO()
         types = (pa.string(), pa.int64(), pa.float64(), pa.large_string())
@@ -30,7 +30,7 @@ def test_rows_are_those_of_the_csv_module(rows, at_one_time):
         write_rows(file, table, header=True)
         write_rows(file, table, header=False)
     finally:
-        csv_text._ROWS = whole
+        table_writers._ROWS = whole
     text = file.getvalue().decode("utf-8")
     head, *read = csv.reader(io.StringIO(text, newline=""))
     assert tuple(head) == NAMES

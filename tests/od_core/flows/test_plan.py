@@ -17,8 +17,7 @@ from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import GaussianStep
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
-from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
-from od_core.privacy.sensitivity import sensitivity_squared
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance, sensitivity_squared
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.inftda import Tree
 from tests.od_core.strategies import TREES, geography_of, zone_lists

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.accounting import float_above
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise, no_noise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds

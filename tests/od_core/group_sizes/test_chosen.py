@@ -15,12 +15,16 @@ from benchmarks.synthetic_groups import KnownGroups, census, departures, househo
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.groups import Frame
-from od_core.group_sizes.mechanisms import chosen
-from od_core.group_sizes.mechanisms.baselines import CumulativeDP
-from od_core.group_sizes.mechanisms.bottom_up import BottomUp, BottomUpPosterior
-from od_core.group_sizes.mechanisms.cumulative import Cumulative
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
-from od_core.group_sizes.mechanisms.sizes import Sizes, SizesPosterior
+from od_core.group_sizes.mechanisms import (
+    BottomUp,
+    BottomUpPosterior,
+    Cumulative,
+    CumulativeDP,
+    GroupSizeMechanism,
+    Sizes,
+    SizesPosterior,
+    chosen,
+)
 from od_core.group_sizes.metrics import errors_by_area
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.group_sizes.release import run_plan

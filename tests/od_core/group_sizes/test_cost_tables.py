@@ -7,8 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
-from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms, tree_below
-from od_core.group_sizes.estimation.tree_tables import leaf_values, root_tables
+from od_core.group_sizes.estimation.cost_tables import (
+    first_cut,
+    leaf_values,
+    nearest_histograms,
+    root_tables,
+    tree_below,
+)
 from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import cost, random_case, random_geography
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.group_sizes.mechanisms.baselines import CumulativeDP, histograms_of
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
+from od_core.group_sizes.mechanisms import CumulativeDP, GroupSizeMechanism, histograms_of
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case
 
 

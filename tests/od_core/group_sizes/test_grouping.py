@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, OdError
-from od_core.group_sizes.grouping import AreasByDay
+from od_core.group_sizes.groups import AreasByDay
 from od_core.records.load import RecordColumns, load_records
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})

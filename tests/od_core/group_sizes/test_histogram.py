@@ -3,8 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core.group_sizes.mechanisms.baselines import Histogram, HistogramRelaxed
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
+from od_core.group_sizes.mechanisms import GroupSizeMechanism, Histogram, HistogramRelaxed
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case
 
 

@@ -14,8 +14,8 @@ from od_core.flows.confidence import DEVIATIONS, lower_bound, upper_bound
 from od_core.group_sizes.estimation import intervals
 from od_core.group_sizes.estimation.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
+from od_core.group_sizes.plan import TopCodeEstimate
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.group_sizes.top_code import TopCodeEstimate
 from tests.od_core.doubles import ListedLaplace
 from tests.od_core.group_sizes.test_release import BOUNDED, GEOGRAPHY, TOP_CODE, groups, released
 

@@ -15,15 +15,10 @@ from scipy.optimize import linear_sum_assignment
 
 from od_core.errors import OdError
 from od_core.geography.geography import Geography
-from od_core.group_sizes.estimation.merging import merge
-from od_core.group_sizes.estimation.runs import Runs, size_keys
+from od_core.group_sizes import mechanisms
+from od_core.group_sizes.estimation.merging import Runs, merge, size_keys
 from od_core.group_sizes.groups import Frame
-from od_core.group_sizes.mechanisms import cumulative
-from od_core.group_sizes.mechanisms.baselines import Naive
-from od_core.group_sizes.mechanisms.bottom_up import BottomUp
-from od_core.group_sizes.mechanisms.cumulative import Cumulative
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
-from od_core.group_sizes.mechanisms.sizes import Sizes
+from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, Naive, Sizes
 from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists
 
@@ -194,7 +189,7 @@ def test_the_rows_worked_on_at_once_change_nothing(monkeypatch):
         world = random_world(rng)
     noisy = noisy_values(world, Cumulative(), rng, p=0.3)
     whole = Cumulative().estimate(world.frame, noisy, Fraction(1))
-    monkeypatch.setattr(cumulative, "_PIECE", 3 * world.frame.top_code)
+    monkeypatch.setattr(mechanisms, "_PIECE", 3 * world.frame.top_code)
     for threads in ("1", "4"):
         monkeypatch.setenv("OD_THREADS", threads)
         pieces = Cumulative().estimate(world.frame, noisy, Fraction(1))

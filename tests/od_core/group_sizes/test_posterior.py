@@ -15,12 +15,9 @@ from hypothesis import strategies as st
 from od_core import parallel as pipeline
 from od_core.errors import OdError
 from od_core.group_sizes.estimation import posterior
-from od_core.group_sizes.estimation.posterior import NoisyAreas, classes_of_sizes, first_chain
-from od_core.group_sizes.estimation.smoothing import powers, smooth
+from od_core.group_sizes.estimation.posterior import NoisyAreas, classes_of_sizes, first_chain, powers, smooth
 from od_core.group_sizes.groups import Frame
-from od_core.group_sizes.mechanisms.bottom_up import BottomUpPosterior
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
-from od_core.group_sizes.mechanisms.sizes import SizesPosterior
+from od_core.group_sizes.mechanisms import BottomUpPosterior, GroupSizeMechanism, SizesPosterior
 from tests.od_core.group_sizes.test_mechanisms import (
     assert_keeps_its_promise,
     children_of,

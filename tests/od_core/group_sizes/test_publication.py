@@ -14,11 +14,11 @@ import pytest
 from od_core import OdError, PrivacyUnit
 from od_core.group_sizes import TopCodeEstimate
 from od_core.group_sizes.mechanisms import MECHANISMS
+from od_core.group_sizes.plan import margin
 from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
-from od_core.group_sizes.top_code import margin
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate

@@ -13,7 +13,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit
 from od_core.group_sizes import evaluate_group_sizes, release_group_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.ledger.ledger import Ledger
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import ListedLaplace, ListedNoise, NoiseNotWanted
 from tests.od_core.ledger.ledger_rows import rows

@@ -17,16 +17,15 @@ from od_core import Budget, OdError
 from od_core.group_sizes import TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
 from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import SENSITIVITY, TOP_CODE_LEVEL, measured_levels
+from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, margin, measured_levels
 from od_core.group_sizes.release import rows as rows_of
 from od_core.group_sizes.release import run_plan, true_values
-from od_core.group_sizes.top_code import MISSED, margin
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.group_sizes.test_release import (
     BOUNDED,

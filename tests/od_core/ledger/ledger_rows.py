@@ -15,7 +15,7 @@ import pandas as pd
 from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.postgres import restore, server_of, session

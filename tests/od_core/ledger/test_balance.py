@@ -11,7 +11,7 @@ from od_core.ledger.balance import balances, check_cap
 from od_core.ledger.entries import RESERVED
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
-from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import TRIP, ledger_at, reservations, rows, small_plan
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from od_core import Bands, Geography, OdError, PrivacyUnit
 from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.budget import Cap, Charge
 from tests.od_core.ledger.ledger_rows import (
     ZONES,
     assert_chain,

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from od_core import OdError, PrivacyUnit
-from od_core.ledger import head as head_module
-from od_core.ledger import postgres_chain, sqlite_chain
+from od_core.ledger import chain
+from od_core.ledger import chain as head_module
 from od_core.ledger.entries import Entries
 from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.forked import SERVER
 from tests.od_core.ledger.ledger_rows import (
@@ -218,7 +218,7 @@ def test_of_two_processes_one_wins(tmp_path, ledger):
 
 
 def test_a_locked_ledger_is_waited_for_and_then_refused(ledger, key, monkeypatch):
-    monkeypatch.setattr(sqlite_chain, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(chain, "WAIT_SECONDS", 0.3)
     ledger.reserve(key, "commuters", small_plan())
     before = rows(ledger.path)
     with closing(sqlite3.connect(ledger.path, isolation_level=None)) as holder:
@@ -296,7 +296,7 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
             read.extend(found)
             return found
 
-    for module in (sqlite_chain, postgres_chain):
+    for module in (chain, chain):
         monkeypatch.setattr(module, "Entries", Counting)
 
     def counted(use):

@@ -17,14 +17,13 @@ import psycopg
 import pytest
 
 from od_core import OdError
-from od_core.files import lock as lock_module
+from od_core.files import durable as lock_module
+from od_core.ledger import chain
 from od_core.ledger import entries as entries_module
-from od_core.ledger import postgres_chain
-from od_core.ledger.chain import Chain
+from od_core.ledger.chain import Chain, schema
+from od_core.ledger.confidential import LOCK_NAME, exclusive
 from od_core.ledger.integrity import chain_of, look_at_ledger
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.lock import LOCK_NAME, exclusive
-from od_core.ledger.postgres_chain import schema
 from tests.od_core.ledger.ledger_rows import assert_chain, code_of, domain, finish, ledger_at, rows, small_plan
 from tests.od_core.ledger.test_ledger_integrity import EDITS
 from tests.postgres import OWNER, USER, WRITER, server_of, session, without_guards
@@ -179,11 +178,11 @@ def test_a_session_that_the_server_ends_leaves_no_entry(history, key):
 
 
 def test_a_locked_ledger_is_waited_for_and_then_refused(history, key, monkeypatch):
-    short = postgres_chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.3s'")
-    assert short != postgres_chain._BEGIN
+    short = chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.3s'")
+    assert short != chain._BEGIN
     before, ledger = rows(history), ledger_at(history)
     with chain_of(history, server_of(history)).transaction():
-        monkeypatch.setattr(postgres_chain, "_BEGIN", short)
+        monkeypatch.setattr(chain, "_BEGIN", short)
         refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.declare(domain(2)))
         assert ledger.is_published(key)
         assert look_at_ledger(history, {}, server_of(history)) == len(before)  # who only reads, waits for nobody
@@ -260,7 +259,7 @@ def test_both_locks_are_waited_for_until_one_deadline(history, tmp_path, monkeyp
         return execute(self, query, *values, **options)
 
     clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=sleep)
-    for module in (postgres_chain, lock_module):
+    for module in (chain, lock_module):
         monkeypatch.setattr(module, "time", clock)
     with chain_of(history, address).exclusive():
         monkeypatch.setattr(psycopg.Connection, "execute", recorded)
@@ -319,6 +318,6 @@ def test_a_ledger_is_moved_to_postgresql_and_back(tmp_path, postgres, key):
 
 def test_every_chain_has_the_same_methods():
     """What a ledger calls is declared by the base class, so that no engine has more to offer."""
-    for engine in (postgres_chain.PostgresChain, type(chain_of(Path("ledger.sqlite")))):
+    for engine in (chain.PostgresChain, type(chain_of(Path("ledger.sqlite")))):
         public = {name for name in vars(engine) if not name.startswith("_")}
         assert public <= {name for name in vars(Chain) if not name.startswith("_")}

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from od_core import OdError
-from od_core.ledger import sqlite_chain
+from od_core.ledger import chain
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.domain import PrivacyDomain
@@ -65,7 +65,7 @@ def test_a_ledger_that_nobody_has_open(folder: Path) -> None:
 def test_a_ledger_that_its_owner_has_open(folder: Path) -> None:
     """Its newest entries are in the log, which is read, too."""
     path = folder / "ledger.sqlite"
-    with closing(sqlite_chain._connect(path)) as owner:
+    with closing(chain._connect(path)) as owner:
         owner.execute("SELECT count(*) FROM entries").fetchall()  # the log stays as long as it is open
         Ledger(path).declare(domain(2, "more"))
         assert (folder / "ledger.sqlite-wal").stat().st_size > 0
@@ -75,7 +75,7 @@ def test_a_ledger_that_its_owner_has_open(folder: Path) -> None:
 def test_a_log_without_its_index_is_not_left_out(folder: Path) -> None:
     """A backup of a stopped process may have one. SQLite cannot read it here, and without it entries would be lost."""
     path = folder / "ledger.sqlite"
-    with closing(sqlite_chain._connect(path)) as owner:
+    with closing(chain._connect(path)) as owner:
         owner.execute("SELECT count(*) FROM entries").fetchall()
         Ledger(path).declare(domain(2, "more"))
         (folder / "copy" / "confidential").mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_a_ledger_that_is_written_to_meanwhile_is_not_taken_for_damaged(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by another process. Here the reader may write, but is taken for one that may not."""
-    monkeypatch.setattr(sqlite_chain, "may_write", lambda _: False)
+    monkeypatch.setattr(chain, "may_write", lambda _: False)
     reader = Ledger(folder / "ledger.sqlite", whole=False)
     with pytest.raises(OdError, match="written to while it was read"), reader.one_look():
         Ledger(folder / "ledger.sqlite").declare(domain(2, "more"))

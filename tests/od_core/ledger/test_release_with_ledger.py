@@ -11,7 +11,7 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit, release_flows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import NoiseNotWanted, SeededNoise
 from tests.od_core.ledger.ledger_rows import (

@@ -15,7 +15,7 @@ import pytest
 from od_core import Budget, OdError, Release, release_flows
 from od_core.ledger.measurements import DurableMeasurements
 from od_core.noise.opendp import OpenDPNoise
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.ledger.ledger_rows import (

@@ -11,7 +11,7 @@ import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_flows
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.person_year import largest_rho
 from od_core.privacy.plan import check_charges

@@ -13,10 +13,10 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_stops
 from od_core.errors import BudgetExceeded
 from od_core.ledger.integrity import chain_of
+from od_core.ledger.ledger import payable
 from od_core.ledger.release_key import ReleaseKey
-from od_core.ledger.reservation import payable
 from od_core.periods import following
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY, ledger_at, reservations, rows, small_plan
 from tests.od_core.oracles.person_year import largest_by_search

@@ -14,10 +14,9 @@ import opendp.prelude as dp
 import pytest
 
 from od_core import NoiseSource, OdError
+from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
-from od_core.noise import opendp_processes
-from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, OpenDPNoise
-from od_core.noise.opendp_processes import drawn
+from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, OpenDPNoise, drawn
 from od_core.noise.opendp_worker import GAUSSIAN, OpenDP, held_to_loss
 from od_core.noise.sources import BACKENDS, backend_name, noise_named
 from tests.od_core.doubles import SeededNoise
@@ -36,7 +35,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch) -> Asked:
     """OpenDP's own map holds the scale to the loss, as in the processes that draw, but nothing is drawn."""
-    record, library = Asked(), OpenDP(opendp_processes.library())
+    record, library = Asked(), OpenDP(opendp.library())
 
     def recorded(law, scale, largest_loss, size):
         record.losses.append(largest_loss)

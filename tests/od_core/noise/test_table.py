@@ -19,12 +19,12 @@ import pytest
 from od_core import NoiseSource, OdError
 from od_core.noise import table as certified_law
 from od_core.noise import table as table_noise
-from od_core.noise.keystream import Keystream
 from od_core.noise.sources import backend_name, noise_named
 from od_core.noise.table import (
     MAX_TABLE_VARIANCE,
     DiscreteGaussian,
     DiscreteLaplace,
+    Keystream,
     SymmetricDistribution,
     TableNoise,
     _limbs,

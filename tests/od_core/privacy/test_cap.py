@@ -8,7 +8,7 @@ import pytest
 
 from od_core import OdError
 from od_core.privacy.accounting import epsilon_tight
-from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.budget import Cap, Charge
 
 ONE = Fraction(1)
 

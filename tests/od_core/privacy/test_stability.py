@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
+from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
-from od_core.noise import opendp_processes
 from od_core.noise.opendp import SCALE_SLACK, OpenDPNoise
 from od_core.noise.opendp_worker import OpenDP, held_to_loss
 from od_core.privacy.stability import laplace_reach, laplace_scale, stability_threshold
@@ -23,7 +23,7 @@ from tests.od_core.oracles.stability import BITS, at_least, ball, hockey_stick, 
 
 dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
 
-OPENDP = OpenDP(opendp_processes.library())
+OPENDP = OpenDP(opendp.library())
 SLACK = 1 + Fraction(1, 2**30)
 
 PROMISES = [("0.01", "1e-8"), ("0.01", "0.3"), ("0.3", "1e-2"), ("1", "1e-8"), ("3", "1e-4")]

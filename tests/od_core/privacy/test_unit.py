@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from od_core import OdError, PrivacyUnit
-from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
-from od_core.privacy.sensitivity import sensitivity_squared
+from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours, sensitivity_squared
 
 # unit, m, relation: squared sensitivity of a measured level, and of the root where a record may leave the release.
 TABLE = [

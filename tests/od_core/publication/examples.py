@@ -18,9 +18,9 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.integrity import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import staged_folder, write_bundle
-from od_core.publication.bundle_integrity import CHECKSUMS, checksum_lines, write_zip, zip_beside
+from od_core.publication.bundle import checksum_lines, staged_folder, write_bundle, write_zip, zip_beside
 from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.kind import ReleaseContext
 
 KEY = ReleaseKey("commuters", "2001-06")

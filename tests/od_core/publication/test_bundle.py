@@ -24,7 +24,7 @@ import pytest
 import tables
 
 from od_core import OdError, open_release
-from od_core.files.checked_file import Written
+from od_core.files.durable import Written
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import bundle as bundle_module
 from od_core.publication.bundle import as_published, bundle_faults, differing_files, staged_folder

@@ -15,13 +15,11 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
-from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap, Spent
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.publication.certificate import guarantee_sentences
-from od_core.publication.codebook import readme
-from od_core.publication.datapackage import datapackage
+from od_core.publication.codebook import datapackage, readme
 from od_core.publication.tables import BundleFile
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.conversions import digits_tight, epsilon_tight

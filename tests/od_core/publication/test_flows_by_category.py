@@ -29,7 +29,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import category_identifier, dimension_identifiers
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication import database as database_module
 from od_core.published.verification import verify_release

@@ -41,7 +41,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certificate import certificate
-from od_core.publication.datapackage import datapackage
+from od_core.publication.codebook import datapackage
 from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle

@@ -35,7 +35,7 @@ from od_core.publication.file_formats import opens
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published import verification
-from od_core.published.kinds import KINDS
+from od_core.published.opening import KINDS
 from od_core.published.verification import Published, verify_release
 from tests.od_core.publication.examples import RECORD
 from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish, publish_examples

@@ -26,7 +26,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.report import BAND
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import differing_files, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest

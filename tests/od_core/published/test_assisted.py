@@ -16,11 +16,9 @@ from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.publishing.assisted_kind import ASSISTED as ASSISTED_KIND
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
-from od_core.publication.bundle_integrity import zip_beside
+from od_core.publication.bundle import zip_beside
 from od_core.publication.certificate import certificate_digest
-from od_core.published.assisted import publish_assisted, releases_before
-from od_core.published.derived import named_release
-from od_core.published.sums import publish_sum
+from od_core.published.derived import named_release, publish_assisted, publish_sum, releases_before
 from od_core.published.verification import verify_release
 from tests.od_core.publication.examples import sealed_again
 from tests.od_core.publication.published_kinds import flows_by_category, locations

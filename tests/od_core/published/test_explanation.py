@@ -17,8 +17,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.accounting import epsilon_tight, float_above
 from od_core.privacy.plan import Plan
-from od_core.published.alternatives import Alternative, alternatives, present
-from od_core.published.explanation import PRIORS, explain_release
+from od_core.published.explanation import PRIORS, Alternative, alternatives, explain_release, present
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.publication.published_kinds import Made
 from tests.od_core.published.disclosure.certified import certified, written

@@ -17,8 +17,8 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.publication import columns
-from od_core.publication.bundle_integrity import zip_beside
-from od_core.publication.database_comments import DATABASE
+from od_core.publication.bundle import zip_beside
+from od_core.publication.database import DATABASE
 from od_core.publication.read_back import certificate_of
 from od_core.stops.publishing import STOPS
 from od_core.stops.release import StopsRelease

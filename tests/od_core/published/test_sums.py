@@ -33,13 +33,11 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
-from od_core.privacy.budget import Budget
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle_integrity import zip_beside
+from od_core.publication.bundle import zip_beside
 from od_core.publication.certificate import certificate_digest
-from od_core.published.assisted import publish_assisted
-from od_core.published.sums import newest_releases, publish_sum
+from od_core.published.derived import newest_releases, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import sealed_again

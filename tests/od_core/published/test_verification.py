@@ -20,7 +20,7 @@ from od_core.flows.publishing.kind import FlowKind
 from od_core.ledger.integrity import EntryName
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
 from od_core.published.verification import Published, verify_release

@@ -32,7 +32,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.table import TableNoise
 from od_core.periods import following
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.person_year import CALENDAR, year_of
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest

@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from od_core.records.format import RecordFormat
-from od_core.records.formats.table import TABLE
+from od_core.records.formats import TABLE, RecordFormat
 from od_core.records.load import RecordColumns, load_records
 
 

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core import Geography
-from od_core.records.format import RecordFormat
-from od_core.records.formats import FORMATS
+from od_core.records.formats import FORMATS, RecordFormat
 
 Flows = Iterable[tuple[object, object, object]]
 """Origin, destination and trips of each row."""

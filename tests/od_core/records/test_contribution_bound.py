@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
 from od_core.ledger.ledger import Ledger
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.records.count_records import trip_counts_of
 from od_core.records.load import RecordColumns, load_records

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.records.formats.istat import ISTAT
+from od_core.records.formats import ISTAT
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.records.published import istat_line
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats.table import TABLE
+from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns
 
 ZONES = pd.DataFrame([("a", "aa"), ("a", "ab"), ("b", "ba")], columns=["region", "zone"], dtype="str")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from od_core.records.formats.nomis import NOMIS
+from od_core.records.formats import NOMIS
 from tests.od_core.records.published import nomis_2021
 
 INDICATOR = "Place of work indicator (4 categories) code"

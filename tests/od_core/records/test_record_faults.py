@@ -22,16 +22,10 @@ from od_core import Budget, FlowTree, Geography, OdError, release_flows
 from od_core.group_sizes.groups import GroupSizes
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.count_records import trip_counts_of
-from od_core.records.dated_rows import has_dates
 from od_core.records.faults import not_counted
-from od_core.records.file_faults import in_records, unreadable
-from od_core.records.format import column_in
-from od_core.records.formats import FORMATS
-from od_core.records.formats.table import TABLE
-from od_core.records.header import has_header
-from od_core.records.load import RecordColumns, load_records
-from od_core.records.open_file import record_schema
-from od_core.records.row_meaning import count_columns
+from od_core.records.formats import FORMATS, TABLE, column_in
+from od_core.records.load import RecordColumns, count_columns, has_dates, load_records
+from od_core.records.open_file import has_header, in_records, record_schema, unreadable
 from od_core.records.trip_counts import count_trips
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line

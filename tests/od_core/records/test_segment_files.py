@@ -21,11 +21,9 @@ from od_core.ledger.object_store import LocalStore
 from od_core.records import count_files
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.records.count_records import count_records, trip_counts_of
-from od_core.records.format import RecordColumns
-from od_core.records.formats.table import TABLE
+from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
-from od_core.records.segment_source import SegmentSource
-from od_core.records.segments import Breakdown
+from od_core.records.segments import Breakdown, SegmentSource
 from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.records.test_segment_counts import (
     ALL,

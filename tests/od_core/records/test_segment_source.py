@@ -14,11 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import OdError
-from od_core.records.format import RecordColumns
-from od_core.records.formats.table import TABLE
+from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
-from od_core.records.segment_source import DAYS, HOURS, SegmentSource, check_sources
-from od_core.records.segments import Breakdown
+from od_core.records.segments import DAYS, HOURS, Breakdown, SegmentSource, check_sources
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 

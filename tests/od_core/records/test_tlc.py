@@ -11,7 +11,7 @@ import pytest
 
 from od_core import FlowTree, Geography
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats.tlc import TLC
+from od_core.records.formats import TLC
 from tests.real_data import real_data
 
 KINDS = {

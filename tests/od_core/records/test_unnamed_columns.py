@@ -12,13 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Geography, OdError
-from od_core.records.format import RecordColumns
-from od_core.records.formats.table import TABLE
-from od_core.records.formats.tlc import TLC
-from od_core.records.header import has_header
-from od_core.records.row_meaning import count_columns
+from od_core.records.formats import TABLE, TLC, RecordColumns
+from od_core.records.load import count_columns
+from od_core.records.open_file import has_header
 from od_core.records.table_file import read_table
-from od_core.records.trip_table import TripTable
+from od_core.records.trip_counts import TripTable
 from od_core.records.zone_lists import read_zones
 
 CODES = {"origin": ["aa", "ab", "aa"], "destination": ["ba", "ba", "ab"]}

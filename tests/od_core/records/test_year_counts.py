@@ -14,10 +14,9 @@ from od_core import FlowTree, Geography, OdError
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records.count_records import count_records
-from od_core.records.formats.table import TABLE
+from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns, load_records
-from od_core.records.segment_source import SegmentSource
-from od_core.records.segments import Breakdown
+from od_core.records.segments import Breakdown, SegmentSource
 from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.ledger.person_years import PersonYear
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, OdError
-from od_core.group_sizes.grouping import ListedGroups
+from od_core.group_sizes.groups import ListedGroups
 from od_core.records.zone_lists import ZoneList, geography_from, read_zones
 from od_core.stops.place_list import PlaceColumns, PlaceList
 from tests.od_core.files.workbooks import WORKBOOKS

@@ -12,15 +12,15 @@ import pytest
 from od_core import FlowTree, Geography
 from od_core.errors import OdError
 from od_core.ledger.object_store import LocalStore
-from od_core.records.format import RecordColumns
-from od_core.records.segment_source import SegmentSource
+from od_core.records.formats import RecordColumns
+from od_core.records.segments import SegmentSource
 from od_core.spark.counting import count_in_spark
 from od_core.spark.session import open_session
 
 WITHOUT_SPARK = """
 import sys, pathlib
 sys.modules["pyspark"] = None  # as where it is not installed
-import od_core.spark.workers
+import od_core.spark.session
 from od_core.errors import OdError
 from od_core.spark.session import open_session
 try:

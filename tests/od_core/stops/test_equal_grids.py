@@ -13,11 +13,10 @@ from scipy.integrate import quad
 from scipy.optimize import brentq, minimize_scalar
 
 from od_core import OdError
-from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry import Grid
 from od_core.stops.mechanisms import grids as equal_grid
 from od_core.stops.mechanisms.grids import EBP, EUG, MKM, Identity, Uniform
-from od_core.stops.mechanisms.mechanism import StopsMechanism
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.mechanism import Path, StopsMechanism
 
 MECHANISMS = {"identity": Identity, "uniform": Uniform, "eug": EUG, "ebp": EBP, "mkm": MKM}
 COUNTING = ("eug", "ebp", "mkm")

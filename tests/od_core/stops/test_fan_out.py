@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.stops.mechanisms.daf import equal_parts
-from od_core.stops.mechanisms.mechanism import fan_out
-from od_core.stops.mechanisms.path import shares_below
+from od_core.stops.mechanisms.mechanism import fan_out, shares_below
 from tests.od_core.stops.worlds import ROUNDINGS
 
 

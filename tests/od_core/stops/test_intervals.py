@@ -11,7 +11,7 @@ import pytest
 from od_core import Budget, PrivacyUnit
 from od_core.stops import Grid, release_stops
 from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.mechanism import Path
 from tests.od_core.stops.doubles import Recorded
 
 UNITS = [PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")]

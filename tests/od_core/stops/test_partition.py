@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_assets.checks.invariants import box_violations
-from od_core.stops.geometry.boxes import fill_the_grid
-from od_core.stops.geometry.grid import Grid
+from od_assets.checks.release_checks import box_violations
+from od_core.stops.geometry import Grid, fill_the_grid
 
 
 def cut(generator: np.random.Generator, grid: Grid, cuts: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults
 from od_core.published.verification import Published, verify_release

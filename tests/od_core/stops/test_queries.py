@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
 from od_core import OdError
-from od_core.stops.geometry.grid import Grid
-from od_core.stops.geometry.queries import BoxIndex, answers, origin_destination
+from od_core.stops.geometry import BoxIndex, Grid, answers, origin_destination
 from od_core.stops.metrics import evaluate_stops, mean_relative_error, true_answers
 
 

@@ -13,7 +13,7 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE
 from od_core.stops import Grid, Trajectories, plan_stops, release_stops

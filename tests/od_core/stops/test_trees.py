@@ -9,14 +9,11 @@ import pytest
 from hypothesis import given, settings
 
 from od_core import OdError
-from od_core.stops.geometry import nodes as nodes_module
-from od_core.stops.geometry.boxes import Boxes
-from od_core.stops.geometry.grid import Grid, filled_cells
-from od_core.stops.geometry.nodes import Nodes
+from od_core.stops import geometry as nodes_module
+from od_core.stops.geometry import Boxes, Grid, Nodes, filled_cells
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity
-from od_core.stops.mechanisms.mechanism import StopsMechanism
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.mechanism import Path, StopsMechanism
 from od_core.stops.mechanisms.privtree import PrivTree
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded

@@ -10,11 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from od_core.stops.geometry.boxes import Boxes
-from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry import Boxes, Grid
 from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity
-from od_core.stops.mechanisms.mechanism import Drawn, Rounding
-from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.mechanism import Drawn, Path, Rounding
 from od_core.stops.mechanisms.privtree import PrivTree
 from tests.od_core.stops.doubles import Recorded
 

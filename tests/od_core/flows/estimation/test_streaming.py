@@ -18,7 +18,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import MemoryMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.trip_counts import count_trips

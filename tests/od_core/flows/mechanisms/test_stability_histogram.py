@@ -20,7 +20,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, relea
 from od_core.ledger.ledger import Ledger
 from od_core.noise.opendp import OpenDPNoise
 from od_core.noise.sources import BACKENDS
-from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS

@@ -24,7 +24,7 @@ from od_core.ledger.measurements import DurableMeasurements, MemoryMeasurements,
 from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import NoiseSource
-from od_core.privacy.cap import Cap
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files

@@ -19,8 +19,7 @@ from od_core.privacy.posterior import Guarantee
 from od_core.publication.certificate import year_sentence
 from od_core.published.disclosure import documents as made
 from od_core.published.disclosure.documents import disclosure_documents
-from od_core.published.disclosure.facts import Facts, losses_of
-from od_core.published.disclosure.wording import GUESS
+from od_core.published.disclosure.facts import GUESS, Facts, losses_of
 from od_core.published.explanation import Explanation
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.published.disclosure.certified import certified, written

@@ -1,4 +1,6 @@
-"""Write Excel workbooks (Office Open XML): sheets of text and numbers. Whole columns are converted at a time.
+"""Write tables as CSV, Parquet and workbooks.
+
+Write Excel workbooks (Office Open XML): sheets of text and numbers. Whole columns are converted at a time.
 
 Text is stored as text, so that a spreadsheet runs nothing and changes nothing: ``=1+1`` and ``007`` stay as they are.
 """
@@ -6,14 +8,93 @@ Text is stored as text, so that a spreadsheet runs nothing and changes nothing: 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 from xml.sax.saxutils import escape
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_ROWS = 1 << 20
+"""Number of rows that are converted to text at a time."""
+
+
+def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
+    """Append rows in the format of RFC 4180, in UTF-8. A missing value, or NaN, is an empty field.
+
+    Args:
+        file: open file to append to.
+        table: at least two columns, of text or of numbers. The line of a missing value alone would be no row.
+        header: True to write the names of the columns first.
+    """
+    if header:
+        file.write((",".join(table.column_names) + "\r\n").encode())
+    for start in range(0, len(table), _ROWS):
+        *columns, last = (_fields(column).fill_null("") for column in table.slice(start, _ROWS).columns)
+        ended = pc.binary_join_element_wise(last, _text("\r\n"), _text(""))
+        rows = pc.binary_join_element_wise(*columns, ended, _text(","))
+        file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
+
+
+def _fields(column: pa.ChunkedArray) -> pa.Array:
+    """Return the values of a column as CSV fields. Each different text is examined once, because most are repeated."""
+    values = column.combine_chunks()
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.large_string())
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), None, values)
+    texts = values.dictionary_encode()
+    return _quoted(texts.dictionary.cast(pa.large_string())).take(texts.indices)
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Return the texts as CSV fields. Those that contain a comma, quote or line break are quoted."""
+    special = pc.match_substring_regex(texts, '[",\r\n]')
+    if not pc.any(special).as_py():
+        return texts
+    quoted = pc.binary_join_element_wise(_text(""), pc.replace_substring(texts, '"', '""'), _text(""), _text('"'))
+    return pc.if_else(special, quoted, texts)
+
+
+def _text(text: str) -> pa.Scalar:
+    """Return a text scalar of the same Arrow type as the columns."""
+    return pa.scalar(text, pa.large_string())
+
+
+ROWS = 1 << 20
+"""Number of rows per row group. Only one group is in memory at a time."""
+
+
+def write_batches(
+    target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, **options: Any
+) -> None:
+    """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches.
+
+    A row group has ``rows`` rows. ``options`` are those of :class:`pyarrow.parquet.ParquetWriter`.
+    """
+    with pq.ParquetWriter(target, schema, **options) as writer:
+        for group in _groups(schema, batches, rows):
+            writer.write_table(group, row_group_size=rows)
+
+
+def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of the batches in tables of ``rows`` rows with one chunk per column; the last may be shorter."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(map(len, waiting)) >= rows:
+            table = pa.Table.from_batches(waiting, schema)
+            whole = len(table) - len(table) % rows
+            for start in range(0, whole, rows):
+                yield table.slice(start, rows).combine_chunks()
+            waiting = table.slice(whole).to_batches()
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema).combine_chunks()
+
 
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 """Earliest time that a zip file can state. Every part has this time, so that it does not change the bytes."""
@@ -157,7 +238,3 @@ def _escaped(text: pa.Array) -> pa.Array:
     for sign, replacement in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = pc.replace_substring(text, sign, replacement)
     return pc.replace_substring_regex(text, "_(x[0-9A-Fa-f]{4}_)", r"_x005F_\1")
-
-
-def _text(text: str) -> pa.Scalar:
-    return pa.scalar(text, pa.large_string())

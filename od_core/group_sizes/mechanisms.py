@@ -1,0 +1,541 @@
+"""Choose mechanisms for group sizes by name.
+
+Spend the whole budget on the leaf areas, and sum their estimates at the other levels.
+
+References:
+    [kuo2018countofcounts, section 6.2.2]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
+
+import numpy as np
+
+from od_core.errors import OdError
+from od_core.flows.projection.euclidean import project_children_euclidean
+from od_core.group_sizes.estimation.area_totals import WithAreaTotals
+from od_core.group_sizes.estimation.cost_tables import refuse_too_large
+from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
+from od_core.group_sizes.estimation.merging import MergedLevels, Runs, check_noisy, merge, tables
+from od_core.group_sizes.estimation.posterior import NoisyAreas
+from od_core.group_sizes.estimation.relaxation import reals, relaxed_prices
+from od_core.group_sizes.groups import Counts, Frame, Query
+from od_core.parallel import in_order
+from od_core.privacy.budget import Budget
+from od_core.privacy.unit import PrivacyUnit
+from od_core.registry import Registry, refuse_unknown
+
+
+@runtime_checkable
+class GroupSizeMechanism(Protocol):
+    """The interface of a mechanism, which defines the query of each area and estimates a table from noisy values."""
+
+    @property
+    def name(self) -> str:
+        """Name of the mechanism in plans and certificates."""
+        ...
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text."""
+        ...
+
+    @property
+    def query(self) -> Query:
+        """Query that is asked of every area of a measured level."""
+        ...
+
+    @property
+    def leaves_alone(self) -> bool:
+        """True if the leaf areas get the whole budget and no other level is measured."""
+        ...
+
+    @property
+    def adds_up(self) -> bool:
+        """True if the mechanism guarantees that every area's histogram is the sum of its children's."""
+        ...
+
+    @property
+    def keeps_totals(self) -> bool:
+        """True if the mechanism guarantees that every area's histogram sums to its public number of groups."""
+        ...
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of all levels. They depend on public values alone, without randomness.
+
+        Args:
+            frame: the public facts of the table, with the top code K.
+            noisy: noisy values of every measured level, top first. The shape is (areas, K + 1) for ``histogram`` and
+                (areas, K) for ``cumulative``. For ``sizes``, the sorted sizes of each area follow those of the area
+                before; shape (groups of the level,).
+            scale: scale of the discrete Laplace noise on every value, the same at all levels. The probability of noise
+                k is proportional to exp(-|k| / scale).
+
+        Returns:
+            Histograms of levels 1 to L, top first; integers of at least 0, in one array of shape (areas, K + 1) per
+            level.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Sizes(MergedLevels):
+    """A mechanism that measures the sorted sizes of the groups of every area of every level.
+
+    In each area, ascending sizes from 0 to K are fitted by least squares. The levels are then merged
+    (:mod:`od_core.group_sizes.estimation.merging`). The mechanism suits large groups with sizes that are far apart.
+    """
+
+    name: ClassVar[str] = "sizes"
+    query: ClassVar[Query] = "sizes"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+
+        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
+
+        Raises:
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels, noisy)
+        levels = [
+            runs_of_sizes(frame.totals(level), values, frame.top_code)
+            for level, values in zip(frame.levels, noisy, strict=True)
+        ]
+        return tables(frame, merge(frame, levels))
+
+
+def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
+    """Return the estimated sizes of the groups of a level as runs of equal sizes.
+
+    Isotonic regression gives the nondecreasing sizes nearest to the noisy ones. It pools neighbours, so the size of a
+    run of S groups is the mean of their S noisy values. Its variance is about 2 / (S eps^2), where eps is the epsilon
+    that the level is charged.
+
+    Args:
+        totals: number of groups of each area; shape (areas,).
+        noisy: noisy values of the sizes in ascending order, one area after the other; shape (groups of the level,).
+        top_code: K, the upper bound of the sizes.
+    """
+    offsets = np.concatenate([[0], np.cumsum(totals)])
+    steps = least_squares(noisy, offsets, np.zeros_like(totals), np.full_like(totals, top_code))
+    return Runs(steps.first, steps.lengths, steps.totals, steps.lengths)
+
+
+@dataclass(frozen=True)
+class SizesPosterior(MergedLevels):
+    """A mechanism that estimates the sizes of every area of every level by posterior means, and merges the levels.
+
+    The measurement and the merging are those of ``sizes`` [kuo2018countofcounts, sections 4.2 and 5]. An area is
+    estimated as in :mod:`od_core.group_sizes.estimation.posterior`, with one Markov chain fitted per level. With the
+    same noise, the errors are mostly smaller than those of ``sizes`` (``docs/explanation/group-sizes.md``). The weight
+    of a size in the merging is the number of groups that have it, as in ``cumulative``.
+    """
+
+    name: ClassVar[str] = "sizes_posterior"
+    query: ClassVar[Query] = "sizes"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels, noisy)
+        levels = []
+        for level, values in zip(frame.levels, noisy, strict=True):
+            totals = frame.totals(level)
+            offsets = np.concatenate([[0], np.cumsum(totals)])
+            areas = NoisyAreas(values, offsets, totals, frame.top_code, True, scale)
+            levels.append(Runs.of_histograms(areas.histograms()))
+        return tables(frame, merge(frame, levels))
+
+
+Regression = Literal["least_absolute", "least_squares"]
+
+_PIECE = 1 << 20
+"""Number of cumulative counts that a thread works on at a time."""
+
+
+@dataclass(frozen=True)
+class Cumulative:
+    """A mechanism that measures the cumulative counts of every area of every level.
+
+    In each area, ascending counts between 0 and the number of groups G are fitted to the noisy counts. The count of all
+    sizes is G. The levels are then merged (:mod:`od_core.group_sizes.estimation.merging`). The mechanism suits many
+    small groups.
+
+    Attributes:
+        regression: ``least_absolute`` (the midpoint of the least and the greatest optimal solution; its errors are 20
+            to 45 % smaller) or ``least_squares``.
+    """
+
+    regression: Regression = "least_absolute"
+
+    name: ClassVar[str] = "cumulative"
+    query: ClassVar[Query] = "cumulative"
+    leaves_alone: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = True
+    keeps_totals: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        known, step = get_args(Regression), "choose least_absolute or least_squares"
+        refuse_unknown("regression", self.regression, known, code="OD-GROUPS-REGRESSION", next_step=step)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text."""
+        return {"regression": self.regression}
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+
+        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
+
+        Raises:
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels, noisy)
+        levels = [
+            runs_of_cumulative(frame.totals(level), values, self.regression)
+            for level, values in zip(frame.levels, noisy, strict=True)
+        ]
+        return tables(frame, merge(frame, levels))
+
+
+def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) -> Runs:
+    """Return the estimated sizes of the groups of a level as runs of equal sizes.
+
+    The variance of a size that n groups of an area share is taken as 4 / (n eps^2), at the epsilon eps of the level
+    [kuo2018countofcounts, section 5.1.2].
+
+    Args:
+        totals: number of groups of each area; shape (areas,).
+        noisy: noisy cumulative counts for the sizes 0 to K - 1; shape (areas, K).
+        regression: see :class:`Cumulative`.
+    """
+    rows = max(1, _PIECE // noisy.shape[1])
+
+    def of_some(begin: int) -> Runs:
+        some = slice(begin, begin + rows)
+        return Runs.of_histograms(fitted_histograms(totals[some], noisy[some], regression))
+
+    return Runs.joined(list(in_order(of_some, range(0, len(noisy), rows))))
+
+
+def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
+    """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1).
+
+    The arguments are those of :func:`runs_of_cumulative`.
+    """
+    offsets, lower = np.arange(len(noisy) + 1) * noisy.shape[1], np.zeros_like(totals)
+    values = noisy.reshape(-1)
+    if regression == "least_absolute":
+        least, greatest = least_absolute(values, offsets, lower, totals)
+        rounded = (least + greatest + 1) // 2
+    else:
+        steps = least_squares(values, offsets, lower, totals)
+        rounded = np.repeat((2 * steps.totals + steps.lengths) // (2 * steps.lengths), steps.lengths)
+    return np.diff(rounded.reshape(noisy.shape), prepend=0, append=totals[:, np.newaxis])
+
+
+Leaf = Literal["cumulative", "sizes"]
+
+
+@dataclass(frozen=True)
+class BottomUp:
+    """A mechanism that measures the leaf areas alone, by one of two methods.
+
+    Which method is better depends on the data. The errors of the two differ by a factor of up to 3.5.
+
+    Attributes:
+        leaf: the method: ``cumulative`` (least absolute distances from noisy cumulative counts) or ``sizes`` (least
+            squares from noisy sorted sizes).
+    """
+
+    leaf: Leaf = "cumulative"
+
+    name: ClassVar[str] = "bottom_up"
+    leaves_alone: ClassVar[bool] = True
+    adds_up: ClassVar[bool] = True
+    keeps_totals: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        step = "choose cumulative or sizes"
+        refuse_unknown("leaf method", self.leaf, get_args(Leaf), code="OD-GROUPS-LEAF", next_step=step)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text."""
+        return {"leaf": self.leaf}
+
+    @property
+    def query(self) -> Query:
+        """Query of the leaf areas, which has the name of the leaf method."""
+        return self.leaf
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels[-1:], noisy)
+        if self.leaf == "sizes":
+            return tables(frame, runs_of_sizes(frame.groups, noisy[0], frame.top_code))
+        return tables(frame, runs_of_cumulative(frame.groups, noisy[0], "least_absolute"))
+
+
+@dataclass(frozen=True)
+class BottomUpPosterior(BottomUp):
+    """A mechanism that measures the leaf areas alone and estimates their sizes by posterior means.
+
+    The measurement is that of ``bottom_up``. The estimate has no published source. The curve of an area is its
+    cumulative histogram. ``bottom_up`` takes the ascending curve that is nearest to the noisy values. This mechanism
+    takes the mean of all ascending curves, weighted by a Markov chain that is fitted to the noisy values of the leaf
+    areas (:mod:`od_core.group_sizes.estimation.posterior`). With the same noise, its errors are smaller than those of
+    ``bottom_up`` (``docs/explanation/group-sizes.md``).
+
+    Attributes:
+        leaf: query of the leaf areas, ``cumulative`` or ``sizes``.
+    """
+
+    name: ClassVar[str] = "bottom_up_posterior"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels[-1:], noisy)
+        of_sizes = self.leaf == "sizes"
+        widths = frame.groups if of_sizes else np.full(len(frame.groups), frame.top_code)
+        offsets = np.concatenate([[0], np.cumsum(widths)])
+        areas = NoisyAreas(noisy[0].reshape(-1), offsets, frame.groups, frame.top_code, of_sizes, scale)
+        return frame.every_level(areas.histograms())
+
+
+@dataclass(frozen=True)
+class Naive(MergedLevels):
+    """A baseline that measures the histogram of every area of every level.
+
+    Each noisy histogram is replaced by the nearest histogram with the area's number of groups. The levels are then
+    merged (:mod:`od_core.group_sizes.estimation.merging`). The source [kuo2018countofcounts, section 4.1] describes a
+    single area only. The merging uses 16 / (eps^2 n) as the variance of a size with n groups, at the epsilon eps of a
+    level. Most entries of a true histogram are 0. About half of them get groups by the noise, so the estimated sizes
+    spread over 0 to the top code.
+    """
+
+    name: ClassVar[str] = "naive"
+    query: ClassVar[Query] = "histogram"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+
+        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
+
+        Raises:
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels, noisy)
+        return tables(
+            frame,
+            merge(frame, [_projected(frame, level, values) for level, values in zip(frame.levels, noisy, strict=True)]),
+        )
+
+
+def _projected(frame: Frame, level: int, noisy: Counts) -> Runs:
+    """Project noisy histograms onto integer histograms with the public numbers of groups, and return these as runs."""
+    offsets = np.arange(len(noisy) + 1) * noisy.shape[1]
+    nearest = project_children_euclidean(noisy.reshape(-1), frame.totals(level), offsets)
+    return Runs.of_histograms(nearest.reshape(noisy.shape))
+
+
+@dataclass(frozen=True)
+class Histogram(WithAreaTotals):
+    """The mechanism M_H: noisy histograms of all areas, then integer least squares over the areas of all levels.
+
+    References:
+        [fioretto2019hierarchical, sections 5 to 7]
+    """
+
+    name: ClassVar[str] = "histogram"
+    query: ClassVar[Query] = "histogram"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: a value is 2^40 or more, or the exact solver fails.
+        """
+        return self.nearest(frame, noisy, scale)
+
+
+@dataclass(frozen=True)
+class HistogramRelaxed:
+    """The baseline M_H^r: noisy histograms of all areas, then least squares over the reals. Each value is rounded.
+
+    After the rounding, an area need not have its number of groups, and children need not sum to their parent.
+
+    References:
+        [fioretto2019hierarchical, section 5]
+    """
+
+    name: ClassVar[str] = "histogram_relaxed"
+    query: ClassVar[Query] = "histogram"
+    options: ClassVar[dict[str, str]] = {}
+    leaves_alone: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = False
+    keeps_totals: ClassVar[bool] = False
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of all levels, rounded half up; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: a value is 2^40 or more.
+        """
+        refuse_too_large(frame, noisy)
+        prices = relaxed_prices(frame, noisy)
+        everywhere = (reals(frame, noisy, prices, k, slice(0, len(values))) for k, values in enumerate(noisy))
+        return [np.maximum(np.floor(y + 0.5), 0).astype(np.int64) for y in everywhere]
+
+
+"""Number of cumulative counts that are fitted at a time."""
+
+
+@dataclass(frozen=True)
+class CumulativeDP(WithAreaTotals):
+    """The mechanism M_c^dp: noisy cumulative counts, made monotone, then the nearest histograms that add up.
+
+    Histograms add up if those of children sum to their parent's. One record changes cumulative counts by 1 and
+    histograms by 2, so cumulative counts need half the noise. Each area is made monotone on its own, so the result is
+    not nearest to the noisy cumulative counts of all areas together. The source does not fix the last cumulative count.
+    Here it is G_r, the public number of groups of area r.
+
+    References:
+        [fioretto2019hierarchical, section 9.1, Algorithm 2]
+    """
+
+    name: ClassVar[str] = "cumulative_dp"
+    query: ClassVar[Query] = "cumulative"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: a value is 2^40 or more, or the exact solver fails.
+        """
+        histograms = [
+            histograms_of(values, frame.totals(level)) for level, values in zip(frame.levels, noisy, strict=True)
+        ]
+        return self.nearest(frame, histograms, scale)
+
+
+def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
+    """Return integer histograms with the areas' numbers of groups, from noisy cumulative counts; shape (areas, K + 1).
+
+    Args:
+        cumulative: noisy cumulative counts; shape (areas, K).
+        totals: number of groups of each area; shape (areas,).
+    """
+    areas, sizes = cumulative.shape
+    histograms = np.empty((areas, sizes + 1), dtype=np.int64)
+    together = max(1, _PIECE // sizes)
+    for start in range(0, areas, together):
+        part = slice(start, start + together)
+        histograms[part] = fitted_histograms(totals[part], cumulative[part], "least_squares")
+    return histograms
+
+
+MECHANISMS: Registry[GroupSizeMechanism] = Registry(
+    "group sizes",
+    {
+        "naive": Naive,
+        "sizes": Sizes,
+        "sizes_posterior": SizesPosterior,
+        "cumulative": Cumulative,
+        "bottom_up": BottomUp,
+        "bottom_up_posterior": BottomUpPosterior,
+        "histogram": Histogram,
+        "histogram_relaxed": HistogramRelaxed,
+        "cumulative_dp": CumulativeDP,
+    },
+)
+
+BIASED = 150
+"""Least s m / L^2 at which the biases of leaf areas outweigh the extra noise of measuring further levels.
+
+s is the noise scale, m the number of leaf areas per top area, and L the number of levels; see :func:`chosen`."""
+
+SHARED = 200
+"""Least ratio of a top area's number of groups to sqrt(K), for a top code K, at which the noise averages out there."""
+
+DENSE = 30
+"""Least ratio of a top area's number of groups to the top code at which cumulative counts have smaller errors than
+sorted sizes."""
+
+VISIBLE = 2
+"""Largest ratio of noise scale to step height at which a step in the cumulative counts of a leaf area is distinguished
+from the noise."""
+
+
+def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanism:
+    """Return the mechanism that a rule selects for a table from public numbers alone.
+
+    Let K be the top code, and s the scale of the noise if only the leaf areas are measured. Nothing but K is known
+    about the sizes, so the rule assumes that they take about sqrt(K) different values, the geometric mean of 1 and K.
+
+    - The levels above the leaf areas are measured only if two conditions hold. First, s m / L^2 is at least ``BIASED``,
+      where m is the number of leaf areas per top area and L the number of levels. Strong noise makes the estimate of a
+      leaf area biased, and the biases of the m leaf areas add up in their top area. A measurement of the top area has
+      no such bias, but if L levels are measured, each level has L times the noise. Second, at least ``SHARED`` groups
+      of a top area have the same size on average, so that their noise averages out.
+    - If these levels are measured, there is noise on each of K cumulative counts, or on each of G sorted sizes, in an
+      area with G groups. ``cumulative`` is chosen if a top area has on average at least ``DENSE`` times K groups, else
+      ``sizes_posterior``.
+    - If only the leaf areas are measured, h groups of one size in a leaf area form a step of height h in its cumulative
+      counts. Cumulative counts are measured if s is at most ``VISIBLE`` times this height, else sorted sizes.
+    - For the leaf areas and for sorted sizes, the mechanism with posterior means is chosen, because its errors are
+      smaller than those of the other mechanism with the same measurements.
+
+    The four constants are fitted to flights and to synthetic groups. ``docs/explanation/group-sizes.md`` has the errors
+    of the mechanisms, and describes for which data the choice is wrong, because public numbers do not contain the sizes
+    of the groups.
+
+    Args:
+        frame: the public facts of the table.
+        unit: the privacy unit. Bounded neighbours double the scale of the noise.
+        budget: a pure epsilon (delta is 0).
+
+    Raises:
+        OdError: the budget has no epsilon.
+    """
+    if budget.epsilon is None:
+        raise OdError("OD-BUDGET-KIND", "the rule needs a pure epsilon", next_step="give the budget as epsilon alone")
+    scale = unit.differing_units / float(budget.epsilon)  # of cumulative counts and of sorted sizes
+    tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth
+    sizes = math.sqrt(frame.top_code)
+    groups = int(frame.groups.sum())
+    biased = scale * (leaves / tops) / depth**2 >= BIASED
+    if biased and depth > 1 and groups / tops / sizes >= SHARED:
+        return Cumulative() if groups / tops >= DENSE * frame.top_code else SizesPosterior()
+    return BottomUpPosterior("cumulative" if scale <= VISIBLE * groups / leaves / sizes else "sizes")
+
+
+def mechanism_for(
+    mechanism: str | GroupSizeMechanism | None, frame: Frame, unit: PrivacyUnit, budget: Budget
+) -> GroupSizeMechanism:
+    """Return the given mechanism, the mechanism with the given name, or that of :func:`chosen` if none is given.
+
+    Raises:
+        OdError: there is no mechanism with this name, or the budget has no epsilon.
+    """
+    if mechanism is None:
+        return chosen(frame, unit, budget)
+    return MECHANISMS.make(mechanism)

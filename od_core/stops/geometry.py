@@ -1,0 +1,690 @@
+"""Describe grids, cells, boxes and range queries of trips with stops.
+
+Answer range queries on disjoint boxes, as if the trips of a box were spread evenly over its cells.
+
+References:
+    [shaham2022stops, section 2.2]
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.kernels import kernel
+from od_core.parallel import in_order
+
+Counts = NDArray[np.int64]
+Points = NDArray[np.int32]
+"""Cell of each trip in each dimension; shape (trips, dimensions)."""
+
+MAX_SIDE = 1 << 31
+"""Largest number of cells in a dimension. Cell numbers are signed 32-bit integers."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A public grid of cells. A trip is one cell of the grid.
+
+    For trips with k places on a map of w x w cells, the grid has 2k dimensions of w cells each.
+
+    Attributes:
+        sizes: number of cells in each dimension.
+
+    Raises:
+        OdError: the sizes are not a tuple of one or more integers from 1 to 2^31.
+    """
+
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        is_tuple = isinstance(self.sizes, tuple) and len(self.sizes) > 0
+        whole = is_tuple and all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
+        if not whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
+            raise OdError(
+                "OD-STOPS-GRID",
+                "a grid must be a tuple with one whole number of cells, from 1 to 2^31, for each dimension",
+                next_step="correct the grid",
+            )
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions, d."""
+        return len(self.sizes)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of the whole grid. It may be too large for an array of all cells."""
+        return math.prod(self.sizes)
+
+
+def cells_of(
+    coordinates: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64], sizes: Sequence[int]
+) -> Points:
+    """Return the cell of each point in each dimension; shape (points, dimensions).
+
+    The cells of a dimension have equal width. The greatest coordinate, ``most``, lies in the last cell.
+
+    Args:
+        coordinates: coordinates within the bounds; shape (points, dimensions).
+        least, most: least and greatest coordinate of each dimension, least < most; shape (dimensions,).
+        sizes: number of cells in each dimension.
+    """
+    number = np.array(sizes)
+    cells: Points = np.minimum(np.floor((coordinates - least) / (most - least) * number), number - 1).astype(np.int32)
+    return cells
+
+
+Rows = NDArray[np.int32]
+"""Filled cells, that is, cells with trips. A row has the cell number in each dimension, then the number of trips; shape
+(cells, dimensions + 1)."""
+
+_WORD = 1 << 63
+"""Number of different cell numbers that fit one non-negative 64-bit word."""
+
+
+def filled_cells(points: Points, grid: Grid) -> Rows:
+    """Return the cells with trips, in lexicographic order, as :data:`Rows`. The result is confidential.
+
+    The caller ensures that there are fewer than 2^31 trips, and that all are on the grid.
+    """
+    words = keys(points, grid)
+    if len(words) == 1:
+        found, trips = np.unique(words[0], return_counts=True)
+        first = None
+    else:
+        order = np.lexsort(words[::-1])
+        new = np.ones(len(points), dtype=np.bool_)
+        new[1:] = np.any([np.diff(word[order]) != 0 for word in words], axis=0)
+        trips = np.diff(np.flatnonzero(new), append=len(points))
+        first = order[new]
+    rows = np.empty((len(trips), grid.dimensions + 1), dtype=np.int32)
+    rows[:, -1] = trips
+    if first is not None:
+        rows[:, :-1] = points[first]
+        return rows
+    for dimension in reversed(range(grid.dimensions)):
+        found, rows[:, dimension] = np.divmod(found, grid.sizes[dimension])
+    return rows
+
+
+def keys(points: Points, grid: Grid) -> list[Counts]:
+    """Return the number of each trip's cell in the lexicographic order of all cells. The result is confidential.
+
+    The result is a list of int64 arrays of shape (trips,). On a small grid, it has one array. On a large grid, the
+    numbers exceed 64 bits, and are divided into several arrays (words), the most significant first.
+    """
+    words: list[Counts] = []
+    room = 0  # largest factor by which the last word may still be multiplied
+    for dimension, size in enumerate(grid.sizes):
+        cell = points[:, dimension]
+        if size > room:
+            words.append(cell.astype(np.int64))
+            room = _WORD // size
+        else:
+            words[-1] *= size
+            words[-1] += cell
+            room //= size
+    return words
+
+
+@dataclass(frozen=True)
+class MapGrid:
+    """A map of side x side cells. Each place of a trip lies in one of them.
+
+    Attributes:
+        west, east, south, north: public edges of the map, in degrees.
+        side: number of cells on each side.
+        places: names of the places of a trip in order, from the origin to the destination.
+
+    Raises:
+        OdError: the edges are not degrees in ascending order, the side is not an integer from 1 to 2^31, there are
+            fewer than two places, or a name occurs twice.
+    """
+
+    west: float
+    east: float
+    south: float
+    north: float
+    side: int
+    places: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        numbers = all(isinstance(edge, int | float) and not isinstance(edge, bool) for edge in self.edges)
+        if not numbers or not (-180 <= self.west < self.east <= 180 and -90 <= self.south < self.north <= 90):
+            raise _map_fault("in a map, west must be below east, and south below north")
+        whole = isinstance(self.side, int) and not isinstance(self.side, bool)
+        if not whole or not 1 <= self.side <= MAX_SIDE:
+            raise _map_fault("each side of the map must have a whole number of cells from 1 to 2^31")
+        if len(self.places) < 2 or len(set(self.places)) < len(self.places):
+            raise _map_fault("a trip needs at least two places with different names")
+
+    @property
+    def edges(self) -> tuple[float, float, float, float]:
+        """West, east, south and north edge, in degrees."""
+        return self.west, self.east, self.south, self.north
+
+    @property
+    def grid(self) -> Grid:
+        """Grid with two dimensions per place, in the order of the places: longitude, then latitude."""
+        return Grid((self.side,) * (2 * len(self.places)))
+
+    @classmethod
+    def around(cls, longitude: pd.Series, latitude: pd.Series, side: int, places: Sequence[str]) -> MapGrid:
+        """Create the smallest map that contains public places with the given coordinates in degrees.
+
+        ``side`` and ``places`` are the attributes of the map.
+
+        Raises:
+            OdError: a coordinate is missing or not a number, or the map is invalid (see :class:`MapGrid`).
+        """
+        degrees = [_degrees(column) for column in (longitude, latitude)]
+        (west, east), (south, north) = ((float(column.min()), float(column.max())) for column in degrees)
+        return cls(west, east, south, north, side, tuple(places))
+
+    def cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
+        """Return the cell of each public place, given in degrees, along longitude and latitude; shape (places, 2).
+
+        A place on the east or north edge of the map lies in the last cell.
+
+        Raises:
+            OdError: a coordinate is missing or not a number, or a place is not on the map.
+        """
+        degrees = np.column_stack([_degrees(longitude), _degrees(latitude)])
+        least, most = np.array([self.west, self.south]), np.array([self.east, self.north])
+        if (degrees < least).any() or (degrees > most).any():
+            raise _map_fault("a listed place is not on the map")
+        return cells_of(degrees, least, most, (self.side, self.side))
+
+    def degrees(self, lower: Counts, upper: Counts) -> list[tuple[float, float, float, float]]:
+        """Return the edges of a box for each of the k places of a trip: west, south, east and north, in degrees.
+
+        Args:
+            lower, upper: first and last cell of the box in each dimension, both inclusive; shape (2k,).
+        """
+        width, height = (self.east - self.west) / self.side, (self.north - self.south) / self.side
+        return [
+            (
+                self.west + int(lower[2 * place]) * width,
+                self.south + int(lower[2 * place + 1]) * height,
+                self.west + (int(upper[2 * place]) + 1) * width,
+                self.south + (int(upper[2 * place + 1]) + 1) * height,
+            )
+            for place in range(len(self.places))
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the public facts of the map, ready for JSON. :meth:`from_facts` is the inverse."""
+        names = ("west", "east", "south", "north")
+        return {**dict(zip(names, self.edges, strict=True)), "side": self.side, "places": list(self.places)}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> MapGrid:
+        """Create the map from the public facts that :meth:`facts` returns."""
+        return cls(**{**facts, "places": tuple(facts["places"])})
+
+
+def _degrees(column: pd.Series) -> np.ndarray[Any, np.dtype[np.float64]]:
+    degrees = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+    if not len(degrees) or not np.isfinite(degrees).all():
+        raise _map_fault("a listed place has no coordinates")
+    return degrees
+
+
+def _map_fault(message: str) -> OdError:
+    return OdError("OD-STOPS-MAP", message, next_step="correct the map or the list of places")
+
+
+Bounds = NDArray[np.int32]
+"""First or last cell of each box in each dimension; shape (boxes, dimensions)."""
+
+MAX_BOXES = 1 << 23
+"""Largest number of boxes in a release. It limits memory: in six dimensions, a box takes 56 bytes, and more while a
+tree grows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Disjoint boxes that together fill the grid, each with its noisy count. All of this is public.
+
+    Attributes:
+        lower: first cell of each box in each dimension; shape (boxes, dimensions).
+        upper: last cell of each box in each dimension, inclusive; shape (boxes, dimensions).
+        noisy: noisy count of each box, as drawn; shape (boxes,).
+
+    Raises:
+        OdError: the shapes do not match, or a box begins below 0 or ends before it begins.
+    """
+
+    lower: Bounds
+    upper: Bounds
+    noisy: Counts
+
+    def __post_init__(self) -> None:
+        same = self.lower.ndim == 2 and self.lower.shape == self.upper.shape and len(self.noisy) == len(self.lower)
+        if not same or (self.lower < 0).any() or (self.lower > self.upper).any():
+            raise OdError("OD-STOPS-BOXES", "a box ends before it begins", next_step="report this defect")
+
+    def __len__(self) -> int:
+        return len(self.noisy)
+
+
+PRIME = (1 << 31) - 1
+ROUNDS = 3
+
+
+def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
+    """Return whether every cell of the grid lies in exactly one box.
+
+    This is a random test of a polynomial identity. If every cell lies in exactly one box, the result is always True.
+    Otherwise it is True with a tiny probability, at most 1e-25 in 8 dimensions.
+
+    The variables of the polynomials are the weights of the cell numbers of each dimension. The weight of a cell of the
+    grid is the product of the weights of its d cell numbers. The weight of a box, and of the grid, is the sum of the
+    weights of its cells. As polynomials, the weights of the boxes sum to the weight of the grid if and only if every
+    cell lies in exactly one box. Both sides are evaluated at ``ROUNDS`` random points of the field of p = ``PRIME``
+    elements. Two different polynomials of degree d agree at a random point with probability at most d / p
+    [schwartz1980polynomial, zippel1979sparse].
+
+    Time and memory depend on the number of boxes, not on the number of cells. The weight of a box is a product of d
+    sums, one per dimension, and adjacent cell numbers that no box separates enter these sums as one number.
+
+    Args:
+        lower, upper: first and last cell of each box; shape (boxes, dimensions).
+        grid: the grid that the boxes should fill.
+    """
+    if len(lower) == 0 or (upper >= np.array(grid.sizes)).any():
+        return False
+    generator = np.random.default_rng(secrets.randbits(128))
+    return all(_agree(lower, upper, grid, generator) for _ in range(ROUNDS))
+
+
+def _agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
+    products, whole = np.ones(len(lower), dtype=np.int64), 1
+    for dimension, size in enumerate(grid.sizes):
+        begins, ends = lower[:, dimension].astype(np.int64), upper[:, dimension].astype(np.int64) + 1
+        cuts = np.unique(np.concatenate([[0, size], begins, ends]))
+        below = np.concatenate([[0], generator.integers(0, PRIME, len(cuts) - 1)])  # weight of all cells before a cut
+        weights = (below[np.searchsorted(cuts, ends)] - below[np.searchsorted(cuts, begins)]) % PRIME
+        products = products * weights % PRIME
+        whole = whole * int(below[-1]) % PRIME
+    return int(products.sum()) % PRIME == whole
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Nodes of one depth of a tree of boxes. Everything except the bounds ``lower`` and ``upper`` is confidential.
+
+    A node is a box with its filled cells, which contain trips. The boxes are disjoint.
+
+    Attributes:
+        lower, upper: first and last cell of each box in each dimension; shape (nodes, dimensions).
+        first, last: the rows ``first[n]:last[n]`` of the array of filled cells lie in node n; shape (nodes,).
+        trips: number of trips in each node; shape (nodes,).
+    """
+
+    lower: Bounds
+    upper: Bounds
+    first: Counts
+    last: Counts
+    trips: Counts
+
+    def __len__(self) -> int:
+        return len(self.trips)
+
+    @classmethod
+    def root(cls, rows: Rows, grid: Grid) -> Nodes:
+        """Create the root node, which covers the whole grid and contains ``rows``, all cells with trips."""
+        upper = np.array([grid.sizes], dtype=np.int64) - 1
+        return cls(
+            np.zeros((1, grid.dimensions), dtype=np.int32),
+            upper.astype(np.int32),
+            np.array([0]),
+            np.array([len(rows)]),
+            np.array([rows[:, -1].sum(dtype=np.int64)]),
+        )
+
+    def chosen(self, which: NDArray[np.bool_]) -> Nodes:
+        """Return the nodes that a mask of shape (nodes,) selects."""
+        return Nodes(self.lower[which], self.upper[which], self.first[which], self.last[which], self.trips[which])
+
+    def divided(self, rows: Rows, dimensions: Counts, parts: Counts, begins: NDArray[np.int32]) -> Nodes:
+        """Cut each node into parts along one dimension, and return the parts as nodes, those of the first node first.
+
+        Args:
+            rows: filled cells, as in :data:`od_core.stops.geometry.Rows`. They are sorted in place, so that the
+                rows of each part are contiguous.
+            dimensions: dimension in which each node is cut; shape (nodes,).
+            parts: number of parts of each node, at least 1; shape (nodes,).
+            begins: first cell of every part in the cut dimension, ascending within a node; shape (sum of parts,). The
+                first part of a node begins at the first cell of the node.
+        """
+        lower, upper = np.repeat(self.lower, parts, axis=0), np.repeat(self.upper, parts, axis=0)
+        children, along = np.arange(len(lower)), np.repeat(dimensions, parts)
+        ends = upper[children, along]
+        has_next = np.ones(len(children), dtype=np.bool_)
+        starts = np.concatenate(([0], np.cumsum(parts)))
+        has_next[starts[1:] - 1] = False
+        ends[has_next] = begins[1:][has_next[:-1]] - 1
+        lower[children, along], upper[children, along] = begins, ends
+        first, last, trips = (np.zeros(len(children), dtype=np.int64) for _ in range(3))
+        _divide(rows, self.first, self.last, dimensions, starts, begins, first, last, trips)
+        return Nodes(lower, upper, first, last, trips)
+
+
+def refuse_too_many(boxes: int) -> None:
+    """Raise OdError if a tree would have more than ``MAX_BOXES`` boxes, before these boxes are created."""
+    if boxes > MAX_BOXES:
+        raise OdError(
+            "OD-STOPS-TOO-MANY-BOXES",
+            f"the tree would have at least {boxes} boxes, but at most {MAX_BOXES} are allowed",
+            next_step="lower epsilon, use a coarser grid, or choose another mechanism",
+            spent=STAYS_CHARGED,
+        )
+
+
+def joined(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
+    """Concatenate several sets of nodes and their noisy counts, and return them as boxes."""
+    lower, upper = np.concatenate([each.lower for each in nodes]), np.concatenate([each.upper for each in nodes])
+    return Boxes(lower, upper, np.concatenate(noisy))
+
+
+@kernel
+def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_last, child_trips):  # type: ignore[no-untyped-def]  # compiled
+    """Sort the rows of every node by child, in place, and write ``child_first``, ``child_last`` and ``child_trips``.
+
+    The caller passes these three arrays filled with zeros. Each row is moved to the next free position of its child,
+    and the row at that position is moved next. No row is moved twice. This is American flag sort [mcilroy1993radix].
+    """
+    width = rows.shape[1]
+    carried = np.empty(width, rows.dtype)
+    for node in range(len(firsts)):
+        first, last, dimension = firsts[node], lasts[node], dimensions[node]
+        start, end = starts[node], starts[node + 1]
+        for i in range(first, last):
+            child = _part(rows[i, dimension], begins, start, end)
+            child_last[child] += 1
+            child_trips[child] += rows[i, width - 1]
+        place = first
+        for child in range(start, end):
+            child_first[child] = place
+            place += child_last[child]
+            child_last[child] = child_first[child]  # for now, the next free position
+        for child in range(start, end):
+            limit = child_first[child + 1] if child + 1 < end else last
+            while child_last[child] < limit:
+                i = child_last[child]
+                home = _part(rows[i, dimension], begins, start, end)
+                if home != child:
+                    for k in range(width):
+                        carried[k] = rows[i, k]
+                    while home != child:
+                        j = child_last[home]
+                        child_last[home] += 1
+                        for k in range(width):
+                            carried[k], rows[j, k] = rows[j, k], carried[k]
+                        home = _part(carried[dimension], begins, start, end)
+                    for k in range(width):
+                        rows[i, k] = carried[k]
+                child_last[child] += 1
+
+
+@kernel
+def _part(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
+    """Return the last of the part numbers ``start:end`` whose part begins at or before the cell, by bisection."""
+    size = end - start
+    while size > 1:
+        half = size >> 1
+        start += half * (begins[start + half] <= cell)
+        size -= half
+    return start
+
+
+Range = tuple[int, int]
+"""First and last cell in a dimension, both inclusive."""
+
+
+def answers(boxes_lower: Bounds, boxes_upper: Bounds, counts: Counts | Reals, ranges: ArrayLike) -> Reals:
+    """Estimate the number of trips in each range from the counts of the boxes.
+
+    Args:
+        boxes_lower: first cell of each box in each dimension; shape (boxes, dimensions). The boxes fill the space.
+        boxes_upper: last cell of each box in each dimension, inclusive; shape (boxes, dimensions).
+        counts: noisy or post-processed count of each box; shape (boxes,).
+        ranges: first and last cell of each query in each dimension; shape (queries, dimensions, 2).
+
+    Returns:
+        Estimated number of trips in each range; shape (queries,). The count of a box that lies partly in a range is
+        multiplied by the share of the box's cells that lie in the range.
+
+    Raises:
+        OdError: a query is not made of integers, does not have the dimensions of the boxes, ends before it begins, or
+            extends beyond the space.
+
+    >>> answers(np.array([[0], [4]]), np.array([[3], [5]]), np.array([8, 3]), [[(2, 4)], [(0, 5)]])
+    array([ 5.5, 11. ])
+    """
+    checked = checked_ranges(ranges, space_of(boxes_upper))
+    return BoxIndex.of(boxes_lower, boxes_upper).answers(counts, checked)
+
+
+def origin_destination(
+    boxes_lower: Bounds,
+    boxes_upper: Bounds,
+    counts: Counts | Reals,
+    origin: Sequence[Range],
+    destination: Sequence[Range],
+    places: int,
+) -> float:
+    """Estimate the number of trips from one area to another, with any stops in between.
+
+    Args:
+        boxes_lower, boxes_upper, counts: see :func:`answers`.
+        origin: one range per dimension of the first place. A place on a map has two dimensions, and a place that is
+            numbered by its position in a list of zones has one.
+        destination: one range per dimension of the last place.
+        places: number of places of a trip, including origin and destination.
+
+    Raises:
+        OdError: there are fewer than two places, the number of dimensions is not a multiple of the number of places,
+            origin or destination does not have one range per dimension of a place, or a range is invalid (see
+            :func:`answers`).
+    """
+    space = space_of(boxes_upper)
+    if not isinstance(places, int) or places < 2 or len(space) % places:
+        raise _query_fault(f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)")
+    of_a_place = len(space) // places
+    if not len(origin) == len(destination) == of_a_place:
+        raise _query_fault(f"origin and destination need a range for each of the {of_a_place} dimensions of a place")
+    between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
+    return float(answers(boxes_lower, boxes_upper, counts, [[*origin, *between, *destination]])[0])
+
+
+def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
+    """Validate the queries, and return them as an int64 array of shape (queries, dimensions, 2).
+
+    Args:
+        ranges: the queries; shape (queries, dimensions, 2).
+        sizes: number of cells of each dimension.
+
+    Raises:
+        OdError: a query is invalid, as in :func:`answers`.
+    """
+    try:
+        given = np.asarray(ranges)
+    except ValueError:  # rows of different lengths
+        raise _misshapen(sizes) from None
+    if given.shape[:1] == (0,):
+        return np.empty((0, len(sizes), 2), dtype=np.int64)
+    if given.shape[1:] != (len(sizes), 2):
+        raise _misshapen(sizes)
+    if not np.issubdtype(given.dtype, np.integer):
+        raise _query_fault("the cells of a query must be whole numbers")
+    first, last = given[:, :, 0], given[:, :, 1]
+    if (first > last).any():
+        raise _query_fault("a query ends before it begins")
+    if (first < 0).any() or (last >= np.array(sizes)).any():
+        raise _query_fault(
+            f"a query extends beyond the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}"
+        )
+    return np.ascontiguousarray(given, dtype=np.int64)
+
+
+def space_of(boxes_upper: Bounds) -> list[int]:
+    """Return the number of cells of each dimension, given boxes that fill the space."""
+    return [int(last) + 1 for last in boxes_upper.max(axis=0)]
+
+
+def _misshapen(sizes: Sequence[int]) -> OdError:
+    return _query_fault(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
+
+
+def _query_fault(message: str) -> OdError:
+    return OdError("OD-STOPS-QUERY", message, next_step="correct the query")
+
+
+Reals = NDArray[np.float64]
+Ranges = NDArray[np.int64]
+"""First and last cell, inclusive, of every query in every dimension; shape (queries, dimensions, 2)."""
+
+_BLOCK = 64
+"""Number of boxes in a block of :class:`BoxIndex`. Larger blocks rarely lie entirely inside or outside a query, and
+smaller blocks are too numerous."""
+
+_PIECE = 32
+"""Number of queries that a thread answers at a time."""
+
+_KEY_BITS = 63
+
+
+@dataclass(frozen=True, eq=False)
+class BoxIndex:
+    """An index of boxes that makes range queries fast.
+
+    The boxes are sorted along a Z-order curve and divided into blocks of nearby boxes. A query examines single boxes
+    only in blocks that lie partly inside it.
+
+    Attributes:
+        order: position of each sorted box among the given boxes; shape (boxes,).
+        lower, upper: first and last cells of the sorted boxes; shape (boxes, dimensions).
+        block_lower, block_upper: first and last cells of the smallest box around each block; shape (blocks,
+            dimensions).
+    """
+
+    order: NDArray[np.int64]
+    lower: Bounds
+    upper: Bounds
+    block_lower: Bounds
+    block_upper: Bounds
+
+    @classmethod
+    def of(cls, lower: Bounds, upper: Bounds) -> BoxIndex:
+        """Create the index from the first and last cells of one or more boxes; shape (boxes, dimensions) each.
+
+        To index points, which are boxes of one cell, pass the same array twice.
+        """
+        bits = np.array([int(last).bit_length() for last in upper.max(axis=0)], dtype=np.int64)
+        keys = np.empty(len(lower), dtype=np.int64)
+        _interleave(lower, upper, bits, _KEY_BITS // min(lower.shape[1], _KEY_BITS), keys)
+        order = np.argsort(keys, kind="stable")
+        sorted_lower = np.ascontiguousarray(lower[order], dtype=np.int32)
+        sorted_upper = sorted_lower if upper is lower else np.ascontiguousarray(upper[order], dtype=np.int32)
+        starts = np.arange(0, len(order), _BLOCK)
+        around = np.minimum.reduceat(sorted_lower, starts), np.maximum.reduceat(sorted_upper, starts)
+        return cls(order, sorted_lower, sorted_upper, *around)
+
+    def answers(self, counts: Counts | Reals, ranges: Ranges) -> Reals:
+        """Return the answer to each query; shape (queries,).
+
+        An answer is a sum over all boxes: the count of a box times the share of its cells that lie in the query. The
+        order of summation does not depend on the number of threads.
+
+        Args:
+            counts: counts of the boxes, in the order in which the boxes were passed to :meth:`of`; shape (boxes,).
+            ranges: queries within the space; shape (queries, dimensions, 2).
+        """
+        ordered = counts[self.order].astype(np.float64)
+        sums = np.add.reduceat(ordered, np.arange(0, len(ordered), _BLOCK))
+        boxes = self.lower, self.upper, ordered, self.block_lower, self.block_upper, sums
+
+        def answered(first: int) -> Reals:
+            some = ranges[first : first + _PIECE]
+            totals = np.empty(len(some))
+            _answer(*boxes, some, totals)
+            return totals
+
+        return np.concatenate([np.empty(0), *in_order(answered, range(0, len(ranges), _PIECE))])
+
+
+@kernel
+def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-def]  # compiled
+    """Write the position of each box's centre on the Z-order curve into ``keys``.
+
+    A position interleaves the ``key_bits`` leading bits of the centre in every dimension. Dimensions after the 63rd are
+    ignored, because a key has 63 bits. The order affects only the speed of queries.
+    """
+    for box in range(len(keys)):
+        key = 0
+        for bit in range(1, key_bits + 1):
+            for i in range(min(len(bits), 63)):
+                at = bits[i] - bit
+                middle = (np.int64(lower[box, i]) + upper[box, i]) >> 1
+                key = key << 1 | ((middle >> at) & 1 if at >= 0 else 0)
+        keys[box] = key
+
+
+@kernel
+def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
+    """Write the answer to every query into ``answers``.
+
+    A block outside the query is skipped, and the sum of a block inside the query is added. In all other blocks, every
+    box is examined.
+    """
+    for query in range(len(ranges)):
+        total = 0.0
+        for block in range(len(block_sums)):
+            if _are_apart(block_lower, block_upper, block, ranges, query):
+                continue
+            if _lies_in(block_lower, block_upper, block, ranges, query):
+                total += block_sums[block]
+                continue
+            for box in range(block * _BLOCK, min((block + 1) * _BLOCK, len(counts))):
+                if not _are_apart(lower, upper, box, ranges, query):
+                    total += _share(lower, upper, box, ranges, query) * counts[box]
+        answers[query] = total
+
+
+@kernel
+def _are_apart(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether no cell of the box lies in the query."""
+    for i in range(lower.shape[1]):
+        if lower[box, i] > ranges[query, i, 1] or upper[box, i] < ranges[query, i, 0]:
+            return True
+    return False
+
+
+@kernel
+def _lies_in(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether all cells of the box lie in the query."""
+    for i in range(lower.shape[1]):
+        if lower[box, i] < ranges[query, i, 0] or upper[box, i] > ranges[query, i, 1]:
+            return False
+    return True
+
+
+@kernel
+def _share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
+    """Return the share of the box's cells that lie in the query, which must overlap the box."""
+    share = 1.0
+    for i in range(lower.shape[1]):
+        low, high = np.int64(lower[box, i]), np.int64(upper[box, i])
+        share *= (min(high, ranges[query, i, 1]) - max(low, ranges[query, i, 0]) + 1) / (high - low + 1)
+    return share

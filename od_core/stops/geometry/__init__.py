@@ -1,1 +1,0 @@
-"""Define grids, boxes of cells, and range queries on them."""
