@@ -73,13 +73,14 @@ def slope(trips: _Reals, sent: NDArray[Any], received: NDArray[Any], ends: tuple
     ``distance`` has all pairs of zones, shape (zones, zones); ``trips`` has those of ``ends``.
 
     The expected trips of a band are in proportion to a power of its distance, and to the sum, over its pairs of zones,
-    of the trips that leave the one and arrive at the other. So all that is fitted are large sums.
+    of the trips that leave the one and arrive at the other. So all that is fitted are large sums. Bands have the same
+    ratio of their largest distance to their smallest.
     """
     apart = distance > 0
-    edges = np.quantile(distance[apart], np.linspace(0, 1, BANDS + 1)[1:-1])
+    edges = np.geomspace(distance[apart].min(), distance[apart].max(), BANDS + 1)[1:-1]
     band = np.searchsorted(edges, distance[apart], side="right")
     pairs = np.bincount(band, minlength=BANDS)
-    x = np.bincount(band, np.log(distance[apart]), BANDS) / pairs
+    x = np.bincount(band, np.log(distance[apart]), BANDS) / np.maximum(pairs, 1)
     of_pair = np.full(distance.shape, BANDS)
     of_pair[apart] = band
     total = np.bincount(of_pair[ends], trips, BANDS + 1)[:BANDS]

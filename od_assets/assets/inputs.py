@@ -1,7 +1,5 @@
 """Make the assets that load and count records."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

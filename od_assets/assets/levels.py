@@ -14,7 +14,7 @@ from od_assets.failures import failures_without_values
 from od_assets.metadata import TRIP_COUNTS, allowed, columns_of, same_columns, step_metadata, with_columns
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.names import estimate_key, measurement_key, refined_key
+from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
 from od_assets.series.settings import ReleaseSettings
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.segment_levels import combined_totals, measure_step, refuse_beyond_memory

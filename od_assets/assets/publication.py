@@ -24,7 +24,7 @@ from od_assets.metadata import (
 )
 from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.names import released_key
+from od_assets.series.asset_keys import released_key
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably

@@ -1,7 +1,5 @@
 """Check releases: invariants in SQL and the blocking asset checks."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections import Counter
@@ -9,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -22,8 +21,8 @@ from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.asset_keys import estimate_key, refined_key
 from od_assets.series.group_size_settings import GroupSizeSettings
-from od_assets.series.names import estimate_key, refined_key
 from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.settings import ReleaseSettings, SeriesSettings, TreeSettings
 from od_assets.series.stops_settings import StopsSettings
@@ -42,10 +41,6 @@ from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
 from od_core.stops.geometry import Grid
 from od_core.stops.place_list import PlaceList
-
-if TYPE_CHECKING:
-    import duckdb
-
 
 _PRIME = (1 << 61) - 1
 """Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from od_assets.cli.new_declaration import write_text
+from od_assets.cli.declaration_files import write_text
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.flows.planning_page import planning_page

@@ -17,7 +17,7 @@ from typing import Any, Self
 import pandas as pd
 import yaml
 
-from od_assets.cli.new_declaration import write_text, yaml_block
+from od_assets.cli.declaration_files import write_text, yaml_block
 from od_assets.cli.tables import print_rows
 from od_assets.declared.section import with_environment, yaml_documents
 from od_assets.project import current_project, releases_folder

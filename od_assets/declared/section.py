@@ -1,7 +1,5 @@
 """Read sections of YAML files, with the line of each value."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Hashable, Sequence

@@ -1,7 +1,5 @@
 """Send notices of releases through channels."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

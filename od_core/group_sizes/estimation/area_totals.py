@@ -24,8 +24,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, milp
+import scipy  # its solvers take a second to import, and load at their first use
 
 from od_core.errors import OdError
 from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms, refuse_too_large
@@ -56,11 +55,11 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
     conditions = _conditions(frame)
     while True:
         more, less = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # costs of adding and removing a unit
-        result = milp(
+        result = scipy.optimize.milp(
             np.concatenate([more, less]).astype(np.float64),
             integrality=np.ones(2 * len(flat)),
-            bounds=Bounds(0, np.concatenate([np.ones(len(flat)), flat > 0])),
-            constraints=LinearConstraint(conditions, 0, 0),
+            bounds=scipy.optimize.Bounds(0, np.concatenate([np.ones(len(flat)), flat > 0])),
+            constraints=scipy.optimize.LinearConstraint(conditions, 0, 0),
             options={"mip_rel_gap": 0.0},
         )
         if not result.success:
@@ -85,7 +84,7 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
         flat = flat + change
 
 
-def _conditions(frame: Frame) -> sparse.csc_array:
+def _conditions(frame: Frame) -> scipy.sparse.csc_array:
     """Return the constraint matrix of changes, which are vectors of the units added to, then removed from each cell.
 
     The product of the matrix and a change is 0 if and only if, after the change, children still sum to their parents
@@ -95,19 +94,19 @@ def _conditions(frame: Frame) -> sparse.csc_array:
     blocks = []
     for level in frame.levels[:-1]:
         parents = frame.geography.parents[level + 1]
-        sums = sparse.csr_array(
+        sums = scipy.sparse.csr_array(
             (np.ones(len(parents)), (parents, np.arange(len(parents)))),
             shape=(frame.geography.size(level), len(parents)),
         )
         row = [None] * len(frame.levels)
-        row[level - 1] = sparse.eye_array(frame.geography.size(level) * sizes)
-        row[level] = -sparse.kron(sums, sparse.eye_array(sizes))
+        row[level - 1] = scipy.sparse.eye_array(frame.geography.size(level) * sizes)
+        row[level] = -scipy.sparse.kron(sums, scipy.sparse.eye_array(sizes))
         blocks.append(row)
     leaves = len(frame.groups)
     last = [None] * len(frame.levels)
-    last[-1] = sparse.kron(sparse.eye_array(leaves), np.ones((1, sizes)))
-    more = sparse.block_array([*blocks, last], format="csc")
-    return sparse.hstack([more, -more], format="csc")
+    last[-1] = scipy.sparse.kron(scipy.sparse.eye_array(leaves), np.ones((1, sizes)))
+    more = scipy.sparse.block_array([*blocks, last], format="csc")
+    return scipy.sparse.hstack([more, -more], format="csc")
 
 
 def _flat(levels: Sequence[Counts]) -> Counts:

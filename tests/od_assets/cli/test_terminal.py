@@ -132,5 +132,5 @@ def test_there_is_no_other_console() -> None:
     """Of rich's own, the strings are markup."""
     folder = Path(od_assets.__file__).parent
     with_a_console = {path.name for path in folder.rglob("*.py") if "Console(" in path.read_text(encoding="utf-8")}
-    assert with_a_console == {"terminal.py", "progress.py"}
-    assert "rich.console" not in (folder / "runs" / "progress.py").read_text(encoding="utf-8")
+    assert with_a_console == {"terminal.py", "run_period.py"}
+    assert "rich.console" not in (folder / "runs" / "run_period.py").read_text(encoding="utf-8")
