@@ -73,19 +73,20 @@ def slope(trips: _Reals, sent: NDArray[Any], received: NDArray[Any], ends: tuple
     ``distance`` has all pairs of zones, shape (zones, zones); ``trips`` has those of ``ends``.
 
     The expected trips of a band are in proportion to a power of its distance, and to the sum, over its pairs of zones,
-    of the trips that leave the one and arrive at the other. So all that is fitted are large sums. Bands have the same
-    ratio of their largest distance to their smallest.
+    of the trips that leave the one and arrive at the other. So all that is fitted are large sums. The last band
+    has half of the pairs, and each other one half as many as the next.
     """
     apart = distance > 0
-    edges = np.geomspace(distance[apart].min(), distance[apart].max(), BANDS + 1)[1:-1]
+    edges = np.quantile(distance[apart], 0.5 ** np.arange(BANDS - 1, 0, -1))
     band = np.searchsorted(edges, distance[apart], side="right")
     pairs = np.bincount(band, minlength=BANDS)
-    x = np.bincount(band, np.log(distance[apart]), BANDS) / np.maximum(pairs, 1)
+    x = np.bincount(band, np.log(distance[apart]), BANDS) / pairs
     of_pair = np.full(distance.shape, BANDS)
     of_pair[apart] = band
     total = np.bincount(of_pair[ends], trips, BANDS + 1)[:BANDS]
     base = np.bincount(band, np.outer(sent, received)[apart], BANDS) / sent.sum()
-    design, power = np.column_stack([np.ones(BANDS), x - x.mean()]), np.array([np.log(total.sum() / base.sum()), 0.0])
+    design, some = np.column_stack([np.ones(BANDS), x - x.mean()]), (total > 0) & (base > 0)
+    power = np.polyfit(design[some, 1], np.log(total[some] / base[some]), 1, w=np.sqrt(total[some]))[::-1].copy()
     for _ in range(50):
         expected = base * np.exp(design @ power)
         step = np.linalg.solve(design.T @ (expected[:, None] * design), design.T @ (total - expected))
