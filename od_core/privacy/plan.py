@@ -25,6 +25,10 @@ if TYPE_CHECKING:  # the ledger needs plans, but no table of a plan
     from od_core.privacy.uncounted import UncountedStep
 
 
+EARLIER = "earlier"
+"""Name of a plan's fact on earlier releases of the series. It is no setting: it is fixed when a release is reserved."""
+
+
 @dataclass(frozen=True)
 class Step(ABC):
     """A planned query: a vector of counts that is measured with noise once and charged once.
@@ -177,7 +181,12 @@ class Plan(ABC):
     @property
     def digest(self) -> str:
         """SHA-256 of the facts. If two plans have the same digest, the same draws give the same release."""
-        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
+        return _digest(self.facts())
+
+    @property
+    def counts_digest(self) -> str:
+        """The same without the fact on earlier releases, which decides no count and is fixed when it is reserved."""
+        return _digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -234,6 +243,10 @@ class PlannedRelease(ABC):
     def has_guarantee(self) -> bool:
         """True if the noise came from a backend of this library."""
         return self.noise is not None
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def check_charges(plan: Plan) -> None:
