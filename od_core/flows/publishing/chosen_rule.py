@@ -74,14 +74,11 @@ def estimation_text(certificate: dict[str, Any]) -> str:
     if _ESTIMATION not in certificate:
         return ""
     rule, u = certificate[_ESTIMATION]["rule"], certificate[_ESTIMATION]["u"]
-    evidence = certificate.get("evidence", {"releases": 1})
+    chosen, evidence = ESTIMATORS[rule].chosen.format(u=u), certificate.get("evidence", {"releases": 1})
     if evidence["releases"] == 1:
-        return ESTIMATORS[rule].chosen.format(u=u)
-    kept = f"kept since {evidence['since']}" if evidence["since"] else "new with this release"
-    return (
-        f"{ESTIMATORS[rule].chosen.format(u=u)} The rule is {kept}; the evidence is that of {evidence['releases']}"
-        " releases of the series."
-    )
+        return chosen
+    since = f", which has kept this rule since {evidence['since']}" if evidence["since"] else ""
+    return f"{chosen} The evidence is that of {evidence['releases']} releases of the series{since}."
 
 
 def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
