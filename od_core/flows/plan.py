@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -321,7 +322,7 @@ class ReleasePlan(Plan):
             **({} if self.bands is None else {"bands": self.bands.facts()}),
             **({} if self.segments is None else {"segments": self.segments.facts()}),
             **({} if self.uncounted is None else {"uncounted": self.uncounted.facts()}),
-            **({} if self.earlier is None else {EARLIER: dict(self.earlier)}),
+            **({} if self.earlier is None else {EARLIER: json.loads(json.dumps(self.earlier, sort_keys=True))}),
         }
 
 
