@@ -168,6 +168,15 @@ def test_clear_evidence_changes_the_rule_once(first, shown, then):
     assert flips(rules) == 1
 
 
+def test_a_rule_is_refused_later_than_it_would_be_taken():
+    """By harm of 2.5 standard deviations in four releases together, and then of 3.5."""
+    for score, then in ((2.5, STRONG), (3.5, LEAST_SQUARES)):
+        evidence = Evidence.of(losses({STRONG: 0.2}, harm={STRONG: score / 2}))
+        pooled = evidence + evidence + evidence + evidence
+        assert pooled.rule_after(STRONG) == then
+        assert pooled.rule_after(LEAST_SQUARES) == LEAST_SQUARES
+
+
 def test_a_rule_that_is_refused_is_not_taken_however_much_it_saves():
     each = [losses({STRONG: 0.3, WEAK: 0.3}, {STRONG: 1.2}, {WEAK: 2.5})] * 12
     assert set(rules_of(each)) == {LEAST_SQUARES}
@@ -238,6 +247,8 @@ def test_a_release_keeps_the_rule_and_adds_its_evidence():
     second = auto_release(3, ("s/2001-01/r1", first))
     levels = measured_levels(second.plan, second.exact_trips, second.measured)
     own = Evidence.of(held_out._losses_by_rule(second.plan, levels, LEAST_SQUARES, None))
+    same_w = Evidence.of(held_out._losses_by_rule(replace(second.plan, earlier=None), levels, LEAST_SQUARES, None))
+    assert not np.array_equal(own.sums, same_w.sums)
     assert second.choice.evidence.releases == 2
     assert np.array_equal(second.choice.evidence.sums, first.choice.evidence.sums + own.sums)
     assert second.choice.rule == first.choice.rule == chosen_rule(second.plan, levels)
