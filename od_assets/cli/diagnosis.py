@@ -140,9 +140,11 @@ def charged(settings: SeriesSettings[Any, Any], period: str) -> Finding:
     work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
 
     def look() -> str:
-        plan = settings.plan(settings.read_geography(), period)
+        geography = settings.read_geography()
         if not warehouse.ledger_chain.exists():
+            settings.plan(geography, period)
             return "nothing is spent yet"
+        plan = work.planned(geography)
         lost = _lost(work, plan)
         warehouse.ledger.hold_to_release(work.key, settings.domain, plan, lost)
         if lost:

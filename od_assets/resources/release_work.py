@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -15,6 +16,7 @@ from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings, Tab
 from od_core import Release, ReleasePlan
 from od_core.errors import OdError
 from od_core.extras import require
+from od_core.flows.estimation.held_out import earlier_of
 from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.parts.release import first_band_counts
 from od_core.flows.release import finish
@@ -28,9 +30,11 @@ from od_core.ledger.staged_files import StagedFiles, StagedTable
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import noise_named
 from od_core.privacy.person_year import CALENDAR
-from od_core.privacy.plan import Step
+from od_core.privacy.plan import EARLIER, Step
 from od_core.publication.bundle import ledger_entries
+from od_core.publication.certificate import certificate_digest
 from od_core.publication.database import is_stored
+from od_core.publication.read_back import certificate_of, damaged
 from od_core.records.count_files import CountFiles
 from od_core.records.open_file import in_records
 from od_core.records.trip_counts import TripCounts
@@ -89,9 +93,37 @@ class ReleaseWork(Generic[P, G]):
             OdError: the release is reserved with another geography or other settings, or the areas are not those of the
                 other periods of its revision; or as in :meth:`od_assets.series.settings.SeriesSettings.plan`.
         """
-        plan = self.settings.plan(self.geography, self.key.period)
+        plan = self.planned(self.geography)
         self.warehouse.ledger.hold_to_plan(self.key, self.settings.domain.name, plan)
         return plan
+
+    def planned(self, geography: G) -> P:
+        """Return the plan over a geography, with what earlier releases of the series showed of its rule, if it has one.
+
+        A reserved release has the evidence that it was reserved with. Otherwise, it is that of the newest one of an
+        earlier period or revision that is published by now and has the same plan.
+
+        Raises:
+            OdError: as in :meth:`od_assets.series.settings.SeriesSettings.plan`; or the bundle of an earlier release is
+                missing or changed.
+        """
+        plan = self.settings.plan(geography, self.key.period)
+        if isinstance(plan, ReleasePlan) and plan.mechanism.estimate == "auto":
+            return replace(plan, earlier=self._earlier(plan))
+        return plan
+
+    def _earlier(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
+        ledger = self.warehouse.ledger
+        if (reserved := ledger.reserved_plan(self.key)) is not None:
+            return reserved.get(EARLIER)
+        before = (key for key in ledger.published(series=self.key.release) if key < self.key)
+        for key in sorted(before, reverse=True):
+            stated = certificate_of(self.warehouse.bundle(key))
+            if certificate_digest(stated) != ledger.published_certificate(key):
+                raise damaged(key, "its certificate differs from the one that was published")
+            if (earlier := earlier_of(plan, stated)) is not None:
+                return earlier
+        return None
 
     @property
     def is_drawn(self) -> bool:

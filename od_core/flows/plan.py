@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,7 +30,7 @@ from od_core.geography.geography import Geography
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
-from od_core.privacy.plan import Plan, Uncounted, UncountedStep, plan_defect, share_of_table
+from od_core.privacy.plan import EARLIER, Plan, Uncounted, UncountedStep, plan_defect, share_of_table
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
 
@@ -46,6 +47,8 @@ class ReleasePlan(Plan):
         steps: all steps, top level first; the steps of a level are its totals and then its segments.
         segments: breakdowns by which trips are also counted; None if there are none.
         uncounted: how the number of uncounted trips is measured; None if it is not measured.
+        earlier: what the certificate of the release before states of the rule of estimation of its series: ``release``,
+            ``estimation`` and ``evidence``. None if there is none, or if the mechanism does not choose a rule.
 
     Raises:
         OdError: If the steps do not match the unit, the neighbours, the budget and the mechanism.
@@ -60,6 +63,7 @@ class ReleasePlan(Plan):
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
     segments: Segments | None = None
     uncounted: Uncounted | None = None
+    earlier: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.bands is not None:
@@ -317,6 +321,7 @@ class ReleasePlan(Plan):
             **({} if self.bands is None else {"bands": self.bands.facts()}),
             **({} if self.segments is None else {"segments": self.segments.facts()}),
             **({} if self.uncounted is None else {"uncounted": self.uncounted.facts()}),
+            **({} if self.earlier is None else {EARLIER: json.loads(json.dumps(self.earlier, sort_keys=True))}),
         }
 
 

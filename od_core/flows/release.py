@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 
 import numpy as np
@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.estimation.fitted_tree import FittedTree
+from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
-from od_core.flows.estimation.refinement import rule_of
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refined_levels
-from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.estimation.sum_limits import refuse_large_levels
 from od_core.flows.estimation.top_down import (
     Measurement,
@@ -103,12 +102,13 @@ class Release(ReleasedFlows, PlannedRelease):
         return int(self.leaves.trips.sum()) if self.plan.publishes_total else None
 
     @cached_property
-    def rule(self) -> Rule | None:
+    def choice(self) -> Choice | None:
         """The rule of estimation that held-out noise chose, computed again from the measurements; None if none did."""
         if self.plan.mechanism.estimate != "auto":
             return None
-        totals = combined_totals(self.plan, self.measured)
-        return rule_of(self.plan, measured_levels(self.plan, self.exact_trips, totals))
+        levels = measured_levels(self.plan, self.exact_trips, combined_totals(self.plan, self.measured))
+        refuse_large_levels(levels)
+        return choice_of(self.plan, levels)
 
     @cached_property
     def intervals(self) -> Intervals:
@@ -240,6 +240,7 @@ def release_flows(
     segment_unknown: Mapping[str, str] | None = None,
     segment_share: Number | None = None,
     uncounted: Uncounted | None = None,
+    previous: Release | None = None,
 ) -> Release:
     """Release the flows of trips with a differential privacy guarantee.
 
@@ -273,6 +274,8 @@ def release_flows(
         segments, segment_unknown, segment_share: see :func:`od_core.flows.plan.plan_release`. ``flows`` has a text
             column with the name of each breakdown.
         uncounted: for unit ``user_year``, how the number of trips that are not counted is measured. It needs a ledger.
+        previous: the release of the period before, if the mechanism chooses its rule (``estimate="auto"``). If both
+            have the same plan, its rule stays unless the evidence of both is clearly against it.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
@@ -292,6 +295,9 @@ def release_flows(
         segment_share=segment_share,
         uncounted=uncounted,
     )
+    if previous is not None and previous.choice is not None:
+        stated = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
+        plan = replace(plan, earlier=earlier_of(plan, stated))
     source = noise_named(noise)
     refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
     if plan.has_threshold:

@@ -35,7 +35,7 @@ from od_core.periods import Period
 from od_core.privacy.budget import Cap, Charge, Spent, wrong_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
 from od_core.privacy.person_year import year_of
-from od_core.privacy.plan import Plan, check_charges
+from od_core.privacy.plan import EARLIER, Plan, check_charges
 
 
 def enter_domain(entries: Entries, domain: PrivacyDomain) -> None:
@@ -444,7 +444,13 @@ class Ledger:
         The list is empty if nothing changed, or if the release is not reserved.
         """
         with self._read() as entries:
-            return changed_settings(entries, key, domain, plan) or []
+            return [name for name in changed_settings(entries, key, domain, plan) or [] if name != EARLIER]
+
+    def reserved_plan(self, key: ReleaseKey) -> dict[str, Any] | None:
+        """Return the facts of the plan with which a release is reserved; None if it is not reserved."""
+        with self._read() as entries:
+            row = entries.newest(RESERVED, release=str(key))
+        return None if row is None else row["content"]["plan"]
 
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
         """Enter durably that the draw of a level begins, and return the number of the draw.

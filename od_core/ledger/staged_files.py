@@ -48,7 +48,7 @@ class StagedFiles:
             digest.unlink()
             sync(self.folder)
         save()
-        write_durably(digest, lambda file: file.write_text(plan.digest, encoding="utf-8"))
+        write_durably(digest, lambda file: file.write_text(plan.counts_digest, encoding="utf-8"))
 
     def refuse_other_plan(self, plan: Plan) -> None:
         """Raise OdError if the records were counted for another plan, or if the digest of their plan is missing.
@@ -56,7 +56,7 @@ class StagedFiles:
         The counts refer to areas by number, and another plan may number the areas differently.
         """
         digest = self.folder / _COUNTED_FOR
-        if not digest.exists() or digest.read_text(encoding="utf-8") != plan.digest:
+        if not digest.exists() or digest.read_text(encoding="utf-8") != plan.counts_digest:
             raise OdError(
                 "OD-STAGED-OTHER-PLAN",
                 "the records were counted for another geography or with other settings",

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+EARLIER = "earlier"
+"""Name of a plan's fact on earlier releases of the series. It is no setting: it is fixed when a release is reserved."""
+
+
 @dataclass(frozen=True)
 class Step(ABC):
     """A planned query: a vector of counts that is measured with noise once and charged once.
@@ -191,7 +195,12 @@ class Plan(ABC):
     @property
     def digest(self) -> str:
         """SHA-256 of the facts. If two plans have the same digest, the same draws give the same release."""
-        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
+        return _digest(self.facts())
+
+    @property
+    def counts_digest(self) -> str:
+        """The same without the fact on earlier releases, which decides no count and is fixed when it is reserved."""
+        return _digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,6 +257,10 @@ class PlannedRelease(ABC):
     def has_guarantee(self) -> bool:
         """True if the noise came from a backend of this library."""
         return self.noise is not None
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def check_charges(plan: Plan) -> None:

@@ -29,16 +29,23 @@ chosen if these increases add up to more than two standard deviations at any lev
 If there is an earlier table, a rule is first chosen without it. With the table, the same rule is kept unless another
 one is better by the same conditions. Each choice has noise of its own, so two free choices would often differ where
 the table says nothing, and either could be the worse one.
+
+The rule of a series is kept from release to release. What held-out noise shows is pooled over its releases with the
+same plan (:class:`Evidence`), and each has other noise W: with the same W, the two halves of consecutive releases would
+not be independent together. After n releases, chance is smaller by the square root of n, and so is the part that
+another rule must save more. A rule that was chosen before is refused only beyond wider limits. So a series whose rules
+are nearly equal, or nearly refused, does not go back and forth between them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +57,7 @@ from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, trip
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.kernels import kernel
+from od_core.privacy.plan import EARLIER
 
 _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
@@ -70,6 +78,15 @@ _LARGEST = 100
 _MOST_HARM = 2.0
 """Largest increase of the squared error of these cells, in standard deviations of its estimate."""
 
+_MOST_HARM_KEPT = 3.0
+"""The same for the rule of the releases before."""
+
+_MOST_POOLED = 24
+"""Number of pooled releases at which all that are pooled begin to count half, so that a series can change."""
+
+_UNIT = 1_000_000
+"""Evidence is in whole millionths: it can be added without rounding, and is the same on every machine."""
+
 _MOST_COMPARED = 1 << 21
 """Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random."""
 
@@ -84,21 +101,159 @@ _SEED = 20010101
 """Seed of the public noise. It decides no released number, only between rules that are close."""
 
 
+class _Losses(NamedTuple):
+    """What held-out noise shows of each of :data:`RULES`, compared with a base rule; sums over the two halves.
+
+    Attributes:
+        errors, false: Estimated total error of the leaves, and share of false discoveries, by the base rule and by the
+            rule; shape (rules, 2).
+        increase: Increase of the squared error in the largest cells of each level, and its variance; shape (2, rules,
+            levels).
+    """
+
+    errors: _Reals
+    false: _Reals
+    increase: _Reals
+
+    def best(self, base: Rule) -> Rule:
+        """Return the rule with the least error if it is better than the base rule, and otherwise the base rule."""
+        harmful = (self.increase[0] > _MOST_HARM * np.sqrt(self.increase[1])).any(axis=1)
+        refused = harmful | (self.false[:, 1] > _MOST_FALSE * self.false[:, 0])
+        saved = np.where(refused, 0.0, self.errors[:, 0] - self.errors[:, 1])
+        best = int(np.argmax(saved))
+        return RULES[best] if saved[best] > _LEAST_GAIN * self.errors[best, 0] else base
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What held-out noise shows of each of :data:`RULES`, compared with least squares, over the releases of a series.
+
+    Attributes:
+        releases: Number of releases. Once it is ``_MOST_POOLED``, all releases so far count half.
+        sums: Sums over the releases, in millionths, for each rule: the part of the error of least squares that it
+            saves, the shares of false discoveries by least squares and by the rule, and the increase of the squared
+            error in the largest cells of each level, in standard deviations; shape (rules, 3 + levels).
+    """
+
+    releases: int
+    sums: _Values
+
+    @classmethod
+    def of(cls, losses: _Losses) -> Evidence:
+        """Return the evidence of one release."""
+        base, errors = losses.errors.T
+        spread = np.sqrt(losses.increase[1])
+        increase = np.divide(losses.increase[0], spread, out=np.zeros_like(spread), where=spread > 0)
+        saved = np.divide(base - errors, base, out=np.zeros_like(base), where=base > 0)
+        return cls(1, np.rint(np.column_stack((saved, losses.false / 2, increase)) * _UNIT).astype(np.int64))
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Evidence:
+        """Return the evidence that :meth:`facts` states."""
+        rows = [[one["saved"], *one["false_discoveries"], *one["increases"]] for one in facts["rules"]]
+        return cls(facts["releases"], np.array(rows, dtype=np.int64))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the evidence as JSON-ready facts."""
+        rows = zip(RULES, self.sums.tolist(), strict=True)
+        rules = [
+            {**rule.facts(), "saved": saved, "false_discoveries": [base, false], "increases": increases}
+            for rule, (saved, base, false, *increases) in rows
+        ]
+        return {"releases": self.releases, "rules": rules}
+
+    def __add__(self, newest: Evidence) -> Evidence:
+        """Return the evidence with that of one more release."""
+        part = 1 if self.releases < _MOST_POOLED else 2
+        return Evidence(self.releases // part + newest.releases, self.sums // part + newest.sums)
+
+    def rule_after(self, before: Rule) -> Rule:
+        """Return the rule of the newest release. It is that of the release before unless another one is clearly better.
+
+        Of n releases, a mean varies less than one value by the square root of n, and a sum more.
+        """
+        root = math.sqrt(self.releases)
+        saved, base, false = self.sums[:, :3].T
+        increase = self.sums[:, 3:].max(axis=1) / root
+        options, kept = (LEAST_SQUARES, *RULES), before
+        refused = (increase > _MOST_HARM * _UNIT) | (false > _MOST_FALSE * base)
+        if before.learns:
+            own, most = RULES.index(before), _MOST_FALSE + (_MOST_FALSE - 1) / root
+            if increase[own] > _MOST_HARM_KEPT * _UNIT or false[own] > most * base[own]:
+                kept = LEAST_SQUARES
+        worth = np.append(0, np.where(refused, np.iinfo(np.int64).min, saved))
+        best, of_kept = int(np.argmax(worth)), np.append(0, saved)[options.index(kept)]
+        return options[best] if worth[best] > of_kept + _LEAST_GAIN * _UNIT * root else kept
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The rule of a release, and what it was chosen by.
+
+    Attributes:
+        rule: The rule.
+        evidence: The evidence of this release and of those before it.
+        since: Key of the first of the consecutive releases with this rule; None if it is this one, or has no key.
+    """
+
+    rule: Rule
+    evidence: Evidence
+    since: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts that a certificate states, which the plan of the next release repeats."""
+        return {"estimation": self.rule.facts(), "evidence": {"since": self.since, **self.evidence.facts()}}
+
+
+def earlier_of(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the certificate of an earlier release of its series states for a plan; see ``ReleasePlan.earlier``.
+
+    Return None if the release has another plan, or states no evidence on these rules, as those of early versions do.
+    """
+    evidence = stated.get("evidence", {"rules": []})
+    rules = [{"rule": one["rule"], "u": one["u"]} for one in evidence["rules"]]
+    same_plan = {**stated["plan"], EARLIER: None} == {**plan.stored_facts, EARLIER: None}
+    if not same_plan or rules != [rule.facts() for rule in RULES]:
+        return None
+    return {name: stated[name] for name in ("release", "estimation", "evidence")}
+
+
+def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
+    """Return the rule with the least held-out error, :data:`LEAST_SQUARES` or one of :data:`RULES`, and the evidence.
+
+    If the plan has the evidence of earlier releases, their rule stays unless all evidence together is clearly against
+    it.
+
+    Args:
+        levels: All levels, top level first.
+    """
+    losses = _losses_by_rule(plan, levels, LEAST_SQUARES, None)
+    own = Evidence.of(losses)
+    if plan.earlier is None:
+        return Choice(losses.best(LEAST_SQUARES), own)
+    stated, before = plan.earlier["evidence"], Rule.from_facts(plan.earlier["estimation"])
+    pooled = Evidence.from_facts(stated) + own
+    rule = pooled.rule_after(before)
+    return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
+
+
 def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
-    """Return the rule with the least held-out error: :data:`LEAST_SQUARES` or one of :data:`RULES`.
+    """Return the rule of :func:`choice_of`, or a better one that learns from an earlier table.
 
     Args:
         levels: All levels, top level first.
         earlier: Leaves of an earlier release that all rules but least squares learn from; None if there is none.
     """
-    alone = _best(plan, levels, LEAST_SQUARES, None)
+    alone = choice_of(plan, levels).rule
     if earlier is None or not len(earlier):
         return alone
-    return _best(plan, levels, alone, trips_of_nodes(plan, levels, earlier))
+    return _losses_by_rule(plan, levels, alone, trips_of_nodes(plan, levels, earlier)).best(alone)
 
 
-def _best(plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[_Reals] | None) -> Rule:
-    """Return the rule with the least held-out error if it is better than a base rule, and otherwise the base rule.
+def _losses_by_rule(
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[_Reals] | None
+) -> _Losses:
+    """Return what held-out noise shows of each rule.
 
     Args:
         levels: All levels, top level first.
@@ -108,8 +263,9 @@ def _best(plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others
     """
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
-    back, sample = return_positions(plan, levels), _sampled_families(levels)
-    for half in _halves(levels):
+    turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
+    back, sample = return_positions(plan, levels), _sampled_families(levels, turn)
+    for half in _halves(levels, turn):
         fitted = fit(half, for_intervals=False)
         families = list(families_of(plan, fitted))
         held_out = _held_out(levels, half, families[-1].children_of(sample))
@@ -125,11 +281,7 @@ def _best(plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others
             errors[number] += found[0]
             false[number] += found[1]
             increase[:, number] += np.transpose(list(map(_increase, held_out, by_base, tables)))
-    harmful = (increase[0] > _MOST_HARM * np.sqrt(increase[1])).any(axis=1)
-    refused = harmful | (false[:, 1] > _MOST_FALSE * false[:, 0])
-    saved = np.where(refused, 0.0, errors[:, 0] - errors[:, 1])
-    best = int(np.argmax(saved))
-    return RULES[best] if saved[best] > _LEAST_GAIN * errors[best, 0] else base
+    return _Losses(errors, false, increase)
 
 
 def _compared_trips(
@@ -145,19 +297,19 @@ def _compared_trips(
     return trips_by_rule(plan, given.of_some_leaves(sample, mixes=rule.u is not None), rule)
 
 
-def _sampled_families(levels: Sequence[MeasuredLevel]) -> _Values:
+def _sampled_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> _Values:
     """Return the numbers of the families of leaves in which rules are compared: all, or some drawn at random."""
     leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
     if leaves <= _MOST_COMPARED:
         return np.arange(families)
-    words = np.random.Philox(_SEED + 1).random_raw(families) >> np.uint64(32)
+    words = np.random.Philox(_SEED + 1).jumped(turn).random_raw(families) >> np.uint64(32)
     return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))
 
 
-def _halves(levels: Sequence[MeasuredLevel]) -> Iterator[list[MeasuredLevel]]:
-    """Yield the levels measured with y + W, and then those measured with y - W."""
+def _halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[MeasuredLevel]]:
+    """Yield the levels measured with y + W, and then those measured with y - W; each turn has a W of its own."""
     for sign in (1, -1):
-        words, half = np.random.Philox(_SEED), []
+        words, half = np.random.Philox(_SEED).jumped(turn), []
         for level in levels:
             exact = level.noise == 0 or math.isinf(level.noise)
             size = 0 if exact else len(level.noisy)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
-from od_core.flows.estimation.held_out import chosen_rule
+from od_core.flows.estimation.held_out import choice_of
 from od_core.flows.estimation.least_squares import MeasuredLevel, fit, measured_levels
 from od_core.flows.estimation.refinement_kernels import (
     LIMIT,
@@ -154,7 +154,7 @@ def rule_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Rule:
         OdError: If a noisy value is too large.
     """
     refuse_large_levels(levels)
-    return chosen_rule(plan, levels) if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
+    return choice_of(plan, levels).rule if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
 
 
 def nodes_with_trips(root: Nodes | None, levels: Sequence[RisenLevel], trips: Sequence[_Values]) -> list[Nodes]:

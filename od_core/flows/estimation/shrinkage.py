@@ -43,7 +43,7 @@ The result is the same on every machine and for any number of threads: real numb
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -102,6 +102,15 @@ class Rule:
     def name(self) -> str:
         """Name of the rule, as certificates state it."""
         return "least_squares" if not self.learns else "normal" if self.u is None else "mixture"
+
+    def facts(self) -> dict[str, str | None]:
+        """Return the name and u, as certificates state them."""
+        return {"rule": self.name, "u": None if self.u is None else str(self.u)}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, str | None]) -> Rule:
+        """Return the rule that :meth:`facts` states."""
+        return cls(facts["rule"] != "least_squares", None if facts["u"] is None else Fraction(facts["u"]))
 
 
 def shrink(

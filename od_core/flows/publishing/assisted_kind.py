@@ -10,7 +10,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.assisted_flows import AssistedFlows, assist_of
-from od_core.flows.publishing.chosen_rule import estimation_facts, estimation_text
+from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.derived_kind import DerivedKind, by_period, derived_page, sources_section
 from od_core.flows.publishing.flow_files import flow_notes
 from od_core.flows.publishing.report_flows import LISTED
@@ -55,7 +55,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
     def facts(self, flows: AssistedFlows) -> dict[str, Any]:
         """Return how the flows were estimated: the name of the rule, and u if it has one."""
-        return estimation_facts(flows.rule)
+        return {"estimation": flows.rule.facts()}
 
     def notes(self, flows: AssistedFlows, certificate: dict[str, Any]) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from od_core.flows.estimation.shrinkage import Rule
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -72,19 +69,16 @@ _ESTIMATION = "estimation"
 """Name of the certificate's field."""
 
 
-def estimation_facts(rule: Rule | None) -> dict[str, Any]:
-    """Return the certificate's field on a chosen rule: its name, and u if it has one. It is empty for None."""
-    if rule is None:
-        return {}
-    return {_ESTIMATION: {"rule": rule.name, "u": None if rule.u is None else str(rule.u)}}
-
-
 def estimation_text(certificate: dict[str, Any]) -> str:
-    """Return a sentence on the rule that a certificate states. It is empty if no rule was chosen."""
+    """Return sentences on the rule that a certificate states. The text is empty if no rule was chosen."""
     if _ESTIMATION not in certificate:
         return ""
     rule, u = certificate[_ESTIMATION]["rule"], certificate[_ESTIMATION]["u"]
-    return ESTIMATORS[rule].chosen.format(u=u)
+    chosen, evidence = ESTIMATORS[rule].chosen.format(u=u), certificate.get("evidence", {"releases": 1})
+    if evidence["releases"] == 1:
+        return chosen
+    since = f", which has kept this rule since {evidence['since']}" if evidence["since"] else ""
+    return f"{chosen} The evidence is that of {evidence['releases']} releases of the series{since}."
 
 
 def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -104,7 +98,22 @@ def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         return ""
     return (
         f" The two releases were estimated by different rules, {rules[0]} and {rules[1]}, so a flow, above all a small"
-        " one, may change for this reason alone."
+        f" one, may change for this reason alone.{_on_evidence(before, after)}"
+    )
+
+
+def _on_evidence(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return a sentence on the evidence by which a series changed its rule; an empty text if none was pooled."""
+    evidence = after.get("evidence")
+    if evidence is None or evidence["releases"] == 1 or _ESTIMATION not in before:
+        return ""
+    parts = {(one["rule"], one["u"]): one["saved"] / evidence["releases"] / 10_000 for one in evidence["rules"]}
+    old, new = (
+        f"{parts.get((stated[_ESTIMATION]['rule'], stated[_ESTIMATION]['u']), 0.0):.1f} %" for stated in (before, after)
+    )
+    return (
+        f" By the evidence of {evidence['releases']} releases of the series, the former saves {old} of the error of"
+        f" least squares, and the latter {new}."
     )
 
 

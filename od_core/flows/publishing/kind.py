@@ -18,7 +18,7 @@ from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.segment_refinement import refined_levels
 from od_core.flows.estimation.top_down import Measurement, estimate, root_of
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.chosen_rule import estimation_facts, estimation_text
+from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_database import (
     SCHEMA,
     expected_error_table,
@@ -66,7 +66,7 @@ class FlowKind(Kind[Release]):
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": _interval(release),
             "levels": [_measured_level(plan, measurement) for measurement in release.measured],
-            **estimation_facts(release.rule),
+            **({} if release.choice is None else release.choice.facts()),
             **uncounted_facts([release], int(release.leaves.trips.sum())),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
             "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,7 +25,7 @@ from od_core.flows.release import Release, finish
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
-from od_core.privacy.plan import Uncounted
+from od_core.privacy.plan import EARLIER, Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import (
     AREAS_FILE,
@@ -232,7 +232,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
         for side in ("origin", "destination")
     )
-    plan = plan_release(
+    planned = plan_release(
         origin,
         destination_geography=destination,
         unit=PrivacyUnit(
@@ -258,5 +258,6 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         segments=Segments.from_facts(facts.get("segments")),
         uncounted=Uncounted.from_facts(facts.get("uncounted")),
     )
+    plan = replace(planned, earlier=facts.get(EARLIER))
     refuse_other_plan(plan, facts)
     return plan

@@ -21,6 +21,7 @@ from pysdmx.io import read_sdmx
 
 from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.estimation import families, refinement
+from od_core.flows.estimation.held_out import _Losses
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.publishing import segment_database
 from od_core.flows.publishing.flow_database import SCHEMA
@@ -311,7 +312,7 @@ def test_moved_trips_are_found_although_all_sums_agree(copied):
 def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estimate, tmp_path, monkeypatch):
     """The flows and their categories are estimated again from the measurements, with shrunk totals."""
     monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
-    monkeypatch.setattr(refinement, "chosen_rule", lambda *_: Rule(u=Fraction(1)))  # the table is too small to choose
+    monkeypatch.setattr(_Losses, "best", lambda *_: Rule(u=Fraction(1)))  # the table is too small to choose
     key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
     mechanism = InfTDARefined(keep_all_cap=1, estimate=estimate)
@@ -334,13 +335,13 @@ def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estima
 def test_a_certificate_that_states_another_rule_than_the_measurements_choose_is_found(tmp_path, monkeypatch):
     key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
-    monkeypatch.setattr(refinement, "chosen_rule", lambda *_: Rule())
+    monkeypatch.setattr(_Losses, "best", lambda *_: Rule())
     mechanism = InfTDARefined(keep_all_cap=1, estimate="auto")
     made = flows_by_category(mechanism=mechanism, ledger=ledger, release_id=str(key))
     place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
     assert {finding.fault for finding in verify_release(place)} == {None}
     other = Rule(u=Fraction(1))  # it gives the same flows, because the levels are too small to learn from
-    monkeypatch.setattr(refinement, "chosen_rule", lambda *_: other)
+    monkeypatch.setattr(_Losses, "best", lambda *_: other)
     found = {finding.part for finding in verify_release(place) if finding.fault}
     assert found == {"bundle"}
 

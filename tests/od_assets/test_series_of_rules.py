@@ -1,0 +1,152 @@
+"""A series whose rule held-out noise chooses: which releases each learns from, whenever and however often it is run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from od_assets.cli.diagnosis import charged
+from od_assets.components import OdRelease
+from od_assets.resources.warehouse import Warehouse
+from od_assets.runs.period_status import period_status
+from od_core.flows.estimation import held_out
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.published.verification import verify_release
+from tests.od_core.published.test_series_rule import shown
+
+from .conftest import Project, failure_text
+
+PERIODS = ["2001-01", "2001-02", "2001-03"]
+
+
+@pytest.fixture(autouse=True)
+def near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One release alone does not show enough, and two do."""
+    monkeypatch.setattr(held_out, "_losses_by_rule", shown(0.028))
+
+
+@pytest.fixture
+def months(project: Project) -> Project:
+    for period in PERIODS:
+        records = pd.DataFrame(
+            {"date": f"{period}-03", "origin": ["Z00", "Z10"] * 60, "destination": ["Z11", "Z20"] * 60}
+        )
+        project.write_records(records, period)
+    return project
+
+
+def component(project: Project, **changes: Any) -> OdRelease:
+    return project.component(mechanism_options={"estimate": "auto"}, periods__last="2001-03", **changes)
+
+
+def run(project: Project, *periods: str, **changes: Any) -> None:
+    for period in periods:
+        result = project.run(component(project, **changes), period)
+        assert result.success, failure_text(result)
+
+
+def stated(project: Project, period: str, revision: int = 1) -> dict[str, Any]:
+    path = project.var / "releases" / "trips" / period / f"r{revision}" / "certificate.json"
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def pooled(project: Project, period: str, revision: int = 1) -> tuple[str, int, str | None, str | None]:
+    """The rule, the number of releases, since when the rule holds, and the release that is learnt from."""
+    facts = stated(project, period, revision)
+    earlier = facts["plan"].get("earlier", {"release": None})["release"]
+    return facts["estimation"]["rule"], facts["evidence"]["releases"], facts["evidence"]["since"], earlier
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(months: Project) -> None:
+    run(months, *PERIODS)
+    assert [pooled(months, period) for period in PERIODS] == [
+        ("least_squares", 1, None, None),
+        ("mixture", 2, None, "trips/2001-01/r1"),
+        ("mixture", 3, "trips/2001-02/r1", "trips/2001-02/r1"),
+    ]
+    report = (months.var / "releases" / "trips" / "2001-03" / "r1" / "report.html").read_text(encoding="utf-8")
+    assert "of 3 releases of the series, which has kept this rule since trips/2001-02/r1." in report
+    ledger = Ledger(months.var / "ledger.sqlite")
+    assert [row["settings_changed"] for row in period_status([component(months)], ledger, ledger.states())] == [[]] * 3
+    assert charged(component(months).settings(), "2001-03").fault is None
+
+
+def test_a_release_that_is_run_again_after_others_has_the_same_bytes_and_draws_nothing(months: Project) -> None:
+    run(months, "2001-02")
+    run(months, "2001-01", "2001-03")
+    assert pooled(months, "2001-02")[1:] == (1, None, None)  # nothing before it was published
+    assert pooled(months, "2001-03") == ("mixture", 2, None, "trips/2001-02/r1")
+    before, entries = digests(months.var / "releases"), Ledger(months.var / "ledger.sqlite").verify()
+    run(months, *PERIODS)
+    assert digests(months.var / "releases") == before
+    assert Ledger(months.var / "ledger.sqlite").verify() == entries
+
+
+def test_a_revision_learns_from_the_newest_release_before_it(months: Project) -> None:
+    run(months, *PERIODS[:2])
+    run(months, "2001-01", revision=2)
+    assert pooled(months, "2001-01", 2) == ("mixture", 2, None, "trips/2001-01/r1")
+    run(months, "2001-03")
+    assert pooled(months, "2001-03")[3] == "trips/2001-02/r1"
+
+
+def test_a_release_with_another_budget_begins_anew(months: Project) -> None:
+    run(months, "2001-01")
+    run(months, "2001-02", privacy__epsilon="1/2")
+    assert pooled(months, "2001-02") == ("least_squares", 1, None, None)
+    run(months, "2001-03")
+    assert pooled(months, "2001-03") == ("mixture", 2, None, "trips/2001-01/r1")
+
+
+COUNTED = ("geography", "raw_trips", "trip_counts")
+
+
+def test_a_run_that_was_killed_goes_on_with_what_it_reserved(months: Project) -> None:
+    """It ended after the first level. Then the month before is published, and it is run again."""
+    begun = months.materialize(*COUNTED, "levels/noisy_measurement_1", period="2001-02", component=component(months))
+    assert begun.success, failure_text(begun)
+    run(months, "2001-01", "2001-02", "2001-03")
+    assert pooled(months, "2001-02") == ("least_squares", 1, None, None)
+    assert pooled(months, "2001-03") == ("mixture", 2, None, "trips/2001-02/r1")
+
+
+def test_a_run_that_only_counted_goes_on_with_what_was_published_since(months: Project) -> None:
+    """Counts do not depend on evidence, so they are not refused."""
+    assert months.materialize(*COUNTED, period="2001-02", component=component(months)).success
+    run(months, "2001-01")
+    begun = months.materialize("levels/noisy_measurement_1", period="2001-02", component=component(months))
+    assert begun.success, failure_text(begun)
+    plan = Ledger(months.var / "ledger.sqlite").reserved_plan(ReleaseKey("trips", "2001-02"))
+    assert plan is not None
+    assert plan["earlier"]["release"] == "trips/2001-01/r1"
+
+
+def test_every_release_of_a_series_verifies(months: Project) -> None:
+    run(months, *PERIODS)
+    warehouse = Warehouse.of(component(months).settings().project)
+    for period in PERIODS:
+        published = warehouse.published(ReleaseKey("trips", period), warehouse.ledger)
+        assert [finding.fault for finding in verify_release(published) if finding.fault] == [], period
+
+
+def test_a_changed_certificate_of_an_earlier_release_is_refused_before_anything_is_charged(months: Project) -> None:
+    run(months, "2001-01")
+    path = months.var / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    facts["evidence"]["rules"][4]["saved"] = 900_000
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    result = months.run(component(months), "2001-02")
+    assert not result.success
+    assert "OD-BUNDLE-DAMAGED" in failure_text(result)
+    assert Ledger(months.var / "ledger.sqlite").charges(ReleaseKey("trips", "2001-02")) == []
