@@ -28,7 +28,7 @@ from benchmarks.measuring import case_parser, machine, printed, steps
 from benchmarks.release import FLIGHTS
 from od_core import FlowTree, Geography
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.assisted_flows import MOST, learned, learned_in_turn, rule_of
+from od_core.flows.derived_flows import MOST, learned, learned_in_turn, rule_of
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements

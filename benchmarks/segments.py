@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from benchmarks.measuring import machine, printed, steps
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.evaluation.metrics import SegmentTruth, Truth
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, run_plan
 from od_core.flows.step import GaussianStep

@@ -22,7 +22,7 @@ from benchmarks.replicates import OF_ALL, released
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.distances import has_distances
-from od_core.flows.estimation.estimates import Estimates
+from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.release import Release
 from od_core.flows.weighted_sum import Weights, zone_function
 from od_core.geography.flow_tree import FlowTree

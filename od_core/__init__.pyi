@@ -12,12 +12,12 @@ from .errors import (
     StorageError,
 )
 from .evaluation.metrics import evaluate
-from .flows.assisted_flows import AssistedFlows, assist_release
+from .flows.derived_flows import AssistedFlows, assist_release
 from .flows.bands import Bands
-from .flows.flow_sum import FlowSum, sum_releases
+from .flows.derived_flows import FlowSum, sum_releases
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import ReleasePlan, plan_release
-from .flows.projection.chebyshev import intopt
+from .flows.projection.one_margin import intopt
 from .flows.queries import Segments
 from .flows.release import Release, release_flows
 from .geography.flow_tree import FlowTree

@@ -28,7 +28,7 @@ from od_assets.series.asset_keys import released_key
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
-from od_core.flows.assisted_flows import MOST
+from od_core.flows.derived_flows import MOST
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import text_above, text_below

@@ -58,7 +58,7 @@ from od_assets.terminal import keep_detail_of
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
-from od_core.flows.projection.chebyshev import intopt
+from od_core.flows.projection.one_margin import intopt
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
 from od_core.ledger.identity import Counted, hold_to_input

@@ -39,7 +39,7 @@ from od_core.evaluation.forecast import (
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import TOO_WIDE, with_budget, with_epsilon
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
-from od_core.flows.allocation.optimal_shares import LEAST
+from od_core.flows.allocation import LEAST
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.integrity import chain_of

@@ -9,7 +9,7 @@ The errors of the flows of a class are taken as independent normal variables wit
 :class:`VarianceModel`, so the number of flows within the tolerance follows a Poisson binomial distribution. For a
 target, this gives the largest common factor of the variances for which a release meets the target with a required
 probability. The smallest rho for all targets is then a convex problem in the shares of the levels
-(:mod:`od_core.flows.allocation.optimal_shares`). Releases are simulated on the table to correct rho for what the model
+(:mod:`od_core.flows.allocation`). Releases are simulated on the table to correct rho for what the model
 leaves out: cuts at zero, rounding, and correlations between errors.
 """
 
@@ -31,9 +31,7 @@ from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.metrics import category_trips
 from od_core.evaluation.simulation import TOO_WIDE, on_plan, simulated_releases, with_budget
-from od_core.flows.allocation.optimal_shares import OptimalShares, optimal_shares
-from od_core.flows.allocation.quantity import Quantity
-from od_core.flows.allocation.variance_model import Cells, VarianceModel
+from od_core.flows.allocation import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments
 from od_core.flows.release import Release

@@ -3,7 +3,7 @@
 They are outflow, inflow, trips within, balance, self-containment, and mean distance.
 
 The balance is the inflow I minus the outflow O. Its estimate has the variance V_I + V_O - 2 C, where C is the
-covariance of both (:mod:`od_core.flows.estimation.exchange`).
+covariance of both (:mod:`od_core.flows.estimation.intervals`).
 
 Self-containment is the share N / B of the trips that begin in an area and stay in it. The mean distance is D / B,
 where D is the sum of the distances of the trips. For shares, the covariance of N and B follows from the variance of
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.confidence import DEVIATIONS, lower_bound
 from od_core.flows.distances import ZoneDistances, has_distances
-from od_core.flows.estimation.estimates import Estimates
+from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, upper_end
 from od_core.flows.estimation.weighted_sums import fieller
 from od_core.flows.released_flows import ReleasedFlows

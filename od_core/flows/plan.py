@@ -13,7 +13,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.accuracy import half_widths_of_segments, segment_errors, total_errors, total_half_widths, verdict
-from od_core.flows.allocation.minimised_error import with_exact_shares
+from od_core.flows.allocation import with_exact_shares
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.queries import (

@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.expected_error import NORMAL_VALUES, largest_summed_variances
+from od_core.flows.accuracy import NORMAL_VALUES, largest_summed_variances
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments, level_shares, planned_steps, shifted_cells
 from od_core.flows.subtree_shapes import MAX_SHAPES, shapes_of
@@ -32,7 +32,7 @@ from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsil
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.plan import Plan
-from od_core.privacy.posterior import Guarantee
+from od_core.privacy.privacy_loss import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.markup import escaped

@@ -1,4 +1,4 @@
-"""Release flows: measure and estimate a planned release. The result has flows, measurements and the spent budget."""
+"""Write the noisy measurements of a release as tables with area codes: those of the totals, and those by category."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
 from od_core.flows.estimation.intervals import Intervals, fitted_totals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
+from od_core.flows.estimation.refinement import refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
 from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
 from od_core.flows.estimation.segment_refinement import refined_levels
-from od_core.flows.estimation.sum_limits import refuse_large_levels
 from od_core.flows.estimation.top_down import (
     Measurement,
     above_the_leaves,
@@ -30,7 +30,6 @@ from od_core.flows.estimation.top_down import (
     present_leaves,
     published_root,
 )
-from od_core.flows.measurement_table import MEASUREMENT_SCHEMA, measured_cells
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
@@ -42,12 +41,73 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.parallel import memory
+from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown
+from od_core.records.segments import Breakdown, find
 from od_core.records.trip_counts import TripCounts, count_trips
+
+MEASUREMENT_SCHEMA = pa.schema(
+    [
+        ("level", pa.int64()),
+        ("origin", pa.large_string()),
+        ("destination", pa.large_string()),
+        ("noisy", pa.int64()),
+        ("variance", pa.float64()),
+    ]
+)
+"""Columns of published measurements, one row per cell: level of the flow tree, codes of the two areas, noisy count,
+variance of the noise."""
+
+SEGMENT_MEASUREMENT_SCHEMA = pa.schema(
+    [
+        MEASUREMENT_SCHEMA.field("level"),
+        ("breakdown", pa.large_string()),
+        ("category", pa.large_string()),
+        *(field for field in MEASUREMENT_SCHEMA if field.name != "level"),
+    ]
+)
+"""The same columns for measurements by category, with the name of the breakdown and the category."""
+
+
+def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
+    """Yield the cells of a measurement of totals in tree order, as record batches with ``MEASUREMENT_SCHEMA``."""
+    return _cells(plan, measurement)
+
+
+def measured_segments(plan: ReleasePlan, measurement: Measurement, breakdown: str) -> Iterator[pa.RecordBatch]:
+    """Yield the cells of a measurement by category, as record batches with ``SEGMENT_MEASUREMENT_SCHEMA``.
+
+    The first cell comes first, in all categories, then the second cell, in tree order.
+
+    Args:
+        plan: The plan of the release.
+        measurement: A measurement by the breakdown.
+        breakdown: Name of the breakdown.
+    """
+    categories = pa.array(find(plan.breakdowns, breakdown).categories, pa.large_string())
+    for batch in _cells(plan, measurement, len(categories)):
+        level, *others = batch.columns
+        place = np.arange(len(batch)) % len(categories)
+        named = pa.repeat(pa.scalar(breakdown, pa.large_string()), len(batch)), categories.take(pa.array(place))
+        yield pa.RecordBatch.from_arrays([level, *named, *others], schema=SEGMENT_MEASUREMENT_SCHEMA)
+
+
+def _cells(plan: ReleasePlan, measurement: Measurement, categories: int = 1) -> Iterator[pa.RecordBatch]:
+    tree, level = plan.tree, measurement.step.level
+    o_level, d_level = tree.level_pair(level)
+    origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
+    for cells, noisy in measurement.pieces(plan, categories):
+        columns = [
+            pa.array(np.full(len(noisy), level, dtype=np.int64)),
+            origins.take(pa.array(np.repeat(cells.origin, categories))),
+            destinations.take(pa.array(np.repeat(cells.destination, categories))),
+            pa.array(noisy),
+            pa.array(np.full(len(noisy), float_above(measurement.step.variance))),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

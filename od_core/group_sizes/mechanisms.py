@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from od_core.errors import OdError
-from od_core.flows.projection.euclidean import project_children_euclidean
+from od_core.flows.projection.one_margin import project_children_euclidean
 from od_core.group_sizes.estimation.area_totals import WithAreaTotals
 from od_core.group_sizes.estimation.cost_tables import refuse_too_large
 from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares

@@ -45,7 +45,7 @@ class MinimisedError:
     The plan of a release replaces the rule by exact shares.
 
     Attributes:
-        weights: name and weight of each quantity; see :class:`od_core.flows.allocation.quantity.Quantity`.
+        weights: name and weight of each quantity; see :class:`od_core.flows.allocation.Quantity`.
 
     Raises:
         OdError: there is no quantity, or a weight is not above 0.
@@ -85,7 +85,7 @@ class Budget:
         shares: how the budget is shared between the measured levels, top first: ``uniform``, ``geography`` (see
             :func:`geography_weights`), ``("geometric", ratio)``, fractions that sum to 1, or
             ``{"minimise": quantities}``: the shares that minimise the expected errors of the quantities, which are a
-            list or have weights; see :mod:`od_core.flows.allocation.minimised_error`.
+            list or have weights; see :mod:`od_core.flows.allocation`.
 
     Raises:
         OdError: not exactly one of epsilon and rho is given; a number is not finite or is out of range; the conversion

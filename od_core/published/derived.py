@@ -14,14 +14,16 @@ from typing import Any
 
 from od_core.errors import OdError
 from od_core.files.durable import locked, make_folder
-from od_core.flows.assisted_flows import MOST
-from od_core.flows.derived_flows import DerivedFlows
-from od_core.flows.flow_sum import LEAST, too_few
-from od_core.flows.publishing.assisted_kind import ASSISTED
-from od_core.flows.publishing.derived_certificate import derived_certificate
-from od_core.flows.publishing.derived_kind import DerivedKind
-from od_core.flows.publishing.derived_sources import Source, by_name, published_source
-from od_core.flows.publishing.sum_kind import SUMS
+from od_core.flows.derived_flows import LEAST, MOST, DerivedFlows, too_few
+from od_core.flows.publishing.derived_kind import (
+    ASSISTED,
+    SUMS,
+    DerivedKind,
+    Source,
+    by_name,
+    derived_certificate,
+    published_source,
+)
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle

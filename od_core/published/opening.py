@@ -10,11 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from od_core.errors import OdError
-from od_core.flows.publishing.assisted_kind import ASSISTED
-from od_core.flows.publishing.derived_kind import DerivedKind
+from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, DerivedKind
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.read_bundle import ANY, Asked, open_flows
-from od_core.flows.publishing.sum_kind import SUMS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 from od_core.errors import OdError
-from od_core.flows.publishing.derived_certificate import derived_certificate
-from od_core.flows.publishing.derived_kind import DerivedKind
-from od_core.flows.publishing.derived_sources import Source, by_name, sources_of
+from od_core.flows.publishing.derived_kind import DerivedKind, Source, by_name, derived_certificate, sources_of
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.planning_page import EPSILONS, planning_page
 from od_core.privacy.accounting import epsilon_tight
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance

@@ -26,7 +26,7 @@ from od_core.flows import confidence
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.flows.estimation.node_sums import NodeSums
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements

@@ -19,8 +19,8 @@ from scipy import stats
 
 from od_core import Budget, sum_releases
 from od_core.flows.estimation import intervals
-from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.estimation.fitted_tree import Estimates
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.noise.sources import noise_named
 from tests.od_core.oracles.intervals import made
 from tests.statistical.laws import ALPHA

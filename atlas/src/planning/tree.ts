@@ -1,4 +1,4 @@
-/** The expected errors and the largest variances of a flow tree, as `od_core/flows/expected_error.py` computes them. */
+/** The expected errors and the largest variances of a flow tree, as `od_core/flows/accuracy.py` computes them. */
 
 import type { Facts, LevelSet, ShapeFacts } from "./facts";
 

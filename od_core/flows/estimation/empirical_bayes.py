@@ -13,7 +13,7 @@ destination are exchanged. Sigma is the standard deviation of the noise of x. Th
     [dempster1977em; laird1978mixing].
 3.  Compute the posterior mean m and variance V of each leaf from x and the distribution of its bin.
 4.  For each parent, find real numbers w >= 0 with the sum c that minimise the sum of (w - m)^2 / sqrt V.
-5.  Convert the w of each parent to whole numbers with the sum c, in lumps (:mod:`od_core.flows.estimation.lumps`).
+5.  Convert the w of each parent to whole numbers with the sum c, in lumps (:mod:`od_core.flows.estimation.shrinkage`).
 
 Two alternatives were rejected because they had more error on real data (``docs/explanation/estimator.md``). The first
 is to use only the part of a row below one area of the other side. With whole rows, two numbers are stored per area,
@@ -36,8 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.estimation.count_distribution import HIGHEST, GridNoise, Posterior, posterior_of
-from od_core.flows.estimation.lumps import project_to_total, round_in_lumps
+from od_core.flows.estimation.mixtures import HIGHEST, GridNoise, Posterior, posterior_of
+from od_core.flows.estimation.shrinkage import project_to_total, round_in_lumps
 from od_core.flows.estimation.top_down import NoisyCounts, at_step
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes

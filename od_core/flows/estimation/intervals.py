@@ -1,4 +1,16 @@
-"""Compute a 90 % interval for every published cell from the published measurements, at no privacy cost.
+"""Compute the covariance of the estimated outflow and inflow of each area of a level.
+
+Let f and g be two sums of estimates below a node with the estimate h, with the factors c and d of
+:mod:`od_core.flows.estimation.node_sums`. Their covariance is q + c d V, where V is the variance of h. If the sums
+below the children i of the node have the factors c_i and d_i and the shared residuals q_i, then
+
+    q = sum (q_i + c_i d_i v_i) - c d S.
+
+The outflow of an area has leaves below its row of the table, and its inflow below its column. Both have leaves below
+one node of each level only: the one from the ancestor of the area to the same ancestor. So c_i d_i is 0 for all other
+nodes.
+
+Compute a 90 % interval for every published cell from the published measurements, at no privacy cost.
 
 The least-squares estimate of a cell is unbiased and nearly normal. So its interval contains the true number of counted
 trips with the stated probability, whatever that number is, even if it is small and released as 0. Cells at pairs of
@@ -25,16 +37,65 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.confidence import highest, lower_bound, upper_bound
-from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.estimation.exchange import exchange_covariances
-from od_core.flows.estimation.fitted_tree import Counts, FittedTree, ZoneFunction, find_pairs
-from od_core.flows.estimation.least_squares import Reals, least_squares
+from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, ZoneFunction, between_areas, find_pairs
+from od_core.flows.estimation.least_squares import Positions, Reals, least_squares
+from od_core.flows.estimation.node_sums import NodeSums
 from od_core.flows.estimation.top_down import NoisyCounts
 from od_core.flows.estimation.weighted_sums import Weighted, weighted
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers
 from od_core.publication.columns import MOST_LISTED
+
+
+def exchange_covariances(fit: FittedTree, level: int) -> Reals:
+    """Return the covariance of the outflow and the inflow of each area of a level; shape (areas,).
+
+    Both geographies of the tree must be the same. If nodes were dropped, the sums are of noisy values, which are
+    independent, and no value is in both. Then the covariances are 0.
+
+    Args:
+        fit: The fitted tree.
+        level: Number of the level of both geographies, at least 1.
+    """
+    shared = np.zeros(fit.tree.origin.size(level))
+    if not fit.nothing_dropped:
+        return shared
+    finest = fit.span(level, level)[1]
+    sides = [NodeSums.of_fitted(fit.levels[finest], between_areas(fit.levels[finest])).factors for _ in range(2)]
+    node, product = _common(fit, finest, level, sides)
+    for k in range(finest, 0, -1):
+        at = fit.levels[k]
+        shared += product * at.own[node]
+        sides = [sums.carried(at, fit.areas_of(at, side, level)[0]) for side, sums in enumerate(sides)]
+        node, product = _common(fit, k - 1, level, sides)
+        shared -= product * at.siblings[node]
+    covariances: Reals = shared + product * fit.levels[0].variance[node]
+    return covariances
+
+
+def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Positions, Reals]:
+    """Return the one node of a level that is above leaves of both sums of each area, and the product c d there.
+
+    Args:
+        fit: The fitted tree.
+        k: Position of the level of the nodes in ``fit.levels``.
+        level: Number of the level of the areas.
+        sides: The sums of the outflow and of the inflow below each node.
+
+    Returns:
+        Positions of the nodes, and products; shape (areas,) each.
+    """
+    at, tree = fit.levels[k], fit.tree
+    areas = np.arange(tree.origin.size(level), dtype=np.int32)
+    pair = tree.level_pair(at.nodes.level)
+    origin, destination = (tree.origin.ancestors_at(level, min(above, level)) for above in pair)
+    node = find_pairs(at.nodes.origin, at.nodes.destination, origin, destination, tree.destination.size(pair[1]))
+    product = np.ones(len(areas))
+    for side, sums in enumerate(sides):
+        product *= sums.factor_at(node, areas - fit.areas_of(at, side, level)[0][node])
+    return node, product
+
 
 MOST_MEASURED = 50_000_000
 """Largest number of measured cells of a level for which intervals are computed, since all levels must fit in memory."""

@@ -1,4 +1,6 @@
-"""Refine a release: combine all measured levels by least squares, and then make consistent integers down the tree.
+"""Compile the loops over the children of each parent that :mod:`od_core.flows.estimation.refinement` runs.
+
+Refine a release: combine all measured levels by least squares, and then make consistent integers down the tree.
 
 The refinement depends on public values alone and costs no privacy. The upward pass, from the leaves to the root,
 computes, for each node, the best estimate z from the node and the levels below it, and the variance v of z. Let x be
@@ -33,20 +35,105 @@ from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.flows.estimation.held_out import choice_of
 from od_core.flows.estimation.least_squares import MeasuredLevel, fit, measured_levels
-from od_core.flows.estimation.refinement_kernels import (
-    LIMIT,
-    WEIGHT_BITS,
-    read_expansion,
-    share_out,
-    shift_expansion,
-)
 from od_core.flows.estimation.shrinkage import Rule, shrink
-from od_core.flows.estimation.sum_limits import overflow, refuse_large, refuse_large_levels
 from od_core.flows.estimation.top_down import NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
 from od_core.geography.geography import Numbers
+from od_core.kernels import kernel
 from od_core.parallel import in_order
+
+WEIGHT_BITS = 20
+"""Number of fractional bits of a weight, which is a whole multiple of 2^-20."""
+
+MOST_WEIGHT = 1 << (62 - WEIGHT_BITS)
+"""Smallest sum of weights that is too large for 64-bit products."""
+
+LIMIT = 1 << 61
+"""Smallest sum of noisy values that is too large for 64-bit arithmetic."""
+
+
+@kernel
+def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
+    """Write the sums of each parent's noisy children into ``sums``, and the kept children's noisy values into ``kept``.
+
+    Kept children are those that the top-down pass did not drop: of parent ``p``, numbers ``runs[p]:runs[p + 1]``, with
+    the areas ``divided`` on the refined side. For ``offsets`` and ``first_child``, see
+    :class:`od_core.geography.flow_tree.Expansion`. Return False if a sum may overflow.
+    """
+    small = True
+    for parent in range(len(sums)):
+        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
+        total, low, high = np.int64(0), noisy[first], noisy[first]
+        for i in range(first, last):
+            total += noisy[i]
+            low, high = min(low, noisy[i]), max(high, noisy[i])
+        small = small and max(high, -low) < LIMIT // np.int64(last - first)
+        sums[parent] = total
+        for child in range(runs[parent], runs[parent + 1]):
+            kept[child - runs[0]] = noisy[offsets[parent] + divided[child] - first_child[parent]]
+    return small
+
+
+@kernel
+def shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
+    """Write the noisy value of each child, plus an equal part of its parent's ``lacking``, into ``shifted``.
+
+    The part is rounded to the nearest whole number. ``lacking`` is the parent's trips minus the sum of its noisy
+    children.
+    """
+    for parent in range(len(lacking)):
+        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
+        size = offsets[parent + 1] - offsets[parent]
+        shift = (2 * lacking[parent] + size) // (2 * size)
+        for i in range(first, last):
+            shifted[i] = noisy[i] + shift
+
+
+@kernel
+def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
+    """Write round(z + over * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
+
+    For each child, z = ``noisy`` + ``difference`` is its estimate and v the variance of z; ``over`` is the parent's
+    trips minus the sum of z. ``over`` and ``difference`` are in fixed point with ``bits`` fractional bits, and ``half``
+    is 1/2. ``variance`` has whole weights in proportion to v. Return False if the weights of a parent's children sum to
+    ``MOST_WEIGHT`` or more.
+    """
+    for parent in range(len(over)):
+        whole = np.int64(0)
+        for i in range(runs[parent], runs[parent + 1]):
+            whole += variance[i]
+        if whole >= MOST_WEIGHT:
+            return False
+        if whole > 0:
+            part, rest = over[parent] // whole, over[parent] % whole  # no product exceeds 63 bits
+            for i in range(runs[parent], runs[parent + 1]):
+                shift = part * variance[i] + rest * variance[i] // whole
+                rounded[i] = noisy[i] + ((difference[i] + shift + half) >> bits)
+    return True
+
+
+def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
+    """Raise OdError if a noisy value is so large that the sum of its level may not fit 64 bits."""
+    for level in levels:
+        refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
+
+
+def refuse_large(values: NDArray[np.int64] | NDArray[np.float64], limit: int) -> None:
+    """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
+    if values.size and (values.max() >= limit or values.min() <= -limit):
+        raise overflow()
+
+
+def overflow() -> OdError:
+    """Return the error for sums that may not fit 64 bits."""
+    return OdError(
+        "OD-REFINEMENT-OVERFLOW",
+        "the noisy values are too large for 64-bit sums",
+        next_step="use mechanism inftda, or less noise",
+        spent="draws already made stay charged",
+    )
+
 
 _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]

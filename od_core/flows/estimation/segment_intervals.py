@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from od_core.flows.accuracy import segment_variance
 from od_core.flows.confidence import upper_bound
-from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.estimation.fitted_tree import Counts, FittedTree, ZoneFunction, find_pairs
+from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, ZoneFunction, find_pairs
 from od_core.flows.estimation.intervals import added, bounds_of, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, Reals, least_squares
 from od_core.flows.estimation.segment_levels import segment_counts

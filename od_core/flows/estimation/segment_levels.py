@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.flows.estimation.refinement_kernels import LIMIT
-from od_core.flows.estimation.sum_limits import refuse_large
+from od_core.flows.estimation.refinement import LIMIT, refuse_large
 from od_core.flows.estimation.top_down import (
     Measurement,
     NoisyCounts,

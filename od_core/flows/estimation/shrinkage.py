@@ -1,4 +1,12 @@
-"""Estimate a measured flow tree by hierarchical empirical Bayes, which learns from all nodes to estimate each one.
+"""Make whole numbers of trips from the estimates of the children of one parent, without many small fractions.
+
+The estimates, which may be negative, are first changed as little as possible to sum to the parent's trips. Let sigma be
+the standard deviation of the noise of the leaves, and u the option of the mechanism. Every estimate of at least u sigma
+is rounded. The remaining trips are divided into lumps of floor(u sigma), which are assigned to the children below u
+sigma, largest estimate first. A remainder of less than a lump is added to the children that were rounded. So many small
+fractions become a few children, each of which probably has trips.
+
+Estimate a measured flow tree by hierarchical empirical Bayes, which learns from all nodes to estimate each one.
 
 Least squares (:mod:`od_core.flows.estimation.least_squares`) estimate a node from the measurements on its path alone.
 This module also uses how the trips of *other* nodes divide among their children. It depends on public values alone and
@@ -32,9 +40,9 @@ be the least-squares estimate from all levels. The steps are:
     shares of both rounds are first blended with it, at each level where it clearly explains something.
 
 Step 4 has another form, for tables in which most pairs of zones have no trips. The deviations e then have the
-distribution of :mod:`od_core.flows.estimation.deviation_mixture`, whose posterior mean moves at most 1 standard
+distribution of :mod:`od_core.flows.estimation.mixtures`, whose posterior mean moves at most 1 standard
 deviation of z_i, or 1.5 in the leaves, from the linear estimate z_i + (c - sum z) v_i / sum v. The results are rounded
-in lumps (:mod:`od_core.flows.estimation.lumps`), so that small fractions become a few flows that probably have trips.
+in lumps (:mod:`od_core.flows.estimation.shrinkage`), so that small fractions become a few flows that probably have trips.
 
 The result is the same on every machine and for any number of threads: real numbers come from single operations of IEEE
 754, one after the other, in compiled loops that neither fuse nor reorder them.
@@ -51,24 +59,189 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.deviation_mixture import Mixture, deviation_mixture
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
     blended_shares,
+    deviation,
     families_of,
     gravity_shares,
     pooled,
     return_positions,
+    size_of,
     sums_of_leaves,
     trips_at,
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import FittedLevel, combined
-from od_core.flows.estimation.shrinkage_kernels import combine, descend, descend_by_mixture, deviate
+from od_core.flows.estimation.mixtures import Mixture, deviation_mixture, kept_part
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
+from od_core.kernels import kernel
 from od_core.parallel import in_order
+
+
+@kernel
+def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
+    """Replace w in place by the w' >= 0 with the sum ``total`` that minimises the sum of (w' - w)^2 / deviation.
+
+    ``w`` are the estimates of the children of one parent, and ``total``, the parent's trips, is above 0. The solution
+    is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the children that are still above 0.
+    The shift decreases until no further child becomes 0 [michelot1986simplex].
+    """
+    positive, shift = len(w) + 1, np.inf
+    while True:
+        own, whole, left = 0.0, 0.0, 0
+        for i in range(len(w)):
+            if w[i] + shift * deviation[i] > 0.0:
+                own += w[i]
+                whole += deviation[i]
+                left += 1
+        if left >= positive or left == 0:
+            break
+        positive = left
+        shift = (total - own) / whole
+    for i in range(len(w)):
+        w[i] = max(w[i] + shift * deviation[i], 0.0)
+
+
+@kernel
+def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
+    """Round ``w`` to whole numbers of at least 0 with the sum ``total``, and write them into ``trips``.
+
+    ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. The sum of ``w`` is about ``total``. The remainder
+    from rounding one cell is added to the next, so rounding changes the sum by at most half a trip.
+    """
+    left, large, carry = total, 0, 0.0
+    for i in range(len(w)):
+        trips[i] = 0
+        if w[i] >= least:
+            trips[i] = np.int64(math.floor(w[i] + carry + 0.5))
+            carry += w[i] - trips[i]
+            left -= trips[i]
+            large += 1
+    small = len(w) - large
+    if small > 0 and (left >= lump or large == 0):
+        order = np.argsort(np.where(w >= least, 1.0, -w), kind="mergesort")  # small cells first, ties by position
+        at = 0
+        while left >= lump or (large == 0 and left > 0):
+            given = min(lump, left)
+            trips[order[at % small]] += given
+            left -= given
+            at += 1
+    largest = np.argmax(trips)
+    for i in range(len(w)):
+        if left > 0 and w[i] >= least:
+            given = left // large
+            trips[i] += given
+            left -= given
+            large -= 1
+    trips[largest] += left  # floating-point error of totals near the limit
+
+
+@kernel
+def deviate(  # type: ignore[no-untyped-def]  # compiled
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, excess, rest, cells
+):
+    """Add r^2 - w and 1 - p of the children of every family, and their number, by size."""
+    for family in range(len(offsets) - 1):
+        first, last = offsets[family], offsets[family + 1]
+        if last - first < 2:
+            continue
+        for i in range(first, last):
+            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
+            size = size_of(p[i] * parent_h[family], sigma)
+            excess[size] += r * r - noise
+            rest[size] += 1.0 - p[i]
+            cells[size] += 1
+
+
+@kernel
+def dispersions(  # type: ignore[no-untyped-def]  # compiled
+    first, last, h, v, siblings, p, parent_h, parent_variance, sigma, d, own
+):
+    """Write d_i of the children of one family into ``own[: last - first]``."""
+    for i in range(first, last):
+        r, noise = deviation(h[i], v[i], p[i], parent_h, siblings, parent_variance)
+        own[i - first] = max(d[size_of(p[i] * parent_h, sigma)], r * r - noise)
+
+
+@kernel
+def combine(  # type: ignore[no-untyped-def]  # compiled
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, d, own_z, own_v, sums, spread
+):
+    """Write C and 1/J of every family into ``sums`` and ``spread``."""
+    own_d = np.empty(np.max(np.diff(offsets)))
+    for family in range(len(offsets) - 1):
+        first, last = offsets[family], offsets[family + 1]
+        total, spread_of_total = parent_h[family], parent_variance[family]
+        dispersions(first, last, h, v, siblings[family], p, total, spread_of_total, sigma, d, own_d)
+        pp, pd, dv, pz, dz = 0.0, 0.0, 0.0, 0.0, 0.0
+        for i in range(first, last):
+            own = own_d[i - first]
+            a = own_v[i] + own
+            pp += p[i] * p[i] / a
+            pd += p[i] * own / a
+            dv += own * own_v[i] / a
+            pz += p[i] * own_z[i] / a
+            dz += own * own_z[i] / a
+        precision = pp + pd * pd / dv
+        sums[family] = (pz + pd * dz / dv) / precision
+        spread[family] = 1.0 / precision
+
+
+@kernel
+def descend(  # type: ignore[no-untyped-def]  # compiled
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, d, kept, runs, own_z, own_v, totals, estimate
+):
+    """Write the estimates of the kept children of every family, given its trips, into ``estimate``."""
+    own_d = np.empty(np.max(np.diff(offsets)))
+    for family in range(len(offsets) - 1):
+        first, last = offsets[family], offsets[family + 1]
+        total, spread_of_total = parent_h[family], parent_variance[family]
+        dispersions(first, last, h, v, siblings[family], p, total, spread_of_total, sigma, d, own_d)
+        whole = 0.0
+        for k in range(runs[family], runs[family + 1]):
+            whole += p[kept[k]]
+        for k in range(runs[family], runs[family + 1]):
+            i = kept[k]
+            mean = p[i] * (totals[family] / whole) if whole > 0.0 else 0.0
+            own = own_d[i - first]
+            estimate[k] = mean + (own_z[i] - mean) * (own / (own + own_v[i]))
+
+
+@kernel
+def descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
+    p, sigma, kept, runs, own_z, own_v, totals, bin_of, kept_parts, furthest, least, lump, trips
+):
+    """Write the trips of the kept children of every family, given its trips, into ``trips``.
+
+    Estimates are at most ``furthest`` standard deviations from the linear estimate z + (c - sum z) v / sum v.
+    """
+    widest = np.max(np.diff(runs))
+    w, even, own = np.empty(widest), np.ones(widest), np.empty(widest, dtype=np.int64)
+    for family in range(len(totals)):
+        first, size, total = runs[family], runs[family + 1] - runs[family], totals[family]
+        if total == 0 or size == 0:
+            continue
+        whole, z, v = 0.0, 0.0, 0.0
+        for k in range(first, first + size):
+            whole += p[kept[k]]
+            z += own_z[kept[k]]
+            v += own_v[kept[k]]
+        for k in range(size):
+            i = kept[first + k]
+            mean = p[i] * (total / whole) if whole > 0.0 else 0.0
+            spread = math.sqrt(own_v[i])
+            part = kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[size_of(mean, sigma)]])
+            linear = own_z[i] + (total - z) * own_v[i] / v
+            estimate = mean + (own_z[i] - mean) * part
+            w[k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
+        project_to_total(w[:size], even[:size], float(total))
+        round_in_lumps(w[:size], total, least, lump, own[:size])
+        for k in range(size):
+            trips[kept[first + k]] = own[k]
+
 
 _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]

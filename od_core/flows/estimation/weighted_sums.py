@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.confidence import DEVIATIONS
-from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.estimation.fitted_tree import FittedTree, ZoneFunction
+from od_core.flows.estimation.fitted_tree import Estimates, FittedTree, ZoneFunction
 from od_core.geography.flow_tree import FlowTree, Pairs
 
 Reals = NDArray[np.float64]

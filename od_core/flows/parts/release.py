@@ -34,18 +34,19 @@ from od_core.flows.estimation.segment_refinement import refined_levels, segments
 from od_core.flows.estimation.top_down import Measurement, published_root
 from od_core.flows.parts.passes import (
     descend_part,
+    granted_rounds,
     leaves_part,
     measure_part,
     packed_posterior,
     packed_rows,
     packed_segments,
     packed_sums,
+    record_measured,
     rise_part,
     rows_from,
     segments_from,
     sums_from,
 )
-from od_core.flows.parts.rounds import granted_rounds, record_measured
 from od_core.flows.parts.work import Arrays, Part, Work, Workers, on_all
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes

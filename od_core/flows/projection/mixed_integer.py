@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
 from od_core.errors import OdError
-from od_core.flows.projection.parents import check_parents
+from od_core.flows.projection.one_margin import check_parents
 
 _INSTEAD = "use a mechanism that projects onto whole numbers, such as inftda"
 
@@ -32,7 +32,7 @@ def project_children_mixed_integer(
     """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
 
     "Nearest" means the smallest Chebyshev distance. There is one solver call per parent. A repeated call returns the
-    same integers. For arguments and shapes, see :func:`od_core.flows.projection.euclidean.project_children_euclidean`.
+    same integers. For arguments and shapes, see :func:`od_core.flows.projection.one_margin.project_children_euclidean`.
 
     Raises:
         OdError: If a parent has no children or a negative total, if values are too large for the solver, or if the

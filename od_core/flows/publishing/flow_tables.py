@@ -16,11 +16,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
-from od_core.flows.distance_bands import distance_bands
-from od_core.flows.distances import has_distances
+from od_core.flows.distances import distance_bands, has_distances
 from od_core.flows.indicators import indicators
-from od_core.flows.measurement_table import measured_cells, measured_segments
-from od_core.flows.release import Release
+from od_core.flows.release import Release, measured_cells, measured_segments
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
@@ -150,7 +148,7 @@ class FlowTables:
 
     @cached_property
     def distance_bands(self) -> pa.Table:
-        """Trips by distance, computed once; see :func:`od_core.flows.distance_bands.distance_bands`.
+        """Trips by distance, computed once; see :func:`od_core.flows.distances.distance_bands`.
 
         They are those of all areas or, if there are more than ``MOST_LISTED`` pairs of zones, of the whole space.
         """

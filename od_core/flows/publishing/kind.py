@@ -1,9 +1,10 @@
-"""Define flows as a kind of release. Verification of this kind recomputes all levels from the measurements."""
+"""State how many trips the contribution bounds of a release, or of the releases of a sum, leave out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.segment_refinement import refined_levels
 from od_core.flows.estimation.top_down import Measurement, estimate, root_of
@@ -21,15 +23,16 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_database import (
     SCHEMA,
+    SEGMENT_SCHEMA,
     expected_error_table,
+    segment_error_table,
     stored_indicators,
+    stored_segments,
     stored_tables,
 )
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import flow_pictures, flows_report
-from od_core.flows.publishing.segment_database import SEGMENT_SCHEMA, segment_error_table, stored_segments
-from od_core.flows.publishing.uncounted_facts import uncounted_facts
 from od_core.flows.release import Release
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import Nodes
@@ -45,6 +48,37 @@ from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.markup import Markup
 from od_core.publication.tables import BundleFile
 from od_core.records.segments import Breakdown, find
+
+
+def uncounted_facts(releases: Sequence[Release], counted: int) -> dict[str, Any]:
+    """Return the fact of a certificate on the trips that releases together do not count.
+
+    The noise of the releases is independent, so the numbers and their variances add up.
+
+    Args:
+        releases: releases whose numbers are added.
+        counted: number of released trips.
+
+    Returns:
+        The fact by its name; empty if a release did not measure the number.
+    """
+    steps, numbers = [one.plan.uncounted_step for one in releases], [one.uncounted for one in releases]
+    known = [(step, number) for step, number in zip(steps, numbers, strict=True) if step and number is not None]
+    if len(known) < len(releases):
+        return {}
+    trips = sum(number for _, number in known)
+    variance = sum((step.variance for step, _ in known), Fraction(0))
+    estimate, variances, left_out = np.array([float(trips)]), np.array([float(variance)]), max(trips, 0)
+    facts = {
+        "trips": trips,
+        "lower": int(lower_bound(estimate, variances)[0]),
+        "upper": int(upper_bound(estimate, variances)[0]),
+        "share": round(left_out / max(left_out + counted, 1), 4),
+        "max_trips": max(step.max_trips for step, _ in known),
+        "variance_exact": str(variance),
+        "rho_exact": str(sum((step.charge.as_rho for step, _ in known), Fraction(0))),
+    }
+    return {"uncounted": facts}
 
 
 class FlowKind(Kind[Release]):

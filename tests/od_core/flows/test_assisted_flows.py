@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from od_core import AssistedFlows, Budget, Geography, OdError, PrivacyUnit, Release, assist_release, release_group_sizes
 from od_core.flows.estimation import families, intervals
-from od_core.flows.mechanisms import MECHANISMS
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededLaplace, SeededNoise

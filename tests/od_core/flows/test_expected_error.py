@@ -11,9 +11,10 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release
-from od_core.flows import expected_error, subtree_shapes
-from od_core.flows.expected_error import expected_errors, largest_summed_variances, largest_variances
-from od_core.flows.projection.chebyshev import project_children
+from od_core.flows import accuracy
+from od_core.flows import subtree_shapes
+from od_core.flows.accuracy import expected_errors, largest_summed_variances, largest_variances
+from od_core.flows.projection.one_margin import project_children
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
@@ -150,8 +151,8 @@ def test_the_shift_of_siblings_far_apart_is_as_uneven_as_said(siblings, monkeypa
     truth = 1000 * np.arange(1, siblings + 1)
     for lacking in range(-60, 61):
         shifted = project_children(truth, np.array([truth.sum() + lacking]), np.array([0, siblings])) - truth
-        monkeypatch.setattr(expected_error, "NORMAL_VALUES", np.array([float(lacking)]))
-        [error] = expected_error._shift_error(np.array([float(siblings)]), np.ones(1))
+        monkeypatch.setattr(accuracy, "NORMAL_VALUES", np.array([float(lacking)]))
+        [error] = accuracy._shift_error(np.array([float(siblings)]), np.ones(1))
         assert error == pytest.approx(np.mean((shifted - lacking / siblings) ** 2), abs=1e-9)
 
 

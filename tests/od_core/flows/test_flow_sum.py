@@ -19,9 +19,8 @@ from scipy.linalg import null_space
 from od_core import Budget, FlowSum, OdError, PrivacyUnit, Release, sum_releases
 from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation import intervals
-from od_core.flows.estimation.estimates import Estimates
-from od_core.flows.mechanisms import MECHANISMS
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.estimation.fitted_tree import Estimates
+from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, inside, made, random_zones, within
 from tests.od_core.oracles.segments import cells_of, segment_case

@@ -11,7 +11,7 @@ import pytest
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.flows.accuracy import verdict
 from od_core.flows.confidence import half_width
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import GaussianStep
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight

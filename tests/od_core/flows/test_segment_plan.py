@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
-from od_core.flows.mechanisms import MECHANISMS
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Neighbours
 from tests.od_core.doubles import NoiseNotWanted
 from tests.od_core.mutants import charge_the_root_of_segments_as_a_total, weigh_sums_of_segments_as_totals

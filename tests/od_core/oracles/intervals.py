@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core import Budget, InfTDA, PrivacyUnit, Release, plan_release
-from od_core.flows.mechanisms import MECHANISMS
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements

@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core import Budget, PrivacyUnit, Release, plan_release
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import NoiseSource

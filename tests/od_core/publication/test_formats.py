@@ -33,8 +33,8 @@ from pysdmx.model.dataset import ActionType
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing import flow_files, omx
+from od_core.flows.publishing.flow_files import MOST_ROWS
 from od_core.flows.publishing.flow_tables import FlowTables, pair_names
-from od_core.flows.publishing.flow_workbook import MOST_ROWS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, area_identifier, structure, time_period
 from od_core.ledger.release_key import ReleaseKey

@@ -18,10 +18,10 @@ import shapely
 
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.errors import OdError
-from od_core.flows.publishing import report_map
+from od_core.flows.publishing import report_flows
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.report_map import drawn_flows, flow_map
+from od_core.flows.publishing.report_flows import drawn_flows, flow_map
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.report import BAND
 from od_core.ledger.ledger import Ledger
@@ -537,7 +537,7 @@ def square(west: float, south: float, side: float = 10) -> bytes:
 
 def outlined(monkeypatch, most: int) -> str:
     """The path of the outlines of four zones in two regions, of at most so many characters."""
-    monkeypatch.setattr(report_map, "_MOST_OUTLINES", most)
+    monkeypatch.setattr(report_flows, "_MOST_OUTLINES", most)
     zones = pd.DataFrame(
         {
             "region": ["w", "w", "e", "far"],

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from od_core import AssistedFlows, OdError, assist_release, data_contract, open_release
 from od_core.flows.estimation.shrinkage import Rule
-from od_core.flows.publishing.assisted_kind import ASSISTED as ASSISTED_KIND
+from od_core.flows.publishing.derived_kind import ASSISTED as ASSISTED_KIND
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.publication.bundle import zip_beside

@@ -17,8 +17,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, relea
 from od_core.flows import confidence
 from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation import fitted_tree, intervals
-from od_core.flows.mechanisms import MECHANISMS
-from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import columns
 from tests.od_core.doubles import ListedNoise, SeededLaplace, SeededNoise, no_noise

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import Measurement, published_root
-from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP, InfTDARefined
+from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.chebyshev import ORDERS
+from od_core.flows.projection.one_margin import ORDERS
 from od_core.flows.release import Release, run_plan
 from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes, Pairs

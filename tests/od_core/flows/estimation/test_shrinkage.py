@@ -19,11 +19,9 @@ from od_core.flows.estimation import families, segment_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.shrinkage import Rule, shrink
-from od_core.flows.estimation.shrinkage_kernels import descend
+from od_core.flows.estimation.shrinkage import Rule, descend, shrink
 from od_core.flows.estimation.top_down import published_root
-from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP
+from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes

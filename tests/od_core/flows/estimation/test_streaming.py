@@ -10,7 +10,7 @@ import pytest
 from od_core import Budget, InfTDA, PrivacyUnit, plan_release, release_flows
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import estimate, published_root
-from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP, InfTDARefined
+from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger import measurements as noisy_vector

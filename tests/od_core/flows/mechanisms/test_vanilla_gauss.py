@@ -13,8 +13,8 @@ from scipy.stats import chi2, norm
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.evaluation.synthetic import random_tree
-from od_core.flows.expected_error import summed_errors
-from od_core.flows.mechanisms.baselines import VanillaGauss
+from od_core.flows.accuracy import summed_errors
+from od_core.flows.mechanisms import VanillaGauss
 from od_core.privacy.neighbours import NO_FAULTS, sensitivity_squared
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.flows.projection.chebyshev import ORDERS, project_children
-from od_core.flows.projection.euclidean import project_children_euclidean
 from od_core.flows.projection.mixed_integer import project_children_mixed_integer
+from od_core.flows.projection.one_margin import ORDERS, project_children, project_children_euclidean
 from tests.od_core.oracles import euclidean, intopt
 
 IN_64_BITS = [

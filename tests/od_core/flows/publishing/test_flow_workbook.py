@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.flows.publishing import flow_workbook
+from od_core.flows.publishing import flow_files
+from od_core.flows.publishing.flow_files import write_flow_workbook
 from od_core.flows.publishing.flow_tables import FlowTables, largest
-from od_core.flows.publishing.flow_workbook import write_flow_workbook
 from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication.examples import facts, release
 
@@ -45,7 +45,7 @@ def test_each_pair_of_levels_has_a_sheet_with_all_trips(kind: str, intervals: bo
 
 
 def test_a_large_sheet_has_the_largest_flows_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_workbook, "MOST_ROWS", 5)
+    monkeypatch.setattr(flow_files, "MOST_ROWS", 5)
     sheets, flows = written(), release().flows_at("zone", "zone", interval=True)
     line, _, *rows = sheets["zone_zone"]
     assert line == ["Flows from zone to zone: the 5 largest of 49 rows, largest first"]
@@ -62,5 +62,5 @@ def test_the_largest_are_those_of_a_stable_sort(trips: list[int], most: int) -> 
 
 
 def test_names_of_levels_that_are_too_long_for_sheets_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_workbook, "_LONGEST_NAME", 10)
+    monkeypatch.setattr(flow_files, "_LONGEST_NAME", 10)
     assert list(written())[-1] == "3_3"

@@ -12,11 +12,8 @@ from typing import Any
 import pandas as pd
 
 from od_core import Budget, MapGrid, PrivacyUnit, release_flows, release_stops
-from od_core.flows.publishing.assisted_kind import ASSISTED
-from od_core.flows.publishing.derived_certificate import derived_certificate
-from od_core.flows.publishing.derived_sources import Source, by_name
+from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, Source, by_name, derived_certificate
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.sum_kind import SUMS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate

@@ -1,6 +1,16 @@
-"""Compute the variances of the numbers of a release as functions of the shares of its levels.
+"""Divide a budget among the levels so that published numbers vary as little as possible.
 
-The variances are those of :mod:`od_core.flows.expected_error`, without rounding and without cuts at zero. For a sum of
+A loss is a convex function of the shares, and c^-k times as large if all shares are c times as large: k is 1 for
+variances and 1/2 for standard deviations. Let h_j be the losses at the shares x, and g_jl the derivatives of -h_j.
+Because the losses are convex, for any weights lambda_j that are at least 0 and sum to 1, all shares y satisfy
+
+    max_j h_j(y) >= sum_j lambda_j ((1 + k) h_j(x) - sum_l g_jl y_l).
+
+The largest right-hand side over lambda, for the worst y, is a linear program. It proves how far x is from the optimum.
+
+Compute the variances of the numbers of a release as functions of the shares of its levels.
+
+The variances are those of :mod:`od_core.flows.accuracy`, without rounding and without cuts at zero. For a sum of
 nodes of one level with the weights w, let A = sum w v and Q = sum w^2 v over the children of one parent c, whose v sum
 to S. Then
 
@@ -12,23 +22,267 @@ function of the precisions of the measurements, and falls in proportion to their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Literal
 
 import numpy as np
+import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import UNMEASURED, segment_variance
-from od_core.flows.allocation.quantity import Quantity
-from od_core.flows.expected_error import own_variances
+from od_core.flows.accuracy import UNMEASURED, own_variances, segment_variance
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.queries import Segments, measured_levels
-from od_core.flows.subtree_shapes import Reals, ShapedTree, Shapes
+from od_core.flows.subtree_shapes import ShapedTree, Shapes
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
+from od_core.privacy.budget import Budget, MinimisedError
 from od_core.privacy.neighbours import Neighbours
+from od_core.records.segments import Breakdown
+
+Reals = NDArray[np.float64]
+
+GRAIN = 1_000_000
+"""Shares are multiples of 1 / GRAIN, unless a coarser one is asked for."""
+
+LEAST = 0.02
+"""Smallest share of a level. With less, the level is so noisy that cuts at zero disturb the levels beside it."""
+
+LARGEST_GAP = 0.005
+"""Largest proven relative distance from the optimum. A larger one is an error."""
+
+_LOGARITHMS = (-14.0, 1.0)
+"""Bounds of the logarithms of shares in the search, before they are scaled to sum to 1."""
+
+_STEP = 1e-4
+"""Relative step of the differences from which derivatives are computed."""
+
+
+@dataclass(frozen=True)
+class OptimalShares:
+    """The best shares, with a proof of how good they are.
+
+    Attributes:
+        shares: exact shares; they sum to 1.
+        largest: the largest loss at these shares.
+        gap: proven upper bound of ``1 - optimum / largest``, over all shares that are not below the smallest.
+        weights: for each loss, its weight in the proof; they sum to 1. A loss with the weight 0 does not restrict the
+            shares.
+    """
+
+    shares: tuple[Fraction, ...]
+    largest: float
+    gap: float
+    weights: tuple[float, ...]
+
+
+def optimal_shares(
+    losses: Callable[[Reals], Reals], start: Reals, power: float, coarse: int | None = None
+) -> OptimalShares:
+    """Return the shares for which the largest loss is smallest.
+
+    Args:
+        losses: returns the losses of given shares; shapes (shares,) and (losses,). Each is convex and above 0, and
+            falls with every share.
+        start: shares with which the search begins; they sum to 1.
+        power: power k of the losses; a loss at c times the shares is c^-k times the loss.
+        coarse: for a single loss, a denominator of at most some thousands. The shares are then the best multiples of
+            1 / ``coarse``, which do not depend on the last digits of a computation. By default, they are multiples of
+            1 / GRAIN near the optimum.
+
+    Raises:
+        OdError: The optimum cannot be proven to be within ``LARGEST_GAP``.
+    """
+    best = _solved(losses, start)
+    weights, bound = _proof(losses(best), _slopes(losses, best), power)
+    grain = coarse or GRAIN
+    parts = _rounded(best, grain)
+    if coarse is not None:
+        parts = _polished(parts, grain, losses)
+    largest = float(losses(parts / grain).max())
+    gap = max(1 - bound / largest, 0.0)
+    if gap > LARGEST_GAP:
+        raise OdError(
+            "OD-SHARES-OPTIMUM",
+            f"the best shares were not found: these may be {100 * gap:.1f} % from the optimum",
+            next_step="choose shares yourself, or report this defect with the zone list",
+        )
+    exact = tuple(Fraction(int(part), grain) for part in parts)
+    return OptimalShares(exact, largest, gap, tuple(weights.tolist()))
+
+
+def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
+    """Return the best shares as real numbers, by sequential quadratic programming over their logarithms.
+
+    The sum of the shares is minimised subject to an upper bound of the losses, after which they are scaled to sum to 1.
+    """
+    if len(start) == 1:
+        return start
+    largest = losses(start).max()
+
+    def accuracy(logarithms: Reals) -> Reals:
+        found: Reals = -np.log(losses(np.exp(logarithms)) / largest)
+        return found
+
+    def shares_of(logarithms: Reals) -> Reals:
+        shares: Reals = np.exp(logarithms) / np.exp(logarithms).sum()
+        return shares
+
+    result = scipy.optimize.minimize(
+        lambda at: float(np.log(np.exp(at).sum())),
+        np.log(np.maximum(start, LEAST)),
+        jac=shares_of,
+        method="SLSQP",
+        bounds=[_LOGARITHMS] * len(start),
+        constraints=[
+            {"type": "ineq", "fun": accuracy, "jac": lambda at: _differences(accuracy, at)},
+            {
+                "type": "ineq",
+                "fun": lambda at: np.log(shares_of(at) / LEAST),
+                "jac": lambda at: np.eye(len(start)) - shares_of(at),
+            },
+        ],
+        options={"maxiter": 300, "ftol": 1e-10},
+    )
+    return shares_of(result.x)
+
+
+def _differences(function: Callable[[Reals], Reals], at: Reals) -> Reals:
+    """Return the derivatives of a vector of functions by central differences; shape (functions, variables)."""
+    steps = _STEP * np.eye(len(at))
+    slopes: Reals = np.array([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps]).T
+    return slopes
+
+
+def _slopes(losses: Callable[[Reals], Reals], shares: Reals) -> Reals:
+    """Return the derivatives of minus the losses by the shares; shape (losses, shares)."""
+    return -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(shares)) / shares
+
+
+def _rounded(shares: Reals, grain: int) -> NDArray[np.int64]:
+    """Return shares as multiples of 1 / ``grain`` that sum to 1, none below the smallest."""
+    least = round(LEAST * grain)
+    whole = np.maximum(np.floor(shares * grain), least).astype(np.int64)
+    while (missing := grain - whole.sum()) != 0:
+        rest = shares * grain - whole
+        whole[np.argmax(rest) if missing > 0 else np.argmin(np.where(whole > least, rest, np.inf))] += np.sign(missing)
+    return whole
+
+
+def _polished(whole: NDArray[np.int64], grain: int, losses: Callable[[Reals], Reals]) -> NDArray[np.int64]:
+    """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller.
+
+    The result does not depend on the last digits of the solver's result.
+    """
+    best = losses(whole / grain)[0]
+    moves = [(one, other) for one in range(len(whole)) for other in range(len(whole)) if one != other]
+    is_better = True
+    while is_better:
+        is_better = False
+        for one, other in moves:
+            moved = whole.copy()
+            moved[one] -= 1
+            moved[other] += 1
+            if moved[one] < round(LEAST * grain):
+                continue
+            loss = losses(moved / grain)[0]
+            if loss < best * (1 - 1e-12):
+                whole, best, is_better = moved, loss, True
+    return whole
+
+
+def _proof(values: Reals, slopes: Reals, power: float) -> tuple[Reals, float]:
+    """Return the weights of the losses that prove the best lower bound of the optimum, and this bound.
+
+    Args:
+        values: losses at the shares; shape (losses,).
+        slopes: derivatives of minus the losses; shape (losses, shares).
+        power: power of the losses.
+    """
+    count, levels = len(values), slopes.shape[1]
+    spare = 1 - levels * LEAST  # what remains after the smallest share of each level
+    gain = (1 + power) * values - slopes.sum(axis=1) * LEAST
+    found = scipy.optimize.linprog(
+        np.append(-gain, spare),
+        A_ub=np.column_stack([slopes.T, -np.ones(levels)]),
+        b_ub=np.zeros(levels),
+        A_eq=np.append(np.ones(count), 0.0)[np.newaxis],
+        b_eq=np.ones(1),
+        bounds=[(0, None)] * count + [(None, None)],
+    )
+    return found.x[:count], float(-found.fun)
+
+
+Part = Literal["all", "within", "outflow", "inflow"]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """The flows of a pair of levels, or the trips within, from or to each area of a level.
+
+    Attributes:
+        name: text that names the quantity; see :meth:`named`.
+        origin_level, destination_level: numbers of the levels.
+        part: ``all`` pairs of areas; ``within``, the pairs of an area with itself; ``outflow`` and ``inflow``, the
+            trips between an area and all other areas of its level.
+        breakdown: breakdown by whose categories the trips are counted; None for all trips.
+    """
+
+    name: str
+    origin_level: int
+    destination_level: int
+    part: Part = "all"
+    breakdown: Breakdown | None = None
+
+    @classmethod
+    def named(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Quantity:
+        """Return the quantity that a text names.
+
+        Args:
+            text: such as ``state x region``, ``state within``, ``state outflow``, ``state inflow``, or one of these
+                followed by a breakdown, such as ``state x state by mode``.
+            tree: flow tree of the release.
+            breakdowns: breakdowns of the release.
+
+        Raises:
+            OdError: There is no such level, side or breakdown. The message names the most similar quantity.
+        """
+        known = _quantities(tree, breakdowns)
+        name = " ".join(str(text).split())
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            levels = ", ".join(dict.fromkeys((*tree.origin.level_names, *tree.destination.level_names)))
+            raise OdError(
+                "OD-QUANTITY-UNKNOWN",
+                f"there is no quantity {name!r} ({f'did you mean {near[0]!r}?' if near else f'levels: {levels}'})",
+                next_step="write it as 'state x region' or 'state outflow', and 'by' with a breakdown after it",
+            )
+        return known[name]
+
+
+def _quantities(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> dict[str, Quantity]:
+    """Return all quantities of a release by name."""
+    origins, destinations = tree.origin.level_names, tree.destination.level_names
+    found = [
+        Quantity(f"{origin} x {destination}", o, d)
+        for o, origin in enumerate(origins)
+        for d, destination in enumerate(destinations)
+    ]
+    if tree.origin.digest == tree.destination.digest:
+        for level, name in list(enumerate(origins))[1:]:
+            parts: tuple[Part, ...] = ("within", "outflow", "inflow")
+            found += [Quantity(f"{name} {part}", level, level, part) for part in parts]
+    every = {one.name: one for one in found}
+    for breakdown in breakdowns:
+        for one in found:
+            name = f"{one.name} by {breakdown.name}"
+            every[name] = Quantity(name, one.origin_level, one.destination_level, one.part, breakdown)
+    return every
+
 
 MOST_SHAPES = 128
 """Largest number of shapes that are distinguished at a level. It limits the time of one evaluation to milliseconds."""
@@ -314,3 +568,50 @@ class VarianceModel:
                 first = np.searchsorted(ancestors, np.arange(geography.size(above[axis])))
                 values = np.add.reduceat(values, first, axis=axis)
         return values
+
+
+SHARE_GRAIN = 10_000
+"""The shares are multiples of 1 / GRAIN, so that every machine finds the same ones."""
+
+
+def with_exact_shares(
+    budget: Budget, tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, segments: Segments | None
+) -> Budget:
+    """Return a budget with exact shares in place of the rule ``minimise``, or unchanged if it has another rule.
+
+    Args:
+        budget: the budget.
+        tree, neighbours, mechanism, segments: see :class:`VarianceModel`.
+
+    Raises:
+        OdError: The mechanism measures one level; a quantity of the rule is unknown, or has too many cells; or no
+            optimum is found.
+    """
+    if not isinstance(budget.shares, MinimisedError):
+        return budget
+    model = VarianceModel(tree, neighbours, mechanism, segments)
+    chosen = dict(zip(model.free_levels, minimised_error(model, budget.shares).shares, strict=True))
+    return replace(budget, shares=tuple(chosen.get(level, Fraction(0)) for level in model.levels))
+
+
+def minimised_error(model: VarianceModel, rule: MinimisedError) -> OptimalShares:
+    """Return the shares of the free levels that minimise a weighted sum of expected errors.
+
+    The expected error of a quantity is its root-mean-square error over all public cells, without rounding and without
+    cuts at zero. It is a convex function of the shares.
+
+    Args:
+        model: variances of the release as functions of the shares.
+        rule: weights of the quantities by name; see :meth:`Quantity.named`.
+
+    Raises:
+        OdError: As in :func:`with_exact_shares`.
+    """
+    breakdowns = () if model.segments is None else model.segments.breakdowns
+    chosen = [(Quantity.named(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]
+
+    def error(shares: Reals) -> Reals:
+        return np.array([sum(weight * model.mean(quantity, shares) ** 0.5 for quantity, weight in chosen)])
+
+    count = len(model.free_levels)
+    return optimal_shares(error, np.full(count, 1 / count), 0.5, SHARE_GRAIN)

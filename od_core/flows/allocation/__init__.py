@@ -1,1 +1,0 @@
-"""Choose how a budget is divided among the levels of a release, from public facts alone."""

@@ -1,0 +1,417 @@
+"""Choose mechanisms for flows by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.flows.projection.one_margin import ORDERS, Order, project_children, project_children_euclidean
+from od_core.registry import Registry, refuse_unknown
+
+Measures = Literal["every_level", "all_leaves", "present_leaves"]
+"""The cells that a mechanism measures. ``every_level`` measures every level of the flow tree, top first; the cells of a
+level are the children of the nodes that the level above released. ``all_leaves`` measures every public pair of zones
+once. ``present_leaves`` measures the pairs of zones that have trips, and drops those whose noisy count is below a
+threshold."""
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """A mechanism: its name, its options and defaults, the cells that it measures, and how it projects noisy counts."""
+
+    @property
+    def name(self) -> str:
+        """Name in plans and certificates."""
+        ...
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options by name, as public text, for the plan and the certificate."""
+        ...
+
+    @property
+    def measures(self) -> Measures:
+        """Cells that the mechanism measures."""
+        ...
+
+    @property
+    def most_pairs(self) -> int | None:
+        """Largest number of public pairs of zones that the mechanism accepts; None if there is no limit."""
+        ...
+
+    @property
+    def default_conversion(self) -> str:
+        """Accounting method that is used if the budget does not name one."""
+        ...
+
+    @property
+    def default_shares(self) -> str:
+        """Rule that divides the budget among the measured levels if the budget does not name one."""
+        ...
+
+    @property
+    def keep_all_cap(self) -> int:
+        """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
+
+        With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node
+        that is estimated as 0 is dropped with all nodes below it.
+        """
+        ...
+
+    @property
+    def leaf_dial(self) -> Fraction | None:
+        """Option ``u`` of leaves that are estimated by empirical Bayes, in noise standard deviations; otherwise None.
+
+        Only a mechanism that refines can have it. See :class:`od_core.flows.mechanisms.InfTDARefined`.
+        """
+        ...
+
+    @property
+    def segment_profile(self) -> Fraction | None:
+        """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved.
+
+        See :mod:`od_core.flows.estimation.segment_refinement`.
+        """
+        ...
+
+    @property
+    def refines(self) -> bool:
+        """True if final estimates are refined by least squares over all levels.
+
+        If False, the estimate of a cell depends on its own level and the levels above only.
+        """
+        ...
+
+    @property
+    def estimate(self) -> str:
+        """How the measurements of all levels become one estimate, if the mechanism refines.
+
+        ``least_squares`` uses those on the path of a node. ``shrunk`` also learns from the other nodes of a level
+        (:mod:`od_core.flows.estimation.shrinkage`), and ``auto`` chooses (:mod:`od_core.flows.estimation.held_out`).
+        """
+        ...
+
+    @property
+    def shrinks(self) -> bool:
+        """True if the estimates of totals may learn from all nodes of a level."""
+        ...
+
+    @property
+    def learns_from_levels(self) -> bool:
+        """True if estimates may learn from all nodes of a level, so that all measurements must fit into memory."""
+        ...
+
+    def project(
+        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
+
+        If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
+        sum to the parent's total.
+
+        Args:
+            noisy: noisy counts of the children of all parents, one parent after the other.
+            totals: trips of each parent; shape (parents,).
+            offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        """
+        ...
+
+
+class PaperMechanism:
+    """Defaults of the mechanisms in [boninsegna2025inftda, section 5].
+
+    Every level is measured, the levels have equal shares of the budget, and estimates are not refined.
+    """
+
+    name: ClassVar[str]
+    measures: ClassVar[Measures] = "every_level"
+    most_pairs: ClassVar[int | None] = None
+    default_conversion: ClassVar[str] = "tight"
+    default_shares: ClassVar[str] = "uniform"
+    refines: ClassVar[bool] = False
+
+    @property
+    def options(self) -> dict[str, str]:
+        """No options: an empty dictionary."""
+        return {}
+
+    @property
+    def keep_all_cap(self) -> int:
+        """0, so nodes that are estimated as 0 are always dropped."""
+        return 0
+
+    @property
+    def estimate(self) -> str:
+        """``least_squares``; see :attr:`Mechanism.estimate`."""
+        return "least_squares"
+
+    @property
+    def shrinks(self) -> bool:
+        """True if ``estimate`` is not ``least_squares``."""
+        return self.estimate != "least_squares"
+
+    @property
+    def learns_from_levels(self) -> bool:
+        """True if estimates are shrunk, or segments are moved to profiles."""
+        return self.shrinks or self.segment_profile is not None
+
+    @property
+    def leaf_dial(self) -> Fraction | None:
+        """None, because the leaves are projected like every other level, not estimated by empirical Bayes."""
+        return None
+
+    @property
+    def segment_profile(self) -> Fraction | None:
+        """None, because these mechanisms release no segments."""
+        return None
+
+
+@dataclass(frozen=True)
+class InfTDA(PaperMechanism):
+    """InfTDA: a top-down pass that projects the children of each node with IntOpt, which minimises the largest change.
+
+    Attributes:
+        order: the order in which IntOpt lowers counts that sum to more than their parent: ``ascending`` lowers the
+            smallest first (fewer false positives, as in [boninsegna2025inftda]), ``descending`` lowers the largest
+            first (fewer false negatives).
+    """
+
+    order: Order = "ascending"
+
+    name: ClassVar[str] = "inftda"
+
+    def __post_init__(self) -> None:
+        refuse_unknown("order", self.order, ORDERS, code="OD-INTOPT-ORDER", next_step="choose ascending or descending")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options by name, as public text."""
+        return {"order": self.order}
+
+    def project(
+        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the counts that IntOpt gives the children of each parent.
+
+        For arguments and shapes, see :meth:`od_core.flows.mechanisms.Mechanism.project`.
+        """
+        return project_children(noisy, totals, offsets, self.order)
+
+
+KEEP_ALL_CAP = 5_000_000
+"""Default of ``keep_all_cap``: largest number of public leaf pairs for which every public node is measured.
+
+The value does not affect the charge, since a level is one query however many of its nodes are measured."""
+
+Leaves = Literal["chebyshev", "empirical_bayes"]
+LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
+
+Estimate = Literal["least_squares", "shrunk", "auto"]
+ESTIMATES: tuple[Estimate, ...] = ("least_squares", "shrunk", "auto")
+
+_LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
+
+
+@dataclass(frozen=True)
+class InfTDARefined(InfTDA):
+    """InfTDA, followed by least squares over all measured levels.
+
+    It has less error than InfTDA at the same epsilon and delta. See ``od_core.flows.estimation.refinement`` and
+    ``docs/explanation/estimator.md``.
+
+    Attributes:
+        order: See :class:`od_core.flows.mechanisms.InfTDA`.
+        keep_all_cap: Largest number of public leaf pairs for which no node is dropped before all levels are measured.
+            With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each
+            node that the top-down pass estimates as 0 is dropped with all nodes below it. The value 0 means that such
+            nodes are always dropped.
+        leaves: How the trips of a node are divided among its leaves. ``chebyshev`` applies IntOpt, as on every other
+            level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
+            not on data in which the count of one cell says nothing about the others.
+        estimate: How the measurements of all levels become one estimate. ``least_squares`` uses the measurements on the
+            path of a node. ``shrunk`` (``od_core.flows.estimation.shrinkage``) also learns from all other nodes. It has
+            less error in the leaves, and needs whole levels in memory. With segments, it estimates the totals.
+            With ``leaves: empirical_bayes``, it uses a mixture of deviations at every level instead, and gives small
+            numbers in lumps. This has much less error if most pairs of zones have no trips, and more if all have some.
+            ``auto`` (``od_core.flows.estimation.held_out``) chooses between all of these and the size of the lumps, by
+            the error that held-out noise shows.
+        u: Used with ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
+            deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
+        segment_profile: Used with segments only. Moves the trips of each node in a category towards those that its
+            parent's division among categories predicts (``od_core.flows.estimation.segment_refinement``), by at most this
+            number of standard deviations of the noise, 1/10 to 100. This has less error if the parts of an area have
+            similar divisions, but the results are biased. None, the default, moves nothing.
+    """
+
+    keep_all_cap: int = KEEP_ALL_CAP
+    leaves: Leaves = "chebyshev"
+    estimate: Estimate = "least_squares"
+    u: Fraction = Fraction(3, 2)
+    segment_profile: Fraction | None = None
+
+    name: ClassVar[str] = "inftda_refined"
+    default_conversion: ClassVar[str] = "exact"
+    default_shares: ClassVar[str] = "geography"
+    refines: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # option values in plans are text
+            object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
+        if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
+            raise OdError(
+                "OD-MECHANISM-OPTION",
+                "keep_all_cap must be a whole number of leaf pairs, at least 0",
+                next_step="correct the option of the mechanism",
+            )
+        step = "choose chebyshev or empirical_bayes"
+        refuse_unknown("leaf estimator", self.leaves, LEAVES, code="OD-MECHANISM-OPTION", next_step=step)
+        step = "choose least_squares, shrunk or auto"
+        refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
+        if self.estimate == "auto" and self.leaves != "chebyshev":
+            raise OdError(
+                "OD-MECHANISM-OPTION",
+                "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",
+                next_step="leave out the option leaves",
+            )
+        object.__setattr__(self, "u", _dial("u", self.u))
+        if self.segment_profile is not None:
+            object.__setattr__(self, "segment_profile", _dial("segment_profile", self.segment_profile))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options by name, as public text. Those added after version 0.1.0 are included only if they have an effect."""
+        options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
+        if self.shrinks:
+            options["estimate"] = self.estimate
+        if self.segment_profile is not None:
+            options["segment_profile"] = str(self.segment_profile)
+        return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
+
+    @property
+    def leaf_dial(self) -> Fraction | None:
+        """The option ``u`` if the leaves are estimated by empirical Bayes, otherwise None."""
+        return self.u if self.leaves == "empirical_bayes" else None
+
+
+def _dial(name: str, value: object) -> Fraction:
+    """Return an option given as a whole number, fraction, decimal or text, as a ``Fraction``.
+
+    Raises:
+        OdError: If the value is not a number from 1/10 to 100.
+    """
+    try:
+        dial = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        dial = Fraction(0)
+    if not _LEAST_U <= dial <= _MOST_U:
+        raise OdError(
+            "OD-MECHANISM-OPTION",
+            f"{name} must be a number of standard deviations from 1/10 to 100",
+            next_step="correct the option of the mechanism",
+        )
+    return dial
+
+
+@dataclass(frozen=True)
+class TDAL2(PaperMechanism):
+    """A top-down pass that changes the noisy counts by the least sum of squares, and then rounds with the same sums.
+
+    The TopDown algorithm of the US census differs in two ways. It weights squares by inverse variance, which makes no
+    difference if all children of a node have equal noise. It rounds by a second optimisation.
+    """
+
+    name: ClassVar[str] = "tda_l2"
+
+    def project(
+        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the integers nearest to each parent's noisy children in Euclidean distance that sum to its total.
+
+        For arguments and shapes, see :meth:`od_core.flows.mechanisms.Mechanism.project`.
+        """
+        return project_children_euclidean(noisy, totals, offsets)
+
+
+@dataclass(frozen=True)
+class TDALinf(PaperMechanism):
+    """A top-down pass that minimises the same distance as InfTDA, with a mixed-integer solver (HiGHS).
+
+    Several integer tables can be optimal. IntOpt, the projection of InfTDA, defines which of them it returns; the
+    solver may return any. A comparison with InfTDA shows how much accuracy and speed IntOpt gains.
+    """
+
+    name: ClassVar[str] = "tda_linf"
+    most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes hours: at least 1 ms per node
+
+    def project(
+        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the counts of the children that solve one mixed-integer problem per parent.
+
+        For arguments and shapes, see :meth:`od_core.flows.mechanisms.Mechanism.project`.
+        """
+        from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
+
+        return project_children_mixed_integer(noisy, totals, offsets)
+
+
+@dataclass(frozen=True)
+class VanillaGauss(PaperMechanism):
+    """Discrete Gaussian noise on every public pair of zones, released as measured.
+
+    The released counts are unbiased, and some are negative. The leaves have the whole budget. Nothing is projected, so
+    the table does not sum to the true number of trips. At a level above the leaves, the noise of all leaf pairs below a
+    node adds up [boninsegna2025inftda, Proposition 1].
+    """
+
+    name: ClassVar[str] = "vanilla_gauss"
+    measures: ClassVar[Measures] = "all_leaves"
+    most_pairs: ClassVar[int | None] = 50_000_000  # nearly every pair is in the table and takes 16 bytes of memory
+
+    def project(
+        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the noisy counts unchanged; see :meth:`od_core.flows.mechanisms.Mechanism.project`."""
+        return noisy
+
+
+@dataclass(frozen=True)
+class StabilityHistogram(PaperMechanism):
+    """Discrete Laplace noise on the pairs of zones with trips, and a threshold below which pairs are dropped.
+
+    This is the stability histogram of [bun2019simultaneous], as in [boninsegna2025inftda, Theorem 8]. It never releases
+    a pair without a true trip. Its guarantee is (epsilon, delta) and has no rho. Delta bounds the probability that a
+    pair with trips of only one privacy unit is released (``docs/explanation/noise.md``).
+    """
+
+    name: ClassVar[str] = "stability_histogram"
+    measures: ClassVar[Measures] = "present_leaves"
+
+    def project(
+        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the noisy counts unchanged. Counts below the threshold have been dropped before."""
+        return noisy
+
+
+__all__ = [
+    "MECHANISMS",
+    "TDAL2",
+    "InfTDA",
+    "InfTDARefined",
+    "Mechanism",
+    "StabilityHistogram",
+    "TDALinf",
+    "VanillaGauss",
+]
+
+MECHANISMS: Registry[Mechanism] = Registry(
+    "flows",
+    {kind.name: kind for kind in (InfTDA, InfTDARefined, TDAL2, TDALinf, VanillaGauss, StabilityHistogram)},
+)
