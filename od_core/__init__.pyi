@@ -12,9 +12,8 @@ from .errors import (
     StorageError,
 )
 from .evaluation.metrics import evaluate
-from .flows.derived_flows import AssistedFlows, assist_release
 from .flows.bands import Bands
-from .flows.derived_flows import FlowSum, sum_releases
+from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_releases
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import ReleasePlan, plan_release
 from .flows.projection.one_margin import intopt

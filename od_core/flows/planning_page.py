@@ -32,7 +32,7 @@ from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsil
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.plan import Plan
-from od_core.privacy.privacy_loss import Guarantee
+from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.markup import escaped

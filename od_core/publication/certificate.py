@@ -20,7 +20,7 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
 from od_core.privacy.person_year import alike, most_in_a_year
 from od_core.privacy.plan import PlannedRelease
-from od_core.privacy.privacy_loss import Guarantee
+from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.kind import Kind, R
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, Release, sum_releases
-from od_core.flows.distances import ZoneDistances, distance_bands
+from od_core.flows.distance_bands import distance_bands
+from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.estimation.intervals import bounds_of
 from od_core.flows.estimation.node_sums import dropped_trips

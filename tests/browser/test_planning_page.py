@@ -15,7 +15,7 @@ from od_core import Budget, ReleasePlan
 from od_core.flows.accuracy import _largest_totals
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
 from od_core.privacy.person_year import equal_periods
-from od_core.privacy.privacy_loss import Guarantee
+from od_core.privacy.posterior import Guarantee
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide

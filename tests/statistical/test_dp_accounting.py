@@ -17,7 +17,8 @@ from dp_accounting.pld import privacy_loss_distribution
 from od_core.privacy.accounting import rho_for_epsilon
 from od_core.privacy.budget import Spent
 from od_core.privacy.person_year import largest_rho
-from od_core.privacy.privacy_loss import Guarantee, epsilon_exact
+from od_core.privacy.posterior import Guarantee
+from od_core.privacy.privacy_loss import epsilon_exact
 
 # Its handler has taken the file that pytest captures standard error in, and would close it with the next configuration
 # of logging, under all tests after it.

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.estimation.mixtures import HIGHEST, GridNoise, Posterior, posterior_of
+from od_core.flows.estimation.count_distribution import HIGHEST, GridNoise, Posterior, posterior_of
 from od_core.flows.estimation.shrinkage import project_to_total, round_in_lumps
 from od_core.flows.estimation.top_down import NoisyCounts, at_step
 from od_core.flows.plan import ReleasePlan

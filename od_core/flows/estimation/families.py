@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel
-from od_core.flows.estimation.mixtures import bins
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs, run_sums
 from od_core.kernels import kernel

@@ -8,7 +8,7 @@ the second, and the other way round, for each rule. The choice is a function of 
 The total absolute error of a table s is the sum of E|s - n| over the leaves, where n is the true number of trips.
 Leaves are grouped by their sizes in both tables that are compared. The second measurement is independent of this
 grouping given n. In each group, it gives the distribution of n by expectation-maximisation
-(:mod:`od_core.flows.estimation.mixtures`), and so E|s - n| and the probability of n = 0.
+(:mod:`od_core.flows.estimation.count_distribution`), and so E|s - n| and the probability of n = 0.
 
 If there are more than two million leaves, those of some families are compared, which are drawn by fixed pseudo-random
 words. All tables are estimated from the measurements of all leaves, and nodes above the leaves are compared in full.
@@ -50,9 +50,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
 from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
-from od_core.flows.estimation.mixtures import GridNoise, bins, maximised
 from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, trips_by_rule, unpredicted, with_returns
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes

@@ -38,8 +38,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.flows.estimation.count_distribution import Posterior
 from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves, row_areas
-from od_core.flows.estimation.mixtures import Posterior
 from od_core.flows.estimation.refinement import ChildSums, RisenLevel, descend, leaf_sums, projected_leaves, rise
 from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, measure_levels
 from od_core.flows.estimation.segment_refinement import descend_segments, leaves_with_segments

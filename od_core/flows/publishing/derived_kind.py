@@ -39,7 +39,7 @@ from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap, SpentDirectly
 from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
-from od_core.privacy.privacy_loss import Guarantee
+from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import faulty_files
 from od_core.publication.certificate import KNOWN_LIMITATIONS, certificate_digest, software_versions
@@ -568,8 +568,8 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         *_, own = (f"`{source['release']}`" for source in certificate["sources"])
         learnt = (
             "They have less error than its released trips on average, most of all for small flows, because they also"
-            f" learn from {_named(certificate)}. They are biased towards what these and the other flows of the table"
-            " suggest."
+            f" learn from {_learnt_from(certificate)}. They are biased towards what these and the other flows of the"
+            " table suggest."
         )
         return [
             f"The trips are model-assisted estimates of the flows of {own}."
@@ -583,7 +583,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         """Return the HTML text of the page that presents these estimates to their readers."""
         own = certificate["sources"][-1]["release"]
         text = (
-            f"These are estimates of the flows of {own}, which also learn from {_named(certificate)}. Nothing was"
+            f"These are estimates of the flows of {own}, which also learn from {_learnt_from(certificate)}. Nothing was"
             " charged, because they were computed from the bundles of these releases alone."
             f" {estimation_text(certificate) if flows.rule.learns else _UNCHANGED}"
         )

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
-from od_core.flows.distances import distance_bands, has_distances
+from od_core.flows.distance_bands import distance_bands
+from od_core.flows.distances import has_distances
 from od_core.flows.indicators import indicators
 from od_core.flows.release import Release, measured_cells, measured_segments
 from od_core.flows.released_flows import ReleasedFlows

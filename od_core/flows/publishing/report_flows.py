@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.flows.distances import distance_bands
+from od_core.flows.distance_bands import distance_bands
 from od_core.flows.indicators import has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.flow_tables import FlowTables, at_an_end, labelled, labels_at

@@ -19,7 +19,7 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import SPANS
 from od_core.privacy.person_year import largest_rho, most_in_a_year
 from od_core.privacy.plan import is_of_uncounted
-from od_core.privacy.privacy_loss import Guarantee
+from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, PACKAGE, stated_digests
 from od_core.publication.certificate import TRIPS_OF_A_PERSON, certificate_digest

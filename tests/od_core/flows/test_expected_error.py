@@ -11,8 +11,7 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release
-from od_core.flows import accuracy
-from od_core.flows import subtree_shapes
+from od_core.flows import accuracy, subtree_shapes
 from od_core.flows.accuracy import expected_errors, largest_summed_variances, largest_variances
 from od_core.flows.projection.one_margin import project_children
 from od_core.flows.release import run_plan

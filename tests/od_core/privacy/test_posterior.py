@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from od_core import OdError
 from od_core.privacy.accounting import epsilon_tight
-from od_core.privacy.privacy_loss import Guarantee
+from od_core.privacy.posterior import Guarantee
 
 PRIORS = [Fraction(1, 1000), Fraction(1, 20), Fraction(1, 3), Fraction(1, 2), Fraction(4, 5), Fraction(99, 100)]
 DELTA = Fraction(1, 10**6)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Release, open_release
-from od_core.flows.distances import distance_bands
+from od_core.flows.distance_bands import distance_bands
 from od_core.flows.indicators import indicators
 from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.geography.test_places import haversine

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.flows.allocation import GRAIN, LEAST, VarianceModel, minimised_error, optimal_shares
 from od_core.flows import allocation as module
+from od_core.flows.allocation import GRAIN, LEAST, VarianceModel, minimised_error, optimal_shares
 from od_core.privacy.budget import MinimisedError
 from tests.od_core.strategies import geography_of
 

@@ -15,8 +15,8 @@ from scipy.stats import norm
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows.estimation import mixtures
+from od_core.flows.estimation.count_distribution import GridNoise, _maximised, _moments, bins
 from od_core.flows.estimation.empirical_bayes import _prior_means, _share_out, leaf_rows
-from od_core.flows.estimation.mixtures import GridNoise, _maximised, _moments, bins
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import project_to_total, round_in_lumps
 from od_core.flows.estimation.top_down import published_root

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core.flows.estimation import families, held_out
+from od_core.flows.estimation.count_distribution import GridNoise, maximised
 from od_core.flows.estimation.families import families_of
 from od_core.flows.estimation.held_out import (
     _EDGES,
@@ -29,7 +30,6 @@ from od_core.flows.estimation.held_out import (
     normal_quantiles,
 )
 from od_core.flows.estimation.least_squares import fit, least_squares
-from od_core.flows.estimation.mixtures import GridNoise, maximised
 from od_core.flows.estimation.shrinkage import Rule, predicted, shrink, trips_by_rule, unpredicted
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes

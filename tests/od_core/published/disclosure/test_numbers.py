@@ -17,7 +17,7 @@ import yaml
 
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
-from od_core.privacy.privacy_loss import Guarantee
+from od_core.privacy.posterior import Guarantee
 from od_core.published.disclosure import documents as made
 from od_core.published.disclosure.documents import disclosure_documents
 from od_core.published.disclosure.facts import guarantee_of

@@ -1,0 +1,235 @@
+"""Bound what an attacker learns about one privacy unit from a release.
+
+The attacker asks which of two hypotheses is true: that the input is D, or that it is the neighbouring input D'. Before
+the release, the attacker believes in D with a probability, the prior. The attacker knows everything else about both
+inputs, such as all other records; the bounds also hold for an attacker who knows fewer records, if what the attacker
+believes about the unknown ones does not depend on which hypothesis is true. Then both hypotheses are mixtures of
+neighbouring inputs with the same weights, and no bound here grows by mixing.
+
+Let L be the privacy loss, the logarithm of how much likelier a published outcome is under D than under D'. Two things
+are bounded, for every pair of neighbours and whichever hypothesis is true:
+
+* :attr:`Guarantee.odds`: the factor exp(L) by which one outcome multiplies the odds. For a pure epsilon, L is at most
+  epsilon always. For rho, L is at most rho + 2 sqrt(rho ln(1/delta)) but with probability delta
+  [bun2016concentrated, Lemma 3.5 with its sub-Gaussian tail]. For (epsilon, delta) alone, L is at most epsilon + ln 2
+  but with probability 2 delta: delta is at least E max(0, 1 - exp(epsilon - L)), which is at least P(L > epsilon +
+  ln 2) / 2.
+* :meth:`Guarantee.best_guess`: the probability that the attacker's best guess of the true hypothesis is right, over all
+  outcomes. For a prior p of at most 1/2, it is (1 - p) + p d(ln((1 - p) / p)), where d(e) is the largest
+  E max(0, 1 - exp(e - L)) over neighbours: the least delta for which the release is (e, delta)-differentially private.
+  For a larger prior, exchange the hypotheses.
+
+:meth:`Guarantee.delta_at` bounds d(e) from above by the least of all bounds that hold: the exact privacy loss of the
+noise (:mod:`od_core.privacy.privacy_loss`); what follows from rho; and what follows from the promise.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from od_core.errors import OdError
+from od_core.privacy import privacy_loss
+from od_core.privacy.accounting import as_decimal, epsilon_bun_steinke, epsilon_tight, exp_above
+from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.privacy.budget import Cap
+
+DELTA_OF_CAP = Fraction(1, 10**8)
+"""Delta at which a cap in rho is stated beside a release without a delta."""
+
+LARGEST_EXPONENT = Fraction(10_000)
+"""Largest epsilon for which odds are computed. The factor e^10000 is as good as no promise."""
+
+_DIGITS = 40
+_GUARD = Fraction(1, 10**30)
+"""Margin by which results are rounded up; far more than the errors of the operations with ``_DIGITS`` digits."""
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The promise of a release for one privacy unit, with what else is known of its privacy loss.
+
+    Attributes:
+        epsilon: promised epsilon.
+        delta: promised delta; 0 for a pure epsilon.
+        rho: rho of zero-concentrated differential privacy; None if the release promises epsilon directly.
+        variances: planned variance of the noise of each cell that differs between neighbours, if each differs by one;
+            None if that is not so. See :func:`od_core.privacy.privacy_loss.delta_exact`.
+        aside: probability of the outcomes for which ``rho`` promises nothing; 0 unless a cap covers charges with a
+            delta.
+
+    Raises:
+        OdError: epsilon is not above 0, delta is not in [0, 1), or rho is not above 0.
+    """
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+    rho: Fraction | None = None
+    variances: tuple[Fraction, ...] | None = None
+    aside: Fraction = Fraction(0)
+
+    @classmethod
+    def of(cls, spent: Spent) -> Guarantee:
+        """Return what a release promises that has spent a budget."""
+        if isinstance(spent, SpentDirectly):
+            return cls(spent.epsilon, spent.delta)
+        return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
+
+    @classmethod
+    def of_rho(cls, rho: Fraction, delta: Fraction) -> Guarantee:
+        """Return what releases promise together whose rho add up to ``rho``, with epsilon stated at ``delta``."""
+        return cls(epsilon_tight(rho, delta), delta, rho)
+
+    @classmethod
+    def of_cap(cls, cap: Cap, delta: Fraction) -> Guarantee:
+        """Return what all releases promise together that a cap allows.
+
+        A cap in epsilon and delta allows charges with deltas, whose sum d is at most its delta. All other charges have
+        a rho, whose sum is at most that of the cap at the rest of its delta. So the rho of the cap bounds all outcomes
+        but some of probability d.
+
+        Args:
+            cap: the cap.
+            delta: for a cap in rho, the delta at which epsilon is stated; if it is 0, :data:`DELTA_OF_CAP`.
+        """
+        if cap.epsilon is None:
+            return cls.of_rho(cap.allowed_rho(), delta or DELTA_OF_CAP)
+        return cls(cap.epsilon, cap.delta, cap.allowed_rho(), aside=cap.delta)
+
+    def __post_init__(self) -> None:
+        if self.epsilon <= 0 or not 0 <= self.delta < 1 or (self.rho is not None and self.rho <= 0):
+            raise OdError(
+                "OD-BUDGET-NUMBER",
+                "a guarantee needs an epsilon above 0, a delta of at least 0 and below 1, and a rho above 0, if any",
+                next_step="restore the certificate",
+            )
+
+    @property
+    def odds(self) -> tuple[Fraction, Fraction] | None:
+        """Largest factor by which the odds of a hypothesis grow, and the probability that they grow by more.
+
+        The factor is rounded up. None if it is larger than e^``LARGEST_EXPONENT``, which is no promise.
+        """
+        if self.rho is not None and self.delta > 0 and not self.aside:
+            largest, times, missed = epsilon_bun_steinke(self.rho, self.delta), 1, self.delta
+        else:
+            largest, times, missed = self.epsilon, 2 if self.delta else 1, 2 * self.delta
+        if largest > LARGEST_EXPONENT or missed >= 1:
+            return None
+        return times * exp_above(largest), missed
+
+    def posterior(self, prior: Fraction) -> tuple[Fraction, Fraction]:
+        """Return the smallest and the largest probability of a hypothesis after the release, but for rare outcomes.
+
+        Rare outcomes have the probability that :attr:`odds` states. The first number is rounded down, the second up.
+
+        Raises:
+            OdError: the prior is not between 0 and 1.
+        """
+        _check_prior(prior)
+        if self.odds is None:
+            return Fraction(0), Fraction(1)
+        factor, before = self.odds[0], prior / (1 - prior)
+        return before / (before + factor), before * factor / (1 + before * factor)
+
+    def best_guess(self, prior: Fraction = Fraction(1, 2)) -> Fraction:
+        """Return the largest probability that a guess between two hypotheses is right, rounded up.
+
+        Without the release, the best guess is right with the larger one of ``prior`` and 1 - ``prior``.
+
+        Raises:
+            OdError: the prior is not between 0 and 1.
+        """
+        _check_prior(prior)
+        less = min(prior, 1 - prior)
+        return (1 - less) + less * self.delta_at((1 - less) / less)
+
+    def delta_at(self, factor: Fraction) -> Fraction:
+        """Return an upper bound of the delta of the release at epsilon = ln(``factor``); ``factor`` is at least 1."""
+        bounds = [Fraction(1), self._by_promise(factor)]
+        epsilon = _ln_below(factor)
+        if self.rho is not None:
+            bounds += [self.aside + bound for bound in (_by_divergence(self.rho), _by_renyi(self.rho, epsilon))]
+        if self.variances is not None:
+            bounds.append(Fraction(privacy_loss.delta_exact(self.variances, epsilon)))
+        return min(bounds)
+
+    def of_units(self, units: int) -> Guarantee | None:
+        """Return the guarantee for a person with this many privacy units; None if it promises nothing.
+
+        For k units, rho becomes k^2 rho [bun2016concentrated, Proposition 1.9], and (epsilon, delta) becomes
+        (k epsilon, k e^((k - 1) epsilon) delta) [dwork2014foundations, Theorem 2.2, by summing the geometric series].
+        """
+        if units == 1:
+            return self
+        if self.rho is not None and self.delta > 0 and not self.aside:
+            return Guarantee.of_rho(units**2 * self.rho, self.delta)
+        exponent = min((units - 1) * self.epsilon, LARGEST_EXPONENT)
+        delta = units * exp_above(exponent) * self.delta
+        return None if delta >= 1 else Guarantee(units * self.epsilon, delta)
+
+    def in_periods(self, periods: int) -> Guarantee | None:
+        """Return the guarantee of a release like this one in each of some periods; None if it promises nothing."""
+        if self.rho is not None and self.delta > 0 and not self.aside:
+            return Guarantee.of_rho(periods * self.rho, self.delta)
+        delta = periods * self.delta
+        return None if delta >= 1 else Guarantee(periods * self.epsilon, delta)
+
+    def _by_promise(self, factor: Fraction) -> Fraction:
+        """Return the delta at ln(``factor``) that follows from (epsilon, delta) alone.
+
+        The trade-off function of an (e, d)-differentially private release [dong2022gaussian] lies above one with a
+        corner at (1 - d) / (1 + exp(e)), which gives 1 - (1 - d)(1 + factor) / (1 + exp(e)).
+        """
+        if self.epsilon > LARGEST_EXPONENT:
+            return Fraction(1)
+        whole = exp_above(self.epsilon)
+        if factor >= whole:
+            return self.delta
+        return max(self.delta, 1 - (1 - self.delta) * (1 + factor) / (1 + whole))
+
+
+def _by_divergence(rho: Fraction) -> Fraction:
+    """Return a bound of delta at any epsilon, from rho: no delta exceeds the total variation distance.
+
+    The Kullback-Leibler divergence is at most rho, so this distance is at most sqrt(rho / 2) by Pinsker's inequality,
+    and at most sqrt(1 - exp(-rho)) by that of Bretagnolle and Huber.
+    """
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        exact = as_decimal(rho)
+        least = min((exact / 2).sqrt(), (1 - (-exact).exp()).sqrt())
+    return min(Fraction(1), Fraction(least) + _GUARD)
+
+
+def _by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
+    """Return the delta at ``epsilon`` that follows from rho [canonne2020discrete, Proposition 12].
+
+    Every order alpha > 1 gives a valid delta, exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).
+    Orders around the best one for a Gaussian, (epsilon + rho) / 2 rho, are tried.
+    """
+    middle = max(float(epsilon + rho) / (2 * float(rho)), 1.0)
+    if not math.isfinite(middle):
+        return Fraction(1)
+    found = Fraction(1)
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        r, e = as_decimal(rho), as_decimal(epsilon)
+        for times in (Decimal("0.6"), Decimal("0.8"), Decimal(1), Decimal("1.1"), Decimal("1.3"), Decimal(2)):
+            u = max(Decimal(middle) * times - 1, Decimal("0.001"))  # alpha - 1
+            exponent = u * ((1 + u) * r - e) + (1 + u) * (u.ln() - (1 + u).ln()) - u.ln()
+            if exponent < 0:
+                found = min(found, Fraction(exponent.exp()) + _GUARD)
+    return found
+
+
+def _ln_below(value: Fraction) -> Fraction:
+    """Return a lower bound of the natural logarithm of a number of at least 1; at least 0."""
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        return max(Fraction(as_decimal(value).ln()) - _GUARD, Fraction(0))
+
+
+def _check_prior(prior: Fraction) -> None:
+    if not 0 < prior < 1:
+        raise OdError("OD-BUDGET-NUMBER", "a prior must be above 0 and below 1", next_step="correct the prior")
