@@ -244,8 +244,8 @@ class InfTDARefined(InfTDA):
             deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
         segment_profile: Used with segments only. Moves the trips of each node in a category towards those that its
             parent's division among categories predicts (``od_core.flows.estimation.segment_refinement``), by at most
-            this number of standard deviations of the noise, 1/10 to 100. This has less error if the parts of an area have
-            similar divisions, but the results are biased. None, the default, moves nothing.
+            this number of standard deviations of the noise, 1/10 to 100. This has less error if the parts of an area
+            have similar divisions, but the results are biased. None, the default, moves nothing.
     """
 
     keep_all_cap: int = KEEP_ALL_CAP

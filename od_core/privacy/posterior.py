@@ -34,8 +34,7 @@ from fractions import Fraction
 from od_core.errors import OdError
 from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import as_decimal, epsilon_bun_steinke, epsilon_tight, exp_above
-from od_core.privacy.budget import Spent, SpentDirectly
-from od_core.privacy.budget import Cap
+from od_core.privacy.budget import Cap, Spent, SpentDirectly
 
 DELTA_OF_CAP = Fraction(1, 10**8)
 """Delta at which a cap in rho is stated beside a release without a delta."""

@@ -152,8 +152,8 @@ def segment_notes(tables: FlowTables) -> list[str]:
         "At every pair of levels, the released trips of a pair of areas in all categories of a breakdown sum to its"
         " released trips in the files of the totals. Different breakdowns are counted side by side: no file states how"
         " many trips have a category of one and a category of another.",
-        f"OpenMatrix files have a matrix of the trips in each category: {', '.join(_segment_matrices(tables))}. Each matrix"
-        " has the attributes `breakdown` and `category`. If the matrices of a breakdown have more than"
+        f"OpenMatrix files have a matrix of the trips in each category: {', '.join(_segment_matrices(tables))}. Each"
+        " matrix has the attributes `breakdown` and `category`. If the matrices of a breakdown have more than"
         f" {MOST_CELLS:,} cells together, the file of that pair of levels does not have them.",
         f"`flows.sdmx.csv` has a dimension for each breakdown: {', '.join(_dimensions(tables))}. `{ALL}` stands for all"
         " categories, and at most one dimension of a row has another value. The other identifiers begin with `C_`, as"
