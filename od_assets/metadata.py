@@ -1,7 +1,5 @@
 """Allow metadata, column schemas and code references of assets.
 
-Build Dagster metadata of assets from a list of allowed names, so that nothing confidential is included.
-
 See ``docs/reference/bundle.md``.
 """
 

@@ -1,4 +1,4 @@
-"""Check inputs with Great Expectations, and write its data docs."""
+"""Check inputs with Great Expectations."""
 
 from __future__ import annotations
 
@@ -12,18 +12,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
-from great_expectations.data_context.store.tuple_store_backend import TupleFilesystemStoreBackend
-from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
 
 from od_core.extras import require
 from od_core.files.duckdb_session import parquet_rows, scratch_database
-from od_core.files.durable import (
-    CONFIDENTIAL_FILE_MODE,
-    CONFIDENTIAL_FOLDER_MODE,
-    PUBLIC_FILE_MODE,
-    PUBLIC_FOLDER_MODE,
-    make_folder,
-)
 from od_core.records.contribution_bound import IS_USER_ID
 from od_core.records.segments import Breakdown, loaded_column
 from od_core.records.weights import IS_WEIGHT, WEIGHT
@@ -199,6 +190,8 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
     from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
+    from od_assets.checks.data_docs import site
+
     context = gx.get_context(mode="ephemeral")
     context.delete_data_docs_site("local_site")  # the default site, in a temporary folder
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
@@ -224,65 +217,3 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
         title = name if config is None else f"{config.type}: {config.kwargs.get('column', name)}"
         met[title] = met.get(title, True) and bool(result.success)
     return met
-
-
-_ENVIRONMENTS: dict[type, Any] = {}
-"""Jinja environments by class of page. Each caches its compiled templates, which otherwise take most of a check."""
-
-
-class Page(DefaultJinjaPageView):
-    """A page of an expectation suite or a validation, with cached templates."""
-
-    def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
-        super().__init__(custom_styles_directory, custom_views_directory)
-        self.env = _ENVIRONMENTS.setdefault(type(self), self.env)
-
-
-class IndexPage(Page, DefaultJinjaIndexPageView):
-    """A page that lists the other pages."""
-
-
-class PublicFiles(TupleFilesystemStoreBackend):
-    """A store of files that everybody can read and only their owner can write, from the moment of their creation.
-
-    Great Expectations does not set file modes. The umask cannot be used instead, because all threads share it.
-    """
-
-    file_mode, folder_mode = PUBLIC_FILE_MODE, PUBLIC_FOLDER_MODE
-
-    def _set(self, key: Any, value: Any, **options: Any) -> Any:
-        path = Path(self.full_base_directory, self._convert_key_to_filepath(key))  # type: ignore[no-untyped-call]
-        make_folder(path.parent, self.folder_mode)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, self.file_mode))
-        path.chmod(self.file_mode)  # the umask may have reduced the mode
-        return super()._set(key, value, **options)  # type: ignore[no-untyped-call]  # it keeps the mode of existing files
-
-
-class ConfidentialFiles(PublicFiles):
-    """A store of files that only their owner can read and write."""
-
-    file_mode, folder_mode = CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE
-
-
-def site(folder: str, *, confidential: bool) -> Any:
-    """Return the configuration of a Data Docs site that uses the classes of this module.
-
-    The result is untyped, because the type that Great Expectations defines has no views.
-
-    Args:
-        folder: folder of the pages.
-        confidential: whether only the owner may read the pages.
-    """
-    view = {"module_name": __name__, "class_name": Page.__name__}
-    index = {"module_name": __name__, "class_name": IndexPage.__name__}
-    files = ConfidentialFiles if confidential else PublicFiles
-    return {
-        "class_name": "SiteBuilder",
-        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": index},
-        "site_section_builders": {"expectations": {"view": view}, "validations": {"view": view}},
-        "store_backend": {
-            "module_name": files.__module__,
-            "class_name": files.__name__,
-            "base_directory": folder,
-        },
-    }

@@ -23,7 +23,7 @@ import stat
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -42,6 +42,7 @@ from sqlalchemy.exc import DBAPIError
 from od_assets.assets.inputs import load_period
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
+from od_assets.cli.findings import Finding, found
 from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.declarations import comparison, declaration, refuse_broken_declarations, refuse_unloadable
 from od_assets.components.series import Series
@@ -54,7 +55,6 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import chosen_periods, planned_period
 from od_assets.series.names import declared_comparisons, declared_releases
 from od_assets.series.settings import ReleaseSettings, SeriesSettings, TableSettings
-from od_assets.terminal import keep_detail_of
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
@@ -74,64 +74,6 @@ from od_core.records.faults import filled_with_zeros
 from od_core.records.load import refuse_absent
 from od_core.records.open_file import in_records
 from od_core.records.segments import Breakdown
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one inspection. It contains nothing confidential.
-
-    Attributes:
-        what: the inspected part.
-        fault: the fault, in one line; None if there is none.
-        next_step: how to correct the fault; None if there is none.
-
-    Raises:
-        OdError: a fault without a next step, or a next step without a fault.
-    """
-
-    what: str
-    fault: str | None = None
-    next_step: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.fault is None) != (self.next_step is None):
-            raise OdError(
-                "OD-FINDING",
-                f"{self.what}: a fault needs a next step, and a next step needs a fault",
-                next_step="report this defect",
-            )
-
-    @property
-    def ok(self) -> bool:
-        """True if there is no fault."""
-        return self.fault is None
-
-    def facts(self) -> dict[str, Any]:
-        """Return the finding as a JSON-ready dictionary."""
-        return {"what": self.what, "ok": self.ok, "fault": self.fault, "next_step": self.next_step}
-
-    @classmethod
-    def of_error(cls, what: str, error: OdError) -> Finding:
-        """Return the finding for an error. Any confidential detail goes to a file that only the owner can read."""
-        keep_detail_of(error)
-        return cls(what, f"{error.code}: {error.message}", error.next_step)
-
-
-def found(what: str, look: Callable[[], str | None]) -> Finding:
-    """Run an inspection and return its finding.
-
-    Args:
-        what: the inspected part.
-        look: function that inspects it. A text that it returns is appended to ``what``; an OdError that it raises is
-            the fault, as is a file or folder that the system refuses.
-    """
-    try:
-        more = look()
-    except OdError as error:
-        return Finding.of_error(what, error)
-    except OSError as error:
-        return Finding.of_error(what, of_system(error))
-    return Finding(what if more is None else f"{what}: {more}")
 
 
 def charged(settings: SeriesSettings[Any, Any], period: str) -> Finding:

@@ -10,7 +10,7 @@ import pandas as pd
 import typer
 from rich.text import Text
 
-from od_assets.cli.diagnosis import Finding
+from od_assets.cli.findings import Finding
 from od_assets.cli.tables import print_frame, print_rows
 from od_assets.terminal import WRONG, console
 from od_core.flows.confidence import DEVIATIONS

@@ -1,5 +1,9 @@
 """Serve the Dagster UI: guard its writes, and serve reports beside it.
 
+``od-release ui`` runs this module and all its child processes as one session.
+
+Guard the Dagster UI, so that only its operator can use it, and web pages of other origins cannot.
+
 Dagster's web server accepts every request: from a page of any origin, with any host name, and changes by GET. Anyone
 who can reach the server can launch runs, which spend budget, and report asset materializations that never happened.
 
@@ -10,10 +14,6 @@ Serve the reports and atlases of published releases beside the Dagster UI, read-
 
 The route is behind the guard of the UI, so that only its operator can use it. It serves two files of a published
 bundle, which are public, and lists nothing.
-
-Serve the Dagster UI behind its access control, with its own code server and daemon, or beside those of a deployment.
-
-``od-release ui`` runs this module and all its child processes as one session.
 """
 
 from __future__ import annotations

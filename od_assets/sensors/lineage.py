@@ -1,5 +1,7 @@
 """Send OpenLineage events of releases.
 
+Make OpenLineage events from the event log of a run and the definitions of its assets, and send them.
+
 The events contain names, descriptions, columns, data versions and results of checks of public assets. They contain no
 text of an error and no other metadata. What would tell of the records is left out: how long steps took, which step of a
 run failed, and results of checks of confidential assets.

@@ -1,7 +1,5 @@
 """Make synthetic geographies and flows.
 
-Make synthetic flows, whose true counts are not confidential, for evaluation and benchmarks.
-
 All flows are drawn from a seeded generator, so the same seed gives the same flows with the same version of NumPy. The
 random numbers are predictable and must never serve as noise.
 """

@@ -1,5 +1,7 @@
 """Divide a budget among the levels so that published numbers vary as little as possible.
 
+Find the shares of a budget for which the largest of some losses is smallest.
+
 A loss is a convex function of the shares, and c^-k times as large if all shares are c times as large: k is 1 for
 variances and 1/2 for standard deviations. Let h_j be the losses at the shares x, and g_jl the derivatives of -h_j.
 Because the losses are convex, for any weights lambda_j that are at least 0 and sum to 1, all shares y satisfy

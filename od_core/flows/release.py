@@ -1,4 +1,4 @@
-"""Write the noisy measurements of a release as tables with area codes: those of the totals, and those by category."""
+"""Release flows: measure and estimate a planned release. The result has flows, measurements and the spent budget."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Compile the loops over nodes and their children that the flow tree and its estimates run.
-
-Represent the flow tree over two geographies, which refines the destination and the origin in turn.
+"""Represent the flow tree over two geographies, which refines the destination and the origin in turn.
 
 In the tree order ``destination``, its levels are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination
 level), where g is the number of levels of each geography. In the tree order ``origin``, the origin is refined first

@@ -1,13 +1,13 @@
 """Describe public areas: levels, parents, order and boundaries.
 
-A boundary is a polygon or several, in degrees of longitude and latitude, as well-known binary (WKB). Boundaries are
-used only for maps.
-
-Represent a public geography: its levels of areas, the areas that each area contains, and their order.
-
 Level 0 is the whole space (one area, ``all``). Each area of level ``l`` lies in exactly one area of level ``l - 1``.
 The areas of the last level are the zones. The areas of a level are numbered in tree order: the children of an area have
 consecutive numbers, and so do the zones below it.
+
+Read public boundaries of zones, dissolve them into larger areas, and simplify them for pages.
+
+A boundary is a polygon or several, in degrees of longitude and latitude, as well-known binary (WKB). Boundaries are
+used only for maps.
 """
 
 from __future__ import annotations

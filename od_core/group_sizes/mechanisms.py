@@ -1,10 +1,4 @@
-"""Choose mechanisms for group sizes by name.
-
-Spend the whole budget on the leaf areas, and sum their estimates at the other levels.
-
-References:
-    [kuo2018countofcounts, section 6.2.2]
-"""
+"""Choose a mechanism for group sizes by name, or by a public rule."""
 
 from __future__ import annotations
 
@@ -256,6 +250,9 @@ class BottomUp:
     Attributes:
         leaf: the method: ``cumulative`` (least absolute distances from noisy cumulative counts) or ``sizes`` (least
             squares from noisy sorted sizes).
+
+    References:
+        [kuo2018countofcounts, section 6.2.2]
     """
 
     leaf: Leaf = "cumulative"

@@ -1,5 +1,7 @@
 """Keep the chain of ledger entries in SQLite or PostgreSQL, and its head in a file.
 
+Store the number and hash of the newest entry of a ledger in a file of its own, the *head*.
+
 The head is in the confidential folder. If the ledger is lost or replaced by an older copy, it lacks the entry that the
 head names.
 

@@ -1,5 +1,7 @@
 """Draw noise with OpenDP, each call in new processes.
 
+Draw noise with OpenDP in new processes (``opendp_worker``), which are started for each call and draw nothing else.
+
 OpenDP takes its random bits from a generator in the memory of its process. The calling process may be forked, restored
 or cloned, so nothing is ever drawn in it. Each call starts one new process, or several for large draws, and ends them
 when it has received the noise. They are started with ``subprocess``, because ``multiprocessing`` would run the caller's

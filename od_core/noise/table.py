@@ -1,4 +1,4 @@
-"""Generate uniform random words with AES-256 in counter mode. The operating system provides each key."""
+"""Draw exact noise by inverting the cumulative distribution bit by bit (proof: ``docs/explanation/noise.md``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Compute the sensitivity of flow counts: by how much they change with the records of one privacy unit.
-
-Define neighbouring inputs, and derive sensitivities, invariants and the sentences of a certificate from them.
+"""Define neighbouring inputs, and derive sensitivities, invariants and the sentences of a certificate from them.
 
 A release protects the change from one input to a neighbouring input. Which inputs are neighbours follows from the
 privacy unit and from the public rules by which records are counted. For example, a record may no longer be counted if

@@ -1,7 +1,5 @@
 """Make, open and check bundles of published files.
 
-Write bundles, compare them with public ones, and publish them.
-
 A bundle is the public folder of a release. Readers of a bundle need no software of this project.
 """
 

@@ -1,7 +1,5 @@
 """Make a static site of all releases.
 
-Write a static web site of all published releases: their files, pages that lead to them, and a catalogue.
-
 The site is made from public bundles alone, and only files that a bundle lists in its checksums reach it. The same
 bundles give the same bytes.
 """

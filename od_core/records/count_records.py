@@ -1,5 +1,11 @@
 """Count loaded records in tree order.
 
+The counts equal those of :func:`od_core.records.trip_counts.count_trips`, but the records need not fit in memory.
+DuckDB finds the rank (position in tree order) of each record's leaf pair, counts
+the records of each rank and sorts the ranks. The results are written to files batch by batch.
+
+Confidential: build the SQL that finds the rank of each record and counts the trips of each rank.
+
 A rank is the position of a leaf pair (origin zone, destination zone) in tree order. The same SQL runs in DuckDB and in
 Spark. It reads these relations:
 
@@ -12,12 +18,6 @@ Spark. It reads these relations:
 
 The result for a record depends only on that record and on public data. The only exception is the contribution bound,
 which also depends on the other records of the same user.
-
-Confidential: count the trips of every leaf pair from a file of loaded records, with DuckDB.
-
-The counts equal those of :func:`od_core.records.trip_counts.count_trips`, but the records need not fit in memory.
-DuckDB finds the rank (position in tree order) of each record's leaf pair (:mod:`od_core.records.count_records`), counts
-the records of each rank and sorts the ranks. The results are written to files batch by batch.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Describe formats of record files: tables, and those of ISTAT, LODES, NOMIS and TLC.
 
+Define the formats in which agencies write their records, and which rows are records of a release.
+
 This module reads no file.
 
 Describe the commuter records of ISTAT, Italy, by municipality of home and of work or study (pendolarismo, 2011).

@@ -1,4 +1,4 @@
-"""Compute the 90 % intervals of the trips in boxes from their published noisy counts, at no privacy cost."""
+"""Release trips with stops: draw the boxes and noisy counts of a plan, and compute the released counts."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ import yaml
 from dagster.components.core import load_defs
 
 from od_assets.cli import app as cli
-from od_assets.cli.diagnosis import Finding, charged, inspected
+from od_assets.cli.diagnosis import charged, inspected
+from od_assets.cli.findings import Finding
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
 from od_assets.components.series import Series
 from od_assets.project import CHECKOUT

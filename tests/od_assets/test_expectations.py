@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 from od_assets.checks import release_checks
-from od_assets.checks.expectations import PublicFiles, flows_meet_expectations, records_meet_expectations
+from od_assets.checks.data_docs import PublicFiles
+from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
 from od_assets.checks.release_checks import record_checks
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse

@@ -48,7 +48,7 @@ ALLOWED = {
     ("od_core/ledger/chain.py", "str(error)"): "compared with known texts of libpq",
     ("od_core/publication/database.py", "str(error)"): "compared with known texts of DuckDB",
     ("od_core/files/duckdb_session.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
-    ("od_core/records/faults.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
+    ("od_core/records/open_file.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
     # Confidential details, given by position, and files of the confidential folder.
     ("od_core/records/zone_lists.py", "str(error)"): "a confidential detail",
     ("od_core/geography/geography.py", "str(error)"): "a confidential detail",

@@ -1,6 +1,4 @@
-"""Keep estimates of sums of nodes of a flow tree with what their intervals need.
-
-Estimate sums of nodes of a measured flow tree, with their variances.
+"""Estimate sums of nodes of a measured flow tree, with their variances.
 
 The cells of any pair of levels are such sums, and so are the flows between two sets of areas. The estimates are the
 unbiased ones of :mod:`od_core.flows.estimation.least_squares`.

@@ -1,16 +1,4 @@
-"""Compute the covariance of the estimated outflow and inflow of each area of a level.
-
-Let f and g be two sums of estimates below a node with the estimate h, with the factors c and d of
-:mod:`od_core.flows.estimation.node_sums`. Their covariance is q + c d V, where V is the variance of h. If the sums
-below the children i of the node have the factors c_i and d_i and the shared residuals q_i, then
-
-    q = sum (q_i + c_i d_i v_i) - c d S.
-
-The outflow of an area has leaves below its row of the table, and its inflow below its column. Both have leaves below
-one node of each level only: the one from the ancestor of the area to the same ancestor. So c_i d_i is 0 for all other
-nodes.
-
-Compute a 90 % interval for every published cell from the published measurements, at no privacy cost.
+"""Compute a 90 % interval for every published cell from the published measurements, at no privacy cost.
 
 The least-squares estimate of a cell is unbiased and nearly normal. So its interval contains the true number of counted
 trips with the stated probability, whatever that number is, even if it is small and released as 0. Cells at pairs of
@@ -21,6 +9,18 @@ Nothing was measured below a node that the top-down pass dropped. A cell below s
 nearest measured ancestor. A sum that overlaps dropped nodes may contain any number of their trips, from none to all.
 
 The noise of different releases is independent. So the estimates of a sum of releases add up, and their variances, too.
+
+Compute the covariance of the estimated outflow and inflow of each area of a level.
+
+Let f and g be two sums of estimates below a node with the estimate h, with the factors c and d of
+:mod:`od_core.flows.estimation.node_sums`. Their covariance is q + c d V, where V is the variance of h. If the sums
+below the children i of the node have the factors c_i and d_i and the shared residuals q_i, then
+
+    q = sum (q_i + c_i d_i v_i) - c d S.
+
+The outflow of an area has leaves below its row of the table, and its inflow below its column. Both have leaves below
+one node of each level only: the one from the ancestor of the area to the same ancestor. So c_i d_i is 0 for all other
+nodes.
 """
 
 from __future__ import annotations

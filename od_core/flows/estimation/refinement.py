@@ -1,6 +1,4 @@
-"""Compile the loops over the children of each parent that :mod:`od_core.flows.estimation.refinement` runs.
-
-Refine a release: combine all measured levels by least squares, and then make consistent integers down the tree.
+"""Refine a release: combine all measured levels by least squares, and then make consistent integers down the tree.
 
 The refinement depends on public values alone and costs no privacy. The upward pass, from the leaves to the root,
 computes, for each node, the best estimate z from the node and the levels below it, and the variance v of z. Let x be

@@ -1,16 +1,4 @@
-"""Move the estimates of segments towards the profile of their parent, in whole levels.
-
-Let r_i be the released trips of the children of a node, c_s the node's trips in each category, and n the sum of both.
-If every child divided its trips among the categories as the node does, child i would have p_is = r_i c_s / n trips of
-category s. These are its *profile*. How far true counts deviate from it is estimated from all cells of a level with
-profiles of similar size: with E the estimate that fits both margins, and w the variance of its noise,
-
-    tau^2 = max(0, mean of (E - p)^2 - w).
-
-Then E moves towards p by the part w / (w + tau^2) of their distance, but by at most u standard deviations of its noise.
-So a cell that differs much from its profile keeps most of the difference.
-
-Divide the refined trips of each node among the categories of a breakdown, in whole numbers, down the tree.
+"""Divide the refined trips of each node among the categories of a breakdown, in whole numbers, down the tree.
 
 If all K categories of a node are measured with the same variance, least squares over totals and segments falls apart
 into two fits (``docs/explanation/segments.md``). One gives the totals. The other gives the differences between the
@@ -26,6 +14,18 @@ least 0 that has these margins, or to one that is almost as near (:mod:`od_core.
 
 The result depends on public values alone and costs no privacy. It is the same on every machine, for any number of
 threads and any size of pieces.
+
+Move the estimates of segments towards the profile of their parent, in whole levels.
+
+Let r_i be the released trips of the children of a node, c_s the node's trips in each category, and n the sum of both.
+If every child divided its trips among the categories as the node does, child i would have p_is = r_i c_s / n trips of
+category s. These are its *profile*. How far true counts deviate from it is estimated from all cells of a level with
+profiles of similar size: with E the estimate that fits both margins, and w the variance of its noise,
+
+    tau^2 = max(0, mean of (E - p)^2 - w).
+
+Then E moves towards p by the part w / (w + tau^2) of their distance, but by at most u standard deviations of its noise.
+So a cell that differs much from its profile keeps most of the difference.
 """
 
 from __future__ import annotations

@@ -1,6 +1,29 @@
 """Project counts by category onto the totals of children and of parents.
 
-This is the last part of :mod:`od_core.flows.projection.two_margins`. Y is a table in fixed point, N the table of
+A family is one parent and its children. It has the estimates C_is of the trips of child i in category s, with the
+variances v_i; the released trips r_i of each child; and the released trips c_s of the parent by category. The sum of r
+equals the sum of c. The projection returns integers N_is >= 0 with row sums r_i and column sums c_s. Every r and c of
+equal sums have such N, so every family succeeds, and releases are consistent by induction from the root down.
+
+1. Rows with r_i = 0 and columns with c_s = 0 are 0, and are left out. K' columns are left. If one row is left, it is c;
+   if one column is left, it is r.
+2. :func:`fit_to_margins` fits the estimates to both margins by least squares:
+
+       E_is = C_is + v_i / S (c_s - sum_j C_js),    S = sum v,    and then    E_is += (r_i - sum_s E_is) / K'
+
+3. :func:`_ascend` finds the Euclidean projection of E onto the tables of real numbers >= 0 with these margins. It has
+   the form Y_is = max(E_is - a_i - b_s, 0), since this form and the margins are the conditions of Karush, Kuhn and
+   Tucker for the nearest table. Coordinate ascent on the dual problem sets every b_s so that column s has its sum, then
+   every a_i so that row i has its sum, and repeats this. It ends when the columns are almost right, at the latest after
+   ``SWEEPS`` sweeps.
+4. :func:`round_rows` makes integers of Y, and :func:`repair_columns` makes the columns exact.
+
+All operations are on integers, in fixed point. Divisions are rounded down, and ties are broken by position. So the
+result is the same on every machine.
+
+Round a table of real numbers >= 0 to integers that keep its row sums, and then repair the column sums.
+
+In the last step, Y is a table in fixed point, N the table of
 integers, and d_s the surplus of column s, which is the sum of N_is over i minus c_s. The tables are transposed: they
 have the shape (columns, rows).
 
@@ -18,29 +41,6 @@ other. There are two kinds of moves:
 Each reduces the sum of |d| and is possible, since a column with a surplus has units to give. As the surpluses sum to 0,
 the repair ends with exact columns. It takes fewer spreads than there are columns, and then at most two units a column,
 however far Y is from the column sums c.
-
-Project the counts of a parent's children by category onto integers that keep both margins.
-
-A family is one parent and its children. It has the estimates C_is of the trips of child i in category s, with the
-variances v_i; the released trips r_i of each child; and the released trips c_s of the parent by category. The sum of r
-equals the sum of c. The projection returns integers N_is >= 0 with row sums r_i and column sums c_s. Every r and c of
-equal sums have such N, so every family succeeds, and releases are consistent by induction from the root down.
-
-1. Rows with r_i = 0 and columns with c_s = 0 are 0, and are left out. K' columns are left. If one row is left, it is c;
-   if one column is left, it is r.
-2. :func:`fit_to_margins` fits the estimates to both margins by least squares:
-
-       E_is = C_is + v_i / S (c_s - sum_j C_js),    S = sum v,    and then    E_is += (r_i - sum_s E_is) / K'
-
-3. :func:`_ascend` finds the Euclidean projection of E onto the tables of real numbers >= 0 with these margins. It has
-   the form Y_is = max(E_is - a_i - b_s, 0), since this form and the margins are the conditions of Karush, Kuhn and
-   Tucker for the nearest table. Coordinate ascent on the dual problem sets every b_s so that column s has its sum, then
-   every a_i so that row i has its sum, and repeats this. It ends when the columns are almost right, at the latest after
-   ``SWEEPS`` sweeps.
-4. :mod:`od_core.flows.projection.two_margins` makes integers of Y, and makes the columns exact.
-
-All operations are on integers, in fixed point. Divisions are rounded down, and ties are broken by position. So the
-result is the same on every machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""State how many trips the contribution bounds of a release, or of the releases of a sum, leave out."""
+"""Define flows as a kind of release. Verification of this kind recomputes all levels from the measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the section of a report on breakdowns: the share of each category by origin area, as charts and as a table."""
+"""Write the HTML report of a release of flows, from the release, its certificate and facts of the ledger alone."""
 
 from __future__ import annotations
 

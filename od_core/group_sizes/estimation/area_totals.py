@@ -1,7 +1,5 @@
 """Estimate the numbers of groups in areas from their noisy values.
 
-Find the nearest consistent histograms in which every area has its public number of groups.
-
 Here, histograms are consistent if every area's histogram is the sum of its children's. That every area r has its number
 of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the histograms' entries
 for different sizes, so the cost tables of :mod:`od_core.group_sizes.estimation.cost_tables`, which solve each size on
@@ -38,7 +36,7 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
     """Return the nearest histograms in which children sum to their parent and every area has its number of groups.
 
     The best change of at most one group per entry is applied repeatedly, until no change reduces the sum of squared
-    distances. :mod:`od_core.group_sizes.estimation.area_totals` proves that the result is optimal.
+    distances. The module docstring proves that the result is optimal.
 
     Args:
         frame: the areas and their numbers of groups.

@@ -1,11 +1,4 @@
-"""Compute the cost tables of the tree of one size from the leaves up, and the values of its nodes from the root down.
-
-For the tables and their slopes, see :mod:`od_core.group_sizes.estimation.cost_tables`. ``first_child`` and the node
-numbers are those of its class ``Tree``. The table of an inner node v begins at the value ``low[v]``, and its slopes are
-``slopes[v, :size[v]]``. Leaves have no table, because slope k of a leaf is 2k - 1 - 2 noisy. A node *takes* a slope if
-its value is at least the value that the slope leads to. A price is an upper limit of the slopes that are taken.
-
-Find the nearest histograms in which children sum to their parent and top areas have their numbers of groups.
+"""Find the nearest histograms in which children sum to their parent and top areas have their numbers of groups.
 
 For every top area with G groups, minimise the sum of (x_rj - noisy_rj)^2 over the areas r of its tree and the sizes j.
 The constraints are integers x >= 0, x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G for the top area.
@@ -23,6 +16,13 @@ cut end, the cuts of the sizes concerned are doubled, and the problem is solved 
 
 Ties are frequent, and any choice is optimal. Of equal slopes, that of the smallest size is taken first and, within a
 tree, that of the first child.
+
+Compute the cost tables of the tree of one size from the leaves up, and the values of its nodes from the root down.
+
+``first_child`` and the node
+numbers are those of its class ``Tree``. The table of an inner node v begins at the value ``low[v]``, and its slopes are
+``slopes[v, :size[v]]``. Leaves have no table, because slope k of a leaf is 2k - 1 - 2 noisy. A node *takes* a slope if
+its value is at least the value that the slope leads to. A price is an upper limit of the slopes that are taken.
 
 References:
     [fioretto2019hierarchical, sections 6 and 7]

@@ -1,7 +1,5 @@
 """Merge runs of equal sizes from several levels into consistent ones.
 
-Merge the group sizes that were estimated for each area of each level [kuo2018countofcounts, Algorithms 1 and 2].
-
 From the top down, the groups of an area are matched to those of its children, smallest with smallest. Two matched
 groups are one group with two estimates of its size. The two estimates are replaced by their average, weighted by the
 inverse variances. The weight of the average is the sum of the two weights. The averages of the children are then

@@ -1,4 +1,12 @@
-"""Estimate the cumulative histogram of an area from its noisy values, with a hidden Markov chain along the sizes.
+"""Estimate the cumulative histograms of many areas from their noisy values, with a Markov chain fitted to these values.
+
+This is an empirical Bayes method. The Markov chain is that below. Its
+probabilities are the same for all areas. They differ between classes of sizes: the sizes 0, 1, 2 and 3 are classes of
+their own, and from size 4 on there are two classes per doubling of the size. The probabilities are fitted by
+expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values. The fit reads only
+noisy values, so it spends no budget.
+
+Estimate the cumulative histogram of an area from its noisy values, with a hidden Markov chain along the sizes.
 
 The curve of an area with G groups is C_j, the number of groups of at most size j. It stays the same or jumps from size
 to size. Each size is in the state *quiet* or *busy*:
@@ -19,14 +27,6 @@ groups i > C_j with a noisy size of at most j. Therefore, one chain serves both 
 Forward and backward sums are limited to the counts that matter: at both ends of the range of counts, those with less
 than ``_NOTHING`` times the largest probability are dropped. The code uses only + - * / of doubles in a fixed order, and
 each area is processed by one thread, so the results have the same bits on every machine.
-
-Estimate the cumulative histograms of many areas from their noisy values, with a Markov chain fitted to these values.
-
-This is an empirical Bayes method. The Markov chain is that of :mod:`od_core.group_sizes.estimation.posterior`. Its
-probabilities are the same for all areas. They differ between classes of sizes: the sizes 0, 1, 2 and 3 are classes of
-their own, and from size 4 on there are two classes per doubling of the size. The probabilities are fitted by
-expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values. The fit reads only
-noisy values, so it spends no budget.
 """
 
 from __future__ import annotations
@@ -437,7 +437,7 @@ def classes_of_sizes(top_code: int) -> Counts:
 def first_chain(classes: Counts) -> Reals:
     """Return the initial probabilities ``wake``, ``rest``, ``jump`` and ``more`` of the chain; shape (classes, 4).
 
-    The chain is that of :mod:`od_core.group_sizes.estimation.posterior`. ``wake``, the probability that the chain turns
+    The chain is that of the module docstring. ``wake``, the probability that the chain turns
     from quiet to busy, is divided by the number of sizes in the class, so that all classes are equally often busy.
     """
     widths = np.bincount(classes)

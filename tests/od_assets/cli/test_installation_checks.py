@@ -25,7 +25,7 @@ from dagster import job, op
 
 from od_assets import definitions
 from od_assets.cli import diagnosis as installation
-from od_assets.cli.diagnosis import Finding
+from od_assets.cli.findings import Finding
 from od_assets.project import DAGSTER_SETTINGS
 from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
