@@ -1,4 +1,4 @@
-"""Make the assets that group sizes and stops share, and those of each."""
+"""Make the assets of group sizes and of trips with stops, which share all but their names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
