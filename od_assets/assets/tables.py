@@ -1,4 +1,4 @@
-"""Make the assets of group sizes and of trips with stops, which share all but their names."""
+"""Make the assets of group sizes and of trips with stops, which are measured and estimated as one table each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
-"""Plan a release of group sizes from public facts, and estimate the top code of its sizes from the data.
+"""Plan a release of group sizes from public facts, also one that measures its top code.
 
-The top code K may be estimated, at a cost in epsilon [kuo2018countofcounts, section 4.3, footnote 6]: K is the largest
-size plus one draw of discrete Laplace noise plus a public margin. The largest size has sensitivity 1 for both unbounded
-and bounded neighbours: adding or removing a member changes one size by one, and replacing a member lowers one size by
-one and raises another by one. If each size changes by at most one, then the maximum changes by at most one, and so does
-the maximum capped at a public bound.
+The top code K may be estimated from the data, at a cost in epsilon [kuo2018countofcounts, section 4.3, footnote 6]: K
+is the largest size plus one draw of discrete Laplace noise plus a public margin. The largest size has sensitivity 1 for
+both unbounded and bounded neighbours: adding or removing a member changes one size by one, and replacing a member
+lowers one size by one and raises another by one. If each size changes by at most one, then the maximum changes by at
+most one, and so does the maximum capped at a public bound.
 """
 
 from __future__ import annotations

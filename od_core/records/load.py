@@ -1,4 +1,4 @@
-"""Load the records of a period from files into the confidential folder, if it is stated what a row is.
+"""Load the records of a period from files into the confidential folder, and refuse rows whose meaning is not stated.
 
 The file may be larger than the memory. The result is a Parquet file with the columns ``date``, ``origin``,
 ``destination`` (text codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``,
