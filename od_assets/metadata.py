@@ -1,4 +1,4 @@
-"""Allow metadata, column schemas and code references of assets.
+"""Allow metadata, column schemas and code references of assets: a name that is not listed here is not shown.
 
 See ``docs/reference/bundle.md``.
 """

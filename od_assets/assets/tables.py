@@ -1,4 +1,4 @@
-"""Make the assets that group sizes and stops share, and those of each."""
+"""Make the assets of group sizes and of trips with stops, which are measured and estimated as one table each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,14 +1,11 @@
-"""Find faults of the installation, the ledger, the declarations and the inputs.
+"""Find faults of the installation, the ledger, the declarations and the inputs, for ``od-release doctor``.
 
-Check whether the ledger, or what is stored of earlier releases, would refuse the release of a period.
+Nothing is charged, drawn or stored. The ledger is asked in a transaction that is rolled back, whether it, or what is
+stored of earlier releases, would refuse the release of a period.
 
-Nothing is charged, drawn or stored. The ledger is asked in a transaction that is rolled back.
-
-Confidential: check whether a release would refuse the file of a period, and why.
-
-The records are read and counted as in a release, from a copy that is deleted afterwards. The findings are about
-records, so they are written to a file of mode 0600 in the confidential folder. The command shows the location of that
-file and the public line with which a release would refuse the input; it holds no value of a record.
+The confidential records of a period are read and counted as in a release, from a copy that is deleted afterwards. The
+findings are about records, so they are written to a file of mode 0600 in the confidential folder. The command shows the
+location of that file and the public line with which a release would refuse the input; it holds no value of a record.
 """
 
 from __future__ import annotations

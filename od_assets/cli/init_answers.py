@@ -1,15 +1,13 @@
-"""Answer the questions of ``od-release init`` from zones, records and options.
+"""Check the answers to the questions of ``od-release init`` against the zones and records that they name.
 
 An answer that does not fit the files is refused; at the terminal, it is asked again.
 
-Confidential: look at the records that ``od-release init`` declares. No message quotes a record.
+Of the confidential records, the columns and the first rows of the newest file are read, not stored. They serve to
+refuse columns that do not exist, to show which columns are used, and to find out whether a row may be many trips. No
+message quotes a record.
 
-The columns and the first rows of the newest file are read, not stored. They serve to refuse columns that do not exist,
-to show which columns are used, and to find out whether a row may be many trips.
-
-Look at the public list of zones that ``od-release init`` declares.
-
-If its path is wrong, the list may be the records. So its columns are shown only if their names are certainly no record.
+Of the public list of zones, the columns are read. If its path is wrong, the list may be the records. So its columns are
+shown only if their names are certainly no record.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Write declarations to files.
-
-Write the first declaration of a release and of its data set from answers to a few questions.
+"""Write the first declaration of a release and of its data set from answers to a few questions.
 
 No budget is spent. The components and the plan check whether the answers fit together.
 """

@@ -1,19 +1,16 @@
-"""Serve the Dagster UI: guard its writes, and serve reports beside it.
+"""Serve the Dagster UI to its operator alone, with the reports of published releases beside it.
 
 ``od-release ui`` runs this module and all its child processes as one session.
 
-Guard the Dagster UI, so that only its operator can use it, and web pages of other origins cannot.
-
 Dagster's web server accepts every request: from a page of any origin, with any host name, and changes by GET. Anyone
-who can reach the server can launch runs, which spend budget, and report asset materializations that never happened.
+who can reach the server can launch runs, which spend budget, and report asset materializations that never happened. So
+the server is guarded (:func:`guarded`): only its operator can use it, and web pages of other origins cannot.
+
+The reports and atlases of published releases are served behind the same guard (:func:`with_reports`), read-only. The
+route serves two files of a published bundle, which are public, and lists nothing.
 
 References:
     OWASP, Cross-Site Request Forgery Prevention Cheat Sheet: "Verifying Origin With Standard Headers".
-
-Serve the reports and atlases of published releases beside the Dagster UI, read-only.
-
-The route is behind the guard of the UI, so that only its operator can use it. It serves two files of a published
-bundle, which are public, and lists nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define the components of the warehouse and of the site."""
+"""Define the components that a project has once: the warehouse, and the web site of all releases."""
 
 from typing import Any
 

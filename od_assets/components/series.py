@@ -1,4 +1,4 @@
-"""Define the components of series: flows, group sizes and trips with stops."""
+"""Define the base of all components, and those that declare a series: flows, group sizes and trips with stops."""
 
 import datetime
 from collections.abc import Sequence

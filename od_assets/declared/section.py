@@ -1,4 +1,4 @@
-"""Read sections of YAML files, with the line of each value."""
+"""Read sections of YAML files, so that an error names the line of the value."""
 
 import os
 import re

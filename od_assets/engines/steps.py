@@ -1,11 +1,8 @@
-"""Run a step of a release in this process, in another one, or through ``spark-submit``.
+"""Run a step of a release in this process, or in one that ``spark-submit`` starts.
 
-Each step writes its results to files, so it can run in this process or in a process that ``spark-submit`` starts.
-
-Run a step of a release in a ``spark-submit`` process, which reports its outcome through Dagster Pipes.
-
-The output of the process is written to a file in the confidential folder. The outcome has only public text, because
-Dagster stores all messages of Pipes.
+Each step writes its results to files, so it can run in either process. One that ``spark-submit`` starts reports its
+outcome through Dagster Pipes. The outcome has only public text, because Dagster stores all messages of Pipes. The
+output of the process is written to a file in the confidential folder.
 """
 
 from __future__ import annotations

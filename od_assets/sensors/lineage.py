@@ -1,10 +1,9 @@
-"""Send OpenLineage events of releases.
+"""Send OpenLineage events of finished runs of releases.
 
-Make OpenLineage events from the event log of a run and the definitions of its assets, and send them.
-
-The events contain names, descriptions, columns, data versions and results of checks of public assets. They contain no
-text of an error and no other metadata. What would tell of the records is left out: how long steps took, which step of a
-run failed, and results of checks of confidential assets.
+The events are made from the event log of a run and the definitions of its assets. They contain names, descriptions,
+columns, data versions and results of checks of public assets. They contain no text of an error and no other metadata.
+What would tell of the records is left out: how long steps took, which step of a run failed, and results of checks of
+confidential assets.
 """
 
 import datetime

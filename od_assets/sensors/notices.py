@@ -1,4 +1,4 @@
-"""Send notices of releases through channels."""
+"""Define the sensors that send notices of published and failed releases, and the channels of these notices."""
 
 import json
 import logging

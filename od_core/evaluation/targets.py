@@ -1,16 +1,14 @@
-"""State targets of accuracy, and find the least budget that meets them.
+"""State targets of accuracy, and find the least budget that meets them, from public facts and a public table alone.
 
-A release meets a target if at least the stated share of the flows of its class are within the tolerance. The class
-has the flows of at least the stated size in a public or synthetic table.
-
-Find the smallest budget for which a release meets targets of accuracy, from public facts and a public table alone.
+A release meets a target if at least the stated share of the flows of its class are within the tolerance. The class has
+the flows of at least the stated size in a public or synthetic table.
 
 The errors of the flows of a class are taken as independent normal variables with the variances of
-:class:`VarianceModel`, so the number of flows within the tolerance follows a Poisson binomial distribution. For a
-target, this gives the largest common factor of the variances for which a release meets the target with a required
-probability. The smallest rho for all targets is then a convex problem in the shares of the levels
-(:mod:`od_core.flows.allocation`). Releases are simulated on the table to correct rho for what the model
-leaves out: cuts at zero, rounding, and correlations between errors.
+:class:`od_core.flows.allocation.VarianceModel`, so the number of flows within the tolerance follows a Poisson binomial
+distribution. For a target, this gives the largest common factor of the variances for which a release meets the target
+with a required probability. The smallest rho for all targets is then a convex problem in the shares of the levels
+(:mod:`od_core.flows.allocation`). Releases are simulated on the table to correct rho for what the model leaves out:
+cuts at zero, rounding, and correlations between errors.
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 
 A file is written under a temporary name in the same folder, made durable, and then renamed.
 
-Write files and verify their content: every step is checked, and the bytes are read back.
-
 Some libraries lose errors. For example, HDF5 may close a file without an error although half of it could not be
-written. So libraries do not write published files themselves. They pass their bytes to this module, which computes the
-digest of the bytes before it writes them.
+written. So libraries do not write published files themselves. They pass their bytes to :func:`write_checked`, which
+computes the digest of the bytes before it writes them, checks every step, and reads the bytes back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Write tables as CSV, Parquet and workbooks.
+"""Write tables as CSV, Parquet and Excel workbooks (Office Open XML). Whole columns are converted at a time.
 
-Write Excel workbooks (Office Open XML): sheets of text and numbers. Whole columns are converted at a time.
-
-Text is stored as text, so that a spreadsheet runs nothing and changes nothing: ``=1+1`` and ``007`` stay as they are.
+A workbook has sheets of text and numbers. Text is stored as text, so that a spreadsheet runs nothing and changes
+nothing: ``=1+1`` and ``007`` stay as they are.
 """
 
 from __future__ import annotations

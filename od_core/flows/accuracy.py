@@ -1,6 +1,4 @@
-"""Predict the errors of a release from public facts.
-
-Predict the errors of a release at every level, from the flow tree and the noise variances alone.
+"""Predict the errors of a release at every level, from the flow tree and the noise variances alone.
 
 Let z_i be the value of child i of a node before it is adjusted to the node's estimate c, and v_i the variance of z_i.
 In a top-down release, z_i is the measured value. In a least-squares release, z_i is the best estimate from the child

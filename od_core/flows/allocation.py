@@ -1,25 +1,22 @@
-"""Divide a budget among the levels so that published numbers vary as little as possible.
+"""Divide a budget among the levels so that published numbers vary as little as possible: the rule ``minimise``.
 
-Find the shares of a budget for which the largest of some losses is smallest.
-
-A loss is a convex function of the shares, and c^-k times as large if all shares are c times as large: k is 1 for
-variances and 1/2 for standard deviations. Let h_j be the losses at the shares x, and g_jl the derivatives of -h_j.
-Because the losses are convex, for any weights lambda_j that are at least 0 and sum to 1, all shares y satisfy
-
-    max_j h_j(y) >= sum_j lambda_j ((1 + k) h_j(x) - sum_l g_jl y_l).
-
-The largest right-hand side over lambda, for the worst y, is a linear program. It proves how far x is from the optimum.
-
-Compute the variances of the numbers of a release as functions of the shares of its levels.
-
-The variances are those of :mod:`od_core.flows.accuracy`, without rounding and without cuts at zero. For a sum of
-nodes of one level with the weights w, let A = sum w v and Q = sum w^2 v over the children of one parent c, whose v sum
-to S. Then
+**Variances.** They are those of :mod:`od_core.flows.accuracy`, as functions of the shares of the levels, without
+rounding and without cuts at zero. For a sum of nodes of one level with the weights w, let A = sum w v and Q = sum w^2 v
+over the children of one parent c, whose v sum to S. Then
 
     Var(sum w x) = sum over the parents (Q - A^2 / S) + Var(sum (A / S) c),
 
 so the variance follows from sums of nodes of one level after the other, up to the root. Every variance is a convex
 function of the precisions of the measurements, and falls in proportion to their common factor.
+
+**Shares.** The best shares are those for which the largest of some losses is smallest. A loss is a convex function of
+the shares, and c^-k times as large if all shares are c times as large: k is 1 for variances and 1/2 for standard
+deviations. Let h_j be the losses at the shares x, and g_jl the derivatives of -h_j. Because the losses are convex, for
+any weights lambda_j that are at least 0 and sum to 1, all shares y satisfy
+
+    max_j h_j(y) >= sum_j lambda_j ((1 + k) h_j(x) - sum_l g_jl y_l).
+
+The largest right-hand side over lambda, for the worst y, is a linear program. It proves how far x is from the optimum.
 """
 
 from __future__ import annotations

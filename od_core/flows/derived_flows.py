@@ -1,12 +1,13 @@
-"""Derive flows from releases: sums, and estimates that learn from earlier releases.
+"""Derive flows from releases, at no privacy cost: sums, and estimates that learn from earlier releases.
 
-Estimate the flows of a release again, with the help of the releases before it, at no privacy cost.
+A sum adds the flows of releases, such as those of twelve months, and their independent errors.
 
-The estimates of a release use its own measurements alone. Flows change slowly, so the releases of earlier periods say
-much about how the trips of an area divide among its neighbours. *Model-assisted* estimates start with the first release
-and go on period by period. Each is a table of shrunk estimates (:mod:`od_core.flows.estimation.shrinkage`) that learns
-from the table of the period before. Held-out noise chooses the rule of estimation
-(:mod:`od_core.flows.estimation.held_out`); if no rule that learns has less error, the released flows stay as they are.
+*Model-assisted* flows are the flows of releases, estimated again. The estimates of a release use its own measurements
+alone. Flows change slowly, so the releases of earlier periods say much about how the trips of an area divide among its
+neighbours. Model-assisted estimates start with the first release and go on period by period. Each is a table of shrunk
+estimates (:mod:`od_core.flows.estimation.shrinkage`) that learns from the table of the period before. Held-out noise
+chooses the rule of estimation (:mod:`od_core.flows.estimation.held_out`); if no rule that learns has less error, the
+released flows stay as they are.
 
 How much a table learns is itself estimated from the noisy measurements, and a level learns nothing if what earlier
 flows explain may be chance. So earlier flows that no longer hold are hardly used. Still, these estimates move towards

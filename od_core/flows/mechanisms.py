@@ -1,4 +1,8 @@
-"""Choose mechanisms for flows by name."""
+"""Define the mechanisms for flows, and choose one by name.
+
+A mechanism says which cells are measured, and how noisy counts become estimates. :data:`MECHANISMS` has all of them:
+``inftda`` and ``inftda_refined``, and the baselines of [boninsegna2025inftda, section 5].
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Accept the codes and the names of areas.
+"""Check the public codes and names of areas, and make labels of them for people.
 
-A code must be plain text that a spreadsheet does not run as a formula and that readers do not mistake for another code.
-
-Read and check the public names of areas, and make labels of them for people.
-
-Codes identify areas in every file. Names are for people, and need not be unique.
+Codes identify areas in every file. A code must be plain text that a spreadsheet does not run as a formula and that
+readers do not mistake for another code. Names are for people, and need not be unique.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@ Level 0 is the whole space (one area, ``all``). Each area of level ``l`` lies in
 The areas of the last level are the zones. The areas of a level are numbered in tree order: the children of an area have
 consecutive numbers, and so do the zones below it.
 
-Read public boundaries of zones, dissolve them into larger areas, and simplify them for pages.
-
-A boundary is a polygon or several, in degrees of longitude and latitude, as well-known binary (WKB). Boundaries are
-used only for maps.
+Zones may have public boundaries, which are read here, dissolved into larger areas, and simplified for pages. A boundary
+is a polygon or several, in degrees of longitude and latitude, as well-known binary (WKB). Boundaries are used only for
+maps.
 """
 
 from __future__ import annotations

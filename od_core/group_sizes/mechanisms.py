@@ -1,4 +1,8 @@
-"""Choose a mechanism for group sizes by name, or by a public rule."""
+"""Define the mechanisms for group sizes, and choose one by name or by a public rule.
+
+A mechanism says which query is asked of every area, and how its noisy values become histograms. :data:`MECHANISMS` has
+all of them, and :func:`chosen` is the rule.
+"""
 
 from __future__ import annotations
 

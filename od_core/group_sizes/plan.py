@@ -1,9 +1,8 @@
-"""Plan a release of group sizes, and the top code of its sizes.
+"""Plan a release of group sizes from public facts, also one that measures its top code.
 
-Estimate the top code K from the data, at a cost in epsilon [kuo2018countofcounts, section 4.3, footnote 6].
-
-K is the largest size plus one draw of discrete Laplace noise plus a public margin. The largest size has sensitivity 1
-for both unbounded and bounded neighbours: adding or removing a member changes one size by one, and replacing a member
+The top code K may be estimated from the data, at a cost in epsilon [kuo2018countofcounts, section 4.3, footnote 6]: K
+is the largest size plus one draw of discrete Laplace noise plus a public margin. The largest size has sensitivity 1 for
+both unbounded and bounded neighbours: adding or removing a member changes one size by one, and replacing a member
 lowers one size by one and raises another by one. If each size changes by at most one, then the maximum changes by at
 most one, and so does the maximum capped at a public bound.
 """

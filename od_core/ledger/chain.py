@@ -1,15 +1,14 @@
-"""Keep the chain of ledger entries in SQLite or PostgreSQL, and its head in a file.
+"""Keep the entries of a ledger in a file of SQLite or a database of PostgreSQL, and the newest one in the head.
 
-Store the number and hash of the newest entry of a ledger in a file of its own, the *head*.
+A chain opens the entries, locks them, and adds to them in transactions that follow each other. With PostgreSQL,
+processes on several hosts can charge releases to one ledger.
 
-The head is in the confidential folder. If the ledger is lost or replaced by an older copy, it lacks the entry that the
-head names.
+The *head* is a file of its own in the confidential folder, with the number and hash of the newest entry. If the ledger
+is lost or replaced by an older copy, it lacks the entry that the head names.
 
-Store the entries of a ledger in a PostgreSQL database, so that processes on several hosts can charge releases to it.
-
-The role of the releases may read and add entries, and nothing else. The owner of the table, who is not used for
-releases, creates it once with :func:`schema`. All transactions take one advisory lock of the database, so they follow
-each other. That the number of an entry is the primary key would stop two of them even without the lock.
+In PostgreSQL, the role of the releases may read and add entries, and nothing else. The owner of the table, who is not
+used for releases, creates it once with :func:`schema`. All transactions take one advisory lock of the database, so they
+follow each other. That the number of an entry is the primary key would stop two of them even without the lock.
 """
 
 from __future__ import annotations

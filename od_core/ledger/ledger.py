@@ -1,14 +1,13 @@
 """Record the reservations, draws, measurements and publications of releases in the budget ledger.
 
-The entries form an append-only chain (``entries.py``). The state of a level is the kind of its newest entry: RESERVED,
-DRAWING or MEASURED. The spending of a domain in a period is the sum of its RESERVED entries, so nothing is ever
-refunded. If a run finds a level in state DRAWING, the process that drew it has ended, and its draw is lost. Somebody
-may have seen the lost draw, so its charge remains, and a new draw needs a further reservation.
+The entries form an append-only chain (:mod:`od_core.ledger.entries`). The state of a level is the kind of its newest
+entry: RESERVED, DRAWING or MEASURED. The spending of a domain in a period is the sum of its RESERVED entries, so
+nothing is ever refunded. If a run finds a level in state DRAWING, the process that drew it has ended, and its draw is
+lost. Somebody may have seen the lost draw, so its charge remains, and a new draw needs a further reservation.
 
-Check a release against the reservations in the ledger.
-
-A release that is reserved already must have the same plan. All releases of a series must be charged to the same data
-set. All periods of a revision must have the same areas.
+The ledger also refuses a release that contradicts its entries. A release that is reserved already must have the same
+plan. All releases of a series must be charged to the same data set, and all periods of a revision must have the same
+areas.
 """
 
 from __future__ import annotations

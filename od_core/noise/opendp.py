@@ -1,11 +1,9 @@
-"""Draw noise with OpenDP, each call in new processes.
-
-Draw noise with OpenDP in new processes (``opendp_worker``), which are started for each call and draw nothing else.
+"""Draw noise with OpenDP, each call in new processes that draw nothing else.
 
 OpenDP takes its random bits from a generator in the memory of its process. The calling process may be forked, restored
-or cloned, so nothing is ever drawn in it. Each call starts one new process, or several for large draws, and ends them
-when it has received the noise. They are started with ``subprocess``, because ``multiprocessing`` would run the caller's
-main module again or fork.
+or cloned, so nothing is ever drawn in it. Each call starts one new process (:mod:`od_core.noise.opendp_worker`), or
+several for large draws, and ends them when it has received the noise. They are started with ``subprocess``, because
+``multiprocessing`` would run the caller's main module again or fork.
 """
 
 from __future__ import annotations

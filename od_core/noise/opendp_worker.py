@@ -1,4 +1,4 @@
-"""Draw noise with OpenDP once, as a program that ``opendp_processes`` starts in a new process.
+"""Draw noise with OpenDP once, as a program that ``opendp.py`` starts in a new process.
 
 The program is run by its path with ``python -I -S``, and calls the C interface of OpenDP's shared library. It imports
 neither OpenDP's Python package nor NumPy, so it starts four times as fast. It never receives a count of trips.

@@ -1,10 +1,9 @@
 """Describe a budget, its shares over the levels, what is spent, and the cap of a data set.
 
-Define the cap of a data set in one elementary period, and the charge of an event against it.
-
-An event is one draw of noise, or all draws of a release. The cap also holds if the budget of a release is chosen after
-the results of earlier releases were seen, because the rho of all releases still adds up [feldman2021individual]. For a
-cap in (epsilon, delta), the sum of rho is converted once, at the delta that remains after all events.
+The cap limits what all events of one elementary period cost. An event is one draw of noise, or all draws of a release.
+The cap also holds if the budget of a release is chosen after the results of earlier releases were seen, because the rho
+of all releases still adds up [feldman2021individual]. For a cap in (epsilon, delta), the sum of rho is converted once,
+at the delta that remains after all events.
 """
 
 from __future__ import annotations

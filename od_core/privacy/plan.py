@@ -1,8 +1,10 @@
-"""Plan noisy queries with their charges, and the count of trips that bounds leave out.
+"""Define what the plans of all kinds of releases share: steps with their charges, and the count of uncounted trips.
 
-Measure how many trips the contribution bounds of unit ``user_year`` leave out, as one noisy number of a release.
+A step is one vector query to which noise is added. A plan has the steps of a release, in their order, and what they
+cost.
 
-The number is the sum, over all users, of the trips that are not counted. Of each user, at most K trips are considered,
+For unit ``user_year``, a release may also measure how many trips the contribution bounds leave out, as one noisy
+number. It is the sum, over all users, of the trips that are not counted. Of each user, at most K trips are considered,
 counted or not. So a user changes the number by at most K. A user may do so in every period, even where none of the
 user's trips is counted. Therefore the charges of these numbers add up over a year in full, beside the charges that the
 bound M limits; see ``docs/explanation/person-year.md``.

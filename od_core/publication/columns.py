@@ -1,4 +1,4 @@
-"""Describe the columns of published tables."""
+"""List the columns of every public table with their descriptions, for files, database and codebook."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""Explain what an attacker learns from a release, and what other methods would protect.
+"""Explain what an attacker learns from a release, and what other decisions would have cost.
 
 Only the public bundle is read and, if it is at hand, the ledger. No record is read.
 
-Compute what other decisions would have cost a release, by making other plans from its public facts alone.
-
 The decisions are the privacy unit, the neighbours, the contribution bound m, delta and epsilon. Each other choice is
-planned twice by the functions that plan releases: with the same promise, which needs other noise; and with the same
-noise in the most detailed table, which gives another promise.
+planned twice by the functions that plan releases, from the release's public facts alone: with the same promise, which
+needs other noise; and with the same noise in the most detailed table, which gives another promise.
 """
 
 from __future__ import annotations

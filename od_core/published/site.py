@@ -1,7 +1,6 @@
-"""Make a static site of all releases.
+"""Write a static web site of all releases, from their bundles.
 
-The site is made from public bundles alone, and only files that a bundle lists in its checksums reach it. The same
-bundles give the same bytes.
+Only files that a bundle lists in its checksums reach the site. The same bundles give the same bytes.
 """
 
 from __future__ import annotations

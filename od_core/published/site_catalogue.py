@@ -1,12 +1,10 @@
-"""Describe a site in DCAT and Croissant for catalogues.
+"""Describe a site and its releases for catalogues and machine-learning tools: DCAT, Croissant, feed and site map.
 
 Relative addresses in JSON-LD are relative to the file, so a catalogue is valid at any address. If the address of the
 site is known, the catalogue has absolute addresses, since some programs do not resolve relative ones.
 
-Describe a published release for machine-learning tools, in the format Croissant 1.0 of MLCommons.
-
-Each release has a description of its own: its files never change, so neither do their checksums, and the numbers of
-different revisions must not be mixed.
+In Croissant 1.0 of MLCommons, each release has a description of its own: its files never change, so neither do their
+checksums, and the numbers of different revisions must not be mixed.
 """
 
 from __future__ import annotations

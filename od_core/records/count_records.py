@@ -1,13 +1,10 @@
-"""Count loaded records in tree order.
+"""Count loaded records in tree order with DuckDB, and write the SQL of the count, which also runs in Spark.
 
-The counts equal those of :func:`od_core.records.trip_counts.count_trips`, but the records need not fit in memory.
-DuckDB finds the rank (position in tree order) of each record's leaf pair, counts
-the records of each rank and sorts the ranks. The results are written to files batch by batch.
+A rank is the position of a leaf pair (origin zone, destination zone) in tree order. The SQL finds the rank of each
+record, counts the trips of each rank and sorts the ranks. The counts are written to files batch by batch. They equal
+those of :func:`od_core.records.trip_counts.count_trips`, but the records need not fit in memory. They are confidential.
 
-Confidential: build the SQL that finds the rank of each record and counts the trips of each rank.
-
-A rank is the position of a leaf pair (origin zone, destination zone) in tree order. The same SQL runs in DuckDB and in
-Spark. It reads these relations:
+The SQL reads these relations:
 
 - ``records``, with the columns origin and destination (text), in_period and, if the unit or the file needs them, trips,
   weight, or person (the user id, NULL if it is not valid);

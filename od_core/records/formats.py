@@ -1,10 +1,9 @@
-"""Describe formats of record files: tables, and those of ISTAT, LODES, NOMIS and TLC.
+"""Describe the formats in which records are written: tables, and the files of ISTAT, LODES, NOMIS and TLC.
 
-Define the formats in which agencies write their records, and which rows are records of a release.
+A format says which columns a file has, and which of its rows are records of a release. :data:`FORMATS` has all of them
+by the names of their readers. This module reads no file.
 
-This module reads no file.
-
-Describe the commuter records of ISTAT, Italy, by municipality of home and of work or study (pendolarismo, 2011).
+**ISTAT**: commuter records of Italy, by municipality of home and of work or study (pendolarismo, 2011).
 
 ``matrix_pendo2011_10112014.txt`` (matrice del pendolarismo) has no header. Its 15 columns have fixed widths and are
 separated by blanks:
@@ -29,7 +28,7 @@ The 988,625 records S count all 28,871,447 commuters. The records L are estimate
 read. Source: ISTAT, "Matrici del pendolarismo" (2014), "Tracciato record dei file",
 https://www.istat.it/it/archivio/139381.
 
-Describe the LODES files: numbers of jobs by census block of home and of work in the United States.
+**LODES**: numbers of jobs by census block of home and of work in the United States.
 
 LODES stands for LEHD Origin-Destination Employment Statistics. An OD file (``ca_od_main_JT00_2021.csv.gz``) has the
 columns w_geocode, h_geocode, S000 (all jobs), SA01 to SA03 (by age), SE01 to SE03 (by earnings), SI01 to SI03 (by
@@ -37,7 +36,7 @@ industry) and createdate. A geocode is the 15-digit code of the block; it begins
 leading zero. Source: U.S. Census Bureau, "LODES 8 technical documentation", Origin-Destination (OD) file structure,
 https://lehd.ces.census.gov/data/lodes/LODES8/LODESTechDoc8.1.pdf.
 
-Describe the NOMIS tables of commuters in the United Kingdom, by area of residence and of work (2011, 2021).
+**NOMIS**: tables of commuters in the United Kingdom, by area of residence and of work (2011, 2021).
 
 Census of 2011: tables such as WU01EW and WU03EW have the columns "Area of usual residence" or "Area of residence" and
 "Area of workplace", then the total over the categories of a variable (such as "All categories: Sex"), then one column
@@ -52,7 +51,7 @@ residence. If it is 3, the workplace is another place in the United Kingdom. Peo
 Kingdom have the code 999999999. Source: Office for National Statistics, Census 2021 origin-destination workplace data,
 https://www.nomisweb.co.uk/sources/census_2021_od.
 
-Describe the monthly Parquet files of taxi and for-hire vehicle trips of New York City (TLC).
+**TLC**: monthly Parquet files of taxi and for-hire vehicle trips of New York City.
 
 The columns PULocationID and DOLocationID (PUlocationID and DOlocationID for for-hire vehicles) contain the taxi zones
 where a trip began and ended. Zones are whole numbers from 1 to 263, stored as integers, or as floating-point numbers if

@@ -1,4 +1,4 @@
-"""Load the records of a period from files into the confidential folder, and state what a row is.
+"""Load the records of a period from files into the confidential folder, and refuse rows whose meaning is not stated.
 
 The file may be larger than the memory. The result is a Parquet file with the columns ``date``, ``origin``,
 ``destination`` (text codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``,
@@ -6,13 +6,11 @@ The file may be larger than the memory. The result is a Parquet file with the co
 (the category as text, NULL if it is missing). Every record is read by fixed rules from its own fields alone: nothing is
 guessed from a sample of the file. No message quotes a record.
 
-Refuse records of which nothing says whether a row is one trip or several.
-
 If a row stands for 100 trips and is counted as one trip, 99 are lost. What a row is cannot be seen in the records: a
-number of trips may have any name, and a single mark such as ``*`` makes text of its column. So it must be stated as
-soon as the records have an *unused* column, which no declaration reads and by which no rows are selected. The names of
-the columns alone decide, so a refusal tells nothing about the records. Only ``od-release init``, where a person
-answers, looks at the content (:func:`count_columns`).
+number of trips may have any name, and a single mark such as ``*`` makes text of its column. So records are refused if
+nothing states what a row is and they have an *unused* column, which no declaration reads and by which no rows are
+selected. The names of the columns alone decide, so a refusal tells nothing about the records. Only ``od-release init``,
+where a person answers, looks at the content (:func:`count_columns`).
 """
 
 from __future__ import annotations

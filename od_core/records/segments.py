@@ -1,16 +1,12 @@
-"""Describe breakdowns and the columns that contain their categories.
+"""Describe breakdowns, find the category of a record, and number categories.
 
-The trips of one category are called a segment. Each counted trip is in exactly one segment of each breakdown. The list
-is fixed before any data is read.
+The trips of one category of a breakdown are called a segment. Each counted trip is in exactly one segment of each
+breakdown. The categories, and the columns that they come from, are public: they are fixed before any record is read,
+and stored with the settings of reading.
 
-Confidential: number the categories of records, with one code for all breakdowns.
-
-The code of a record has one digit for each breakdown: the position of the record's category in its list. The first
-breakdown has the most significant digit. So records are sorted and counted by a single number.
-
-Define where the category of a record comes from, for each breakdown by which trips are also counted.
-
-The rule is public. It is fixed before any record is read, and it is stored with the settings of reading.
+The categories of a confidential record are one number, its code. It has one digit for each breakdown: the position of
+the record's category in its list. The first breakdown has the most significant digit. So records are sorted and counted
+by a single number.
 """
 
 from __future__ import annotations

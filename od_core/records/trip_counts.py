@@ -1,11 +1,10 @@
-"""Count the trips of a table in memory: by pairs of zones, and by categories.
+"""Count the trips of a table in memory, by pairs of zones and by categories, and hold such counts.
+
+The table is one that a caller of the library passes. It is read by the names that the caller gives its columns, which
+all messages use. No message quotes a record.
 
 The counts stay confidential until ``measure`` in ``od_core.flows.estimation.top_down`` adds noise. They are not printed
 or put into messages, and they are stored only in memory or in the confidential folder.
-
-Confidential: take trips from a table that a caller passes, by the names that the caller gives its columns.
-
-No message quotes a record. Every message names a column as the caller does.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Load and count records with Spark.
+"""Read records from a Spark table, and count them with Spark.
 
-The SQL that counts the trips of each rank, the number of a leaf pair in tree order
-(:mod:`od_core.records.count_records`), and the files of counts are the same as with DuckDB. No value of a record is in
-a query plan or in the result of a task: plans contain no literals from the records, the secret key and the period are
-passed as a relation, and a task writes files, returns one word and catches all exceptions. See
-``docs/how-to/parts-and-spark.md``.
+Records are read with the same values as by :func:`od_core.records.load.load_records`, each from its own fields alone. A
+value that cannot be converted becomes NULL, and its record becomes a fault. The SQL that counts the trips of each rank,
+the number of a leaf pair in tree order (:mod:`od_core.records.count_records`), and the files of counts are the same as
+with DuckDB.
 
-Confidential: read records from a Spark table, with the same values as :func:`od_core.records.load.load_records`.
-
-Each record is read from its own fields alone. A value that cannot be converted becomes NULL, and its record becomes a
-fault. Query plans contain only names of columns and the content of the release's declaration.
+Records and counts are confidential. No value of a record is in a query plan or in the result of a task: plans contain
+only names of columns and the content of the release's declaration, the secret key and the period are passed as a
+relation, and a task writes files, returns one word and catches all exceptions. See ``docs/how-to/parts-and-spark.md``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Start Spark sessions, and work on parts in their workers.
+"""Start Spark sessions that are safe to use, and run tasks on their executors.
 
 A session that runs parts must not repeat tasks. A session that is opened here also writes no file that other users can
 read, as far as Spark's settings control this.
 
-Run tasks on Spark executors. A task takes a short text, its descriptor, and returns a short text, its outcome.
-
-No data frame contains noise: Spark computes a frame again if it is used twice, if an executor loses it, or if a task is
-retried, and the frame would then contain other noise (``docs/explanation/parts.md``). Every job therefore distributes
-the descriptors and calls one function, which stores its results in a :class:`od_core.ledger.object_store.Store`.
+A task takes a short text, its descriptor, and returns a short text, its outcome. No data frame contains noise: Spark
+computes a frame again if it is used twice, if an executor loses it, or if a task is retried, and the frame would then
+contain other noise (``docs/explanation/parts.md``). Every job therefore distributes the descriptors and calls one
+function, which stores its results in a :class:`od_core.ledger.object_store.Store`.
 """
 
 from __future__ import annotations

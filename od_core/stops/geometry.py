@@ -1,6 +1,7 @@
-"""Describe grids, cells, boxes and range queries of trips with stops.
+"""Describe grids, their cells and disjoint boxes of cells, and answer range queries on boxes.
 
-Answer range queries on disjoint boxes, as if the trips of a box were spread evenly over its cells.
+A grid has the dimensions of a trip with stops: the place of each point, or its two coordinates on a map. A range query
+asks for the trips in a box. It is answered as if the trips of a released box were spread evenly over its cells.
 
 References:
     [shaham2022stops, section 2.2]

@@ -1,6 +1,6 @@
 /** What a person is promised, from rho: epsilon at a delta, right guesses, and odds. */
 
-/** Orders of the Rényi divergence, less 1, that `_by_renyi` in `od_core/privacy/privacy_loss.py` tries at epsilon 0. */
+/** Orders of the Rényi divergence, less 1, that `_by_renyi` in `od_core/privacy/posterior.py` tries at epsilon 0. */
 const ORDERS = [0.001, 0.1, 0.3, 1];
 
 /** Epsilon at a delta by the conversion `tight`; see `epsilon_tight` in `od_core/privacy/accounting.py`. */
@@ -30,7 +30,7 @@ export function yearFactor(periods: number, most: number, yearly: number): numbe
 
 /** The largest chance of a right guess between two inputs that are equally likely: 1/2 + d/2, where d bounds the delta
  * at epsilon 0. The smallest bound that follows from epsilon and delta, or from rho, is taken; see `Guarantee` in
- * `od_core/privacy/privacy_loss.py`, which proves them. */
+ * `od_core/privacy/posterior.py`, which proves them. */
 export function rightGuess(epsilon: number, delta: number, rho: number): number {
   const byPromise = Math.max(delta, 1 - (2 * (1 - delta)) / (1 + Math.exp(epsilon)));
   const byDivergence = Math.sqrt(Math.min(rho / 2, -Math.expm1(-rho)));

@@ -10,11 +10,10 @@ nearest measured ancestor. A sum that overlaps dropped nodes may contain any num
 
 The noise of different releases is independent. So the estimates of a sum of releases add up, and their variances, too.
 
-Compute the covariance of the estimated outflow and inflow of each area of a level.
-
-Let f and g be two sums of estimates below a node with the estimate h, with the factors c and d of
-:mod:`od_core.flows.estimation.node_sums`. Their covariance is q + c d V, where V is the variance of h. If the sums
-below the children i of the node have the factors c_i and d_i and the shared residuals q_i, then
+**Outflow and inflow of an area** have correlated errors (:func:`exchange_covariances`). Let f and g be two sums of
+estimates below a node with the estimate h, with the factors c and d of :mod:`od_core.flows.estimation.node_sums`. Their
+covariance is q + c d V, where V is the variance of h. If the sums below the children i of the node have the factors c_i
+and d_i and the shared residuals q_i, then
 
     q = sum (q_i + c_i d_i v_i) - c d S.
 

@@ -12,20 +12,20 @@ The children of a node then form a table of children and categories, of which bo
 child, and the trips of the node in each category. The estimates are moved to the nearest table of whole numbers of at
 least 0 that has these margins, or to one that is almost as near (:mod:`od_core.flows.projection.two_margins`).
 
-The result depends on public values alone and costs no privacy. It is the same on every machine, for any number of
-threads and any size of pieces.
-
-Move the estimates of segments towards the profile of their parent, in whole levels.
-
-Let r_i be the released trips of the children of a node, c_s the node's trips in each category, and n the sum of both.
-If every child divided its trips among the categories as the node does, child i would have p_is = r_i c_s / n trips of
-category s. These are its *profile*. How far true counts deviate from it is estimated from all cells of a level with
-profiles of similar size: with E the estimate that fits both margins, and w the variance of its noise,
+**Profiles.** A mechanism may first move the estimates of whole levels towards the profile of their parent
+(:func:`move_to_profile`). Let r_i be the released trips of the children of a node, c_s the node's trips in each
+category, and n the sum of both. If every child divided its trips among the categories as the node does, child i would
+have p_is = r_i c_s / n trips of category s. These are its *profile*. How far true counts deviate from it is estimated
+from all cells of a level with profiles of similar size: with E the estimate that fits both margins, and w the variance
+of its noise,
 
     tau^2 = max(0, mean of (E - p)^2 - w).
 
 Then E moves towards p by the part w / (w + tau^2) of their distance, but by at most u standard deviations of its noise.
 So a cell that differs much from its profile keeps most of the difference.
+
+The result depends on public values alone and costs no privacy. It is the same on every machine, for any number of
+threads and any size of pieces.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ Tasks read and write files of these kinds, one per part:
 
 All parts of a band read the same ``common`` (largest variances, and the row sums of all leaves) and ``posterior``.
 
-Record in the ledger the rounds in which the steps of a band may be drawn, and the steps that are measured.
-
-A step measures a level by total or by segment. A round is one draw of any parts of a step, each at most once. Parts are
+The ledger records the rounds in which the steps of a band may be drawn, and the steps that are measured. A step
+measures a level by total or by segment. A round is one draw of any parts of a step, each at most once. Parts are
 disjoint, so a round is one vector query with the sensitivity of the step. A step is charged its rho once per round,
 however many of its parts were lost (``docs/explanation/parts.md``).
 """

@@ -1,16 +1,15 @@
 """Project noisy values onto non-negative integers that add up to the totals of their parents.
 
-Project children onto integers y >= 0 with a given sum that minimise sum (x - y)^2.
+In the following, x are the noisy counts of the children of one parent, c is the parent's total, and y >= 0 are the
+integers with the sum c that are found. Two projections are here. Both check their input with :func:`check_parents`.
 
-This is the projection of the mechanism ``tda_l2`` [boninsegna2025inftda, section 5]. In the following, x are the noisy
-counts of the children of one parent, and c is the parent's total, the sum that y must have.
-
-Over the reals, the optimum is the projection onto the simplex, y_i = max(x_i - theta, 0), where theta is the rational
-number for which the y_i sum to c. Since x is whole, all positive y_i have the same fractional part. Let k be theta
-rounded up: the smallest whole number with sum max(x_i - k, 0) <= c. Rounding every y_i down gives max(x_i - k, 0). The
-sum is then less than c by fewer units than there are positive y_i, or equal to c if theta is whole. The missing units
-are added, one per entry, to the largest x first, with ties by position. So the entries that become 0 are those with
-small x.
+**Euclidean.** :func:`project_children_euclidean` minimises sum (x - y)^2. It is the projection of the mechanism
+``tda_l2`` [boninsegna2025inftda, section 5]. Over the reals, the optimum is the projection onto the simplex, y_i =
+max(x_i - theta, 0), where theta is the rational number for which the y_i sum to c. Since x is whole, all positive y_i
+have the same fractional part. Let k be theta rounded up: the smallest whole number with sum max(x_i - k, 0) <= c.
+Rounding every y_i down gives max(x_i - k, 0). The sum is then less than c by fewer units than there are positive y_i,
+or equal to c if theta is whole. The missing units are added, one per entry, to the largest x first, with ties by
+position. So the entries that become 0 are those with small x.
 
 The result is also optimal among whole numbers. The last unit of an entry y_i adds 2 (y_i - x_i) - 1 to the sum of
 squares, and one more unit would add 2 (y_i - x_i) + 1. For an entry that received no missing unit, y_i is x_i - k, or
@@ -21,16 +20,13 @@ reduce the sum of squares. Since that sum is a sum of convex functions of the en
 The code computes neither theta nor any fraction. Newton's method on whole numbers finds k, and bisection finds the
 smallest x that receives a missing unit. So nothing is sorted, and no array except x is read.
 
-Project children with IntOpt: find integers y >= 0 with a given sum that minimise max |x - y|.
-
-This is the optimisation of [boninsegna2025inftda, section 4.2], without its sort. In the following, x are the noisy
-counts of the b children of one parent, and c is the parent's total, the sum that y must have.
-
-Let z = y - x. The search starts at z_i = max(a, -x_i) with a = ceil((c - sum x) / b). The distance is then
-t = max |z_i|, and the excess is E = sum z - (c - sum x) >= 0. The search removes the excess by lowering z, for the
-smallest x first, each z_i to max(-x_i, -t) at the lowest. If this does not remove the whole excess, the distance
-becomes t*, the smallest t with sum max(x_i - t, 0) <= c. Every y_i is then max(x_i - (t* - 1), 0), minus 1 for the
-first E positive entries, where E is the excess of these y.
+**Chebyshev, or IntOpt.** :func:`project_children` minimises max |x - y|. It is the optimisation of
+[boninsegna2025inftda, section 4.2], without its sort. Let b be the number of children, and z = y - x. The search starts
+at z_i = max(a, -x_i) with a = ceil((c - sum x) / b). The distance is then t = max |z_i|, and the excess is E = sum z -
+(c - sum x) >= 0. The search removes the excess by lowering z, for the smallest x first, each z_i to max(-x_i, -t) at
+the lowest. If this does not remove the whole excess, the distance becomes t*, the smallest t with sum max(x_i - t, 0)
+<= c. Every y_i is then max(x_i - (t* - 1), 0), minus 1 for the first E positive entries, where E is the excess of these
+y.
 
 Both cases lower entries in order of x until the excess is removed. Bisection finds the x at which this happens, so no
 sort is needed. The search reads no array except x.

@@ -21,11 +21,8 @@ equal sums have such N, so every family succeeds, and releases are consistent by
 All operations are on integers, in fixed point. Divisions are rounded down, and ties are broken by position. So the
 result is the same on every machine.
 
-Round a table of real numbers >= 0 to integers that keep its row sums, and then repair the column sums.
-
-In the last step, Y is a table in fixed point, N the table of
-integers, and d_s the surplus of column s, which is the sum of N_is over i minus c_s. The tables are transposed: they
-have the shape (columns, rows).
+In step 4, Y is a table in fixed point, N the table of integers, and d_s the surplus of column s, which is the sum of
+N_is over i minus c_s. The tables are transposed: they have the shape (columns, rows).
 
 :func:`round_rows` rounds every row to integers with the sum r_i. The rounding errors of a column are carried to the
 rows below, so the surpluses remain small if Y has nearly the column sums c.

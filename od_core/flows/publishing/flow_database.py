@@ -1,4 +1,4 @@
-"""Write the rows of a release of flows into the database."""
+"""Make the rows of a release of flows for the database, also those by category."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class FlowTables:
 
     @cached_property
     def distance_bands(self) -> pa.Table:
-        """Trips by distance, computed once; see :func:`od_core.flows.distances.distance_bands`.
+        """Trips by distance, computed once; see :func:`od_core.flows.distance_bands.distance_bands`.
 
         They are those of all areas or, if there are more than ``MOST_LISTED`` pairs of zones, of the whole space.
         """

@@ -1,4 +1,4 @@
-"""Read a release of flows back from its bundle."""
+"""Read a release of flows back from its bundle or from the release database."""
 
 from __future__ import annotations
 

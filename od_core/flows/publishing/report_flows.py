@@ -1,4 +1,4 @@
-"""Show flows, areas and maps in the report of a release."""
+"""Write the sections of the report of flows that show flows, areas, distances and maps."""
 
 from __future__ import annotations
 

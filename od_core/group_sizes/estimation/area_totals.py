@@ -1,17 +1,18 @@
-"""Estimate the numbers of groups in areas from their noisy values.
+"""Estimate histograms that are consistent and in which every area has its number of groups.
 
 Here, histograms are consistent if every area's histogram is the sum of its children's. That every area r has its number
 of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the histograms' entries
 for different sizes, so the cost tables of :mod:`od_core.group_sizes.estimation.cost_tables`, which solve each size on
 its own, cannot be used. The problem is a flow with convex costs: G_r groups flow from each leaf area through its cells
-(the entries of its histogram) and up the tree of each size. The problem is first solved over the reals, and the
-solution is then rounded to integers. The result has the number of groups of every area and is near the optimum.
+(the entries of its histogram) and up the tree of each size. The problem is first solved over the reals
+(:mod:`od_core.group_sizes.estimation.relaxation`), and the solution is then rounded to integers. The result has the
+number of groups of every area and is near the optimum.
 
-On small trees, integer programming then makes the result exact. It repeatedly applies the best change of at most one
-unit (group) per cell, until no change reduces the cost. The result is then optimal. The reason is that the difference
-of two flows is a sum of cycles, where each cycle changes a cell by at most one unit, and all cycles change a given cell
-in the same direction. Since the costs are convex, the cost change of all cycles together is at least the sum of the
-cost changes of the single cycles.
+On small trees, integer programming then makes the result exact (:func:`made_exact`). It repeatedly applies the best
+change of at most one unit (group) per cell, until no change reduces the cost. The result is then optimal. The reason is
+that the difference of two flows is a sum of cycles, where each cycle changes a cell by at most one unit, and all cycles
+change a given cell in the same direction. Since the costs are convex, the cost change of all cycles together is at
+least the sum of the cost changes of the single cycles.
 """
 
 from __future__ import annotations

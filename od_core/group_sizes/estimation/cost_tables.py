@@ -17,12 +17,11 @@ cut end, the cuts of the sizes concerned are doubled, and the problem is solved 
 Ties are frequent, and any choice is optimal. Of equal slopes, that of the smallest size is taken first and, within a
 tree, that of the first child.
 
-Compute the cost tables of the tree of one size from the leaves up, and the values of its nodes from the root down.
-
-``first_child`` and the node
-numbers are those of its class ``Tree``. The table of an inner node v begins at the value ``low[v]``, and its slopes are
-``slopes[v, :size[v]]``. Leaves have no table, because slope k of a leaf is 2k - 1 - 2 noisy. A node *takes* a slope if
-its value is at least the value that the slope leads to. A price is an upper limit of the slopes that are taken.
+The tables of the tree of one size are computed from the leaves up, and the values of its nodes from the root down.
+``first_child`` and the numbers of nodes are those of :class:`Tree`. The table of an inner node v begins at the value
+``low[v]``, and its slopes are ``slopes[v, :size[v]]``. Leaves have no table, because slope k of a leaf is 2k - 1 - 2
+noisy. A node *takes* a slope if its value is at least the value that the slope leads to. A price is an upper limit of
+the slopes that are taken.
 
 References:
     [fioretto2019hierarchical, sections 6 and 7]

@@ -1,15 +1,7 @@
-"""Estimate the cumulative histograms of many areas from their noisy values, with a Markov chain fitted to these values.
-
-This is an empirical Bayes method. The Markov chain is that below. Its
-probabilities are the same for all areas. They differ between classes of sizes: the sizes 0, 1, 2 and 3 are classes of
-their own, and from size 4 on there are two classes per doubling of the size. The probabilities are fitted by
-expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values. The fit reads only
-noisy values, so it spends no budget.
-
-Estimate the cumulative histogram of an area from its noisy values, with a hidden Markov chain along the sizes.
+"""Estimate the cumulative histograms of many areas from their noisy values, with a Markov chain along the sizes.
 
 The curve of an area with G groups is C_j, the number of groups of at most size j. It stays the same or jumps from size
-to size. Each size is in the state *quiet* or *busy*:
+to size. The curve is estimated with a hidden Markov chain, in which each size is in the state *quiet* or *busy*:
 
 - Before each size, quiet turns busy with probability ``wake``, and busy turns quiet with probability ``rest``. The
   chain starts quiet, with the count 0.
@@ -18,11 +10,16 @@ to size. Each size is in the state *quiet* or *busy*:
   a long jump, in which a further group follows with probability G / (G + 4). The curve is limited to G. The chain ends
   when the curve reaches G.
 
-The noise is discrete Laplace, so the noisy values multiply the probability of a curve by a^distance, where
-a = exp(-1 / scale). For ``cumulative``, the distance is the sum of |noisy_j - C_j| over the sizes j. For ``sizes``, the
-distance is the sum of |noisy_i - size_i| over the groups i. This is also a sum over the sizes j below the top code K.
-The term of size j is the number of groups i <= C_j (of at most size j) with a noisy size above j, plus the number of
-groups i > C_j with a noisy size of at most j. Therefore, one chain serves both queries.
+This is an empirical Bayes method. The probabilities are the same for all areas. They differ between classes of sizes:
+the sizes 0, 1, 2 and 3 are classes of their own, and from size 4 on there are two classes per doubling of the size.
+They are fitted by expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values.
+The fit reads only noisy values, so it spends no budget.
+
+The noise is discrete Laplace, so the noisy values multiply the probability of a curve by a^distance, where a = exp(-1 /
+scale). For ``cumulative``, the distance is the sum of |noisy_j - C_j| over the sizes j. For ``sizes``, the distance is
+the sum of |noisy_i - size_i| over the groups i. This is also a sum over the sizes j below the top code K. The term of
+size j is the number of groups i <= C_j (of at most size j) with a noisy size above j, plus the number of groups i > C_j
+with a noisy size of at most j. Therefore, one chain serves both queries.
 
 Forward and backward sums are limited to the counts that matter: at both ends of the range of counts, those with less
 than ``_NOTHING`` times the largest probability are dropped. The code uses only + - * / of doubles in a fixed order, and

@@ -1,4 +1,4 @@
-"""Define what a mechanism for trips with stops does, and the path of its splits."""
+"""Define the interface of mechanisms for trips with stops, and what they share, such as charges along a path."""
 
 from __future__ import annotations
 
