@@ -29,6 +29,7 @@ OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held", "wit
 MAY_BE_ZERO = (
     "files_written",
     "inside_90",
+    "changes",
     *("by_quantiles", "bias_in_deviations", "trips_unseen"),
     *("gap", "met", "gain"),
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),

@@ -106,7 +106,7 @@ def test_a_series_verifies_and_is_made_again_with_the_same_bytes(tmp_path: Path)
     places = series(tmp_path)
     assert list(map(faults, places)) == [set()] * 3
     before = [(place.bundle / "certificate.json").read_bytes() for place in places]
-    assert series(tmp_path) == places
+    series(tmp_path)
     assert [(place.bundle / "certificate.json").read_bytes() for place in places] == before
 
 
