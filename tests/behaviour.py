@@ -71,7 +71,11 @@ def examples() -> Iterator[tuple[str, Example, dict[str, Any]]]:
     for mechanism in OF_GROUP_SIZES:
         yield f"group sizes {mechanism}", sizes, {"mechanism": mechanism, "neighbours": "bounded"}
     for mechanism in OF_STOPS:
-        yield f"boxes {mechanism}", replace(boxes, make=many_boxes), {"mechanism": mechanism, "unit": PrivacyUnit("trip")}
+        yield (
+            f"boxes {mechanism}",
+            replace(boxes, make=many_boxes),
+            {"mechanism": mechanism, "unit": PrivacyUnit("trip")},
+        )
 
 
 few_flows = partial(release_flows, ledger_rows.FLOWS, ledger_rows.GEOGRAPHY)
@@ -107,7 +111,7 @@ def digests(root: Path) -> dict[str, str]:
     found = {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files}
     with duckdb.connect(str(root / "release.duckdb"), read_only=True) as database:
         for (table,) in database.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall():
-            rows = database.sql(f'SELECT * FROM "{table}" ORDER BY ALL').fetchall()  # noqa: S608  # names of tables
+            rows = database.sql(f'SELECT * FROM "{table}" ORDER BY ALL').fetchall()  # names of tables
             found[f"database {table}"] = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
         schema = database.execute("SELECT sql FROM duckdb_tables() ORDER BY 1").fetchall()
         found["database schema"] = hashlib.sha256(repr(schema).encode()).hexdigest()[:16]
