@@ -1,4 +1,4 @@
-# make install | test | test-slow | lint | docs | comparison | atlas, with tools for development; release | ui without; compatibility
+# make install | test | test-some | test-all | lint | docs | comparison | atlas, with tools for development; release | ui without; compatibility
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
@@ -12,7 +12,7 @@ SLOW = $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope
 APART := browser or faults or spark# browsers and Spark leave event loops and sockets open, which jobs would stumble over
 IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder
 
-.PHONY: install release ui test test-slow lint docs comparison compatibility atlas
+.PHONY: install release ui test test-some test-all lint docs comparison compatibility atlas
 
 install: .venv/installed
 
@@ -47,7 +47,22 @@ ui: .venv/installed-release
 test: install
 	$(IN_FOLDER) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" od_core tests
 
-test-slow: .venv/installed-spark
+# Of each slow kind: a job of each kind of release, the distribution of each noise, a search for leaks, a soak, a page, a count.
+SOME := tests/jobs/test_release_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
+	tests/jobs/test_segment_job.py::test_each_level_draws_its_queries_once_and_all_checks_pass \
+	tests/jobs/test_group_size_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
+	tests/jobs/test_stops_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
+	tests/statistical/test_noise_law.py \
+	tests/leaks/test_planted.py::test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted
+SOME_APART := "tests/faults/test_soak.py::test_a_hundred_faults_damage_nothing_and_are_ended_by_running_again[sqlite]" \
+	tests/browser/test_pages.py::test_a_page_of_the_bundle_is_read_from_the_file_alone \
+	tests/spark/test_spark_counting.py::test_counts_are_those_of_duckdb
+
+test-some: .venv/installed-spark
+	$(IN_FOLDER) $(SLOW) $(SOME)
+	$(IN_FOLDER) $(SLOW) $(SOME_APART)
+
+test-all: test .venv/installed-spark
 	$(IN_FOLDER) $(SLOW) -m "slow and not ($(APART))" tests
 	$(IN_FOLDER) $(SLOW) -m "$(APART)" tests
 
