@@ -1,11 +1,17 @@
-"""List the columns of every public table with their descriptions, for files, database and codebook."""
+"""Read the columns of every public table with their descriptions from ``tables.yaml``.
+
+Files, codebook, schemas, SDMX structures and the comments of the database use them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
 
 from od_core.records.segments import Breakdown
 
@@ -81,198 +87,73 @@ class Table:
         return {column.name: column for column in self.columns}[name]
 
 
-ORIGIN_LEVEL = Column("origin_level", "string", "Level of the origin", "Name of the level of the origin.")
-DESTINATION_LEVEL = Column(
-    "destination_level", "string", "Level of the destination", "Name of the level of the destination."
-)
-ORIGIN = Column("origin", "string", "Origin", "Code of the area where the trips begin.")
-DESTINATION = Column("destination", "string", "Destination", "Code of the area where the trips end.")
-TRIPS = Column(
-    "trips",
-    "integer",
-    "Released trips",
-    "Number of trips from the origin to the destination, released with noise. It is an estimate that is consistent at"
-    " every pair of levels.",
-    unit="trips",
-    minimum=0,
-)
-_HOLDS = (
-    f"The true number of counted trips lies between lower and upper with a probability of about {100 * CONFIDENCE} %."
-    " If trips is above 0 and equals only one of the two, the interval of the measurements ended at trips or was"
-    " widened to contain it: the measurements suggest a number towards the other end."
-)
-LOWER = Column(
-    "lower",
-    "integer",
-    "Lower end of the interval",
-    f"Smallest plausible number of trips. {_HOLDS}",
-    unit="trips",
-    minimum=0,
-)
-UPPER = Column(
-    "upper",
-    "integer",
-    "Upper end of the interval",
-    f"Largest plausible number of trips. {_HOLDS}",
-    unit="trips",
-    minimum=0,
-)
-DISTANCE = Column(
-    "distance_km",
-    "number",
-    "Distance",
-    "Great-circle distance between the origin and the destination, each at the mean place of its zones. Public, without"
-    " noise. Empty for the whole space, and for areas without coordinates.",
-    unit="kilometres",
-    required=False,
-    minimum=0,
-)
-PERIOD = Column("period", "string", "Period", "Period of the trips, such as 2001-06.")
-NOISY = Column(
-    "noisy",
-    "integer",
-    "Noisy measurement",
-    "True count plus random noise, without any change; can be below 0. It is meant for users who make their own"
-    " estimates.",
-    unit="trips",
-)
-VARIANCE = Column(
-    "variance",
-    "number",
-    "Variance of the noise",
-    "Variance of the noise in the noisy measurement; the last digit is rounded up.",
-    unit="trips squared",
-    minimum=0,
-)
+@dataclass(frozen=True)
+class Described:
+    """A description of a table or view of the database.
 
-LISTED = ("level_name", "area")
-FLOWS = Table(
-    "flows",
-    "Flows at every pair of levels",
-    "The trips from one area to another at one pair of levels. The pairs of levels follow one another, from the whole"
-    " space to the zones. Do not add rows of different pairs of levels, because each pair of levels contains all"
-    " trips.",
-    "A pair of areas that is not listed was released as 0 trips. Zero is a released estimate, not a certainty: the true"
-    " number may be a few trips. No number is withheld or missing.",
-    (ORIGIN_LEVEL, DESTINATION_LEVEL, ORIGIN, DESTINATION, TRIPS),
-    ("origin_level", "destination_level", "origin", "destination"),
-    (
-        CodeList(("origin_level", "origin"), "areas", LISTED),
-        CodeList(("destination_level", "destination"), "areas", LISTED),
-    ),
-)
-"""Table of the flows without intervals."""
+    Attributes:
+        text: meaning of a row.
+        columns: descriptions of the columns, by name.
+    """
 
-FLOWS_WITH_INTERVALS = replace(
-    FLOWS,
-    columns=(*FLOWS.columns, LOWER, UPPER),
-    absent=f"If a pair of levels has at most {MOST_LISTED:,} pairs of areas, every pair is listed; otherwise only the"
-    " pairs with released trips are listed. Zero is a released estimate, not a certainty: upper states how many"
-    " trips there may be. No number is withheld or missing.",
-)
+    text: str
+    columns: Mapping[str, str]
 
-PAIR_FLOWS = Table(
-    "flows_<origin level>_<destination level>",
-    "Flows at one pair of levels",
-    "The trips from one area to another. Each file contains one pair of levels, which its name states, and thereby all"
-    " trips once. Do not add rows of different files.",
-    FLOWS.absent,
-    (ORIGIN, DESTINATION, TRIPS),
-    ("origin", "destination"),
-    (CodeList(("origin",), "areas", ("area",)), CodeList(("destination",), "areas", ("area",))),
-)
-"""Table of the flows at one pair of levels, without intervals."""
 
-PAIR_FLOWS_WITH_INTERVALS = replace(
-    PAIR_FLOWS, columns=(*PAIR_FLOWS.columns, LOWER, UPPER), absent=FLOWS_WITH_INTERVALS.absent
+_DATA = yaml.load(  # the loader is safe: CSafeLoader
+    files("od_core.publication").joinpath("tables.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
 )
+_FACTS = {"confidence": f"{100 * CONFIDENCE}", "most_listed": f"{MOST_LISTED:,}"}
+_SENTENCES = {name: text.format(**_FACTS) for name, text in _DATA["sentences"].items()}
 
-NOISY_MEASUREMENTS = Table(
-    "noisy_measurements",
-    "Noisy measurements",
-    "A pair of areas that was measured, at one level of the flow tree.",
-    "A pair that is not listed was not measured. If a pair of areas is estimated as 0, no pair below it is measured,"
-    " and those pairs are released as 0. A listed 0 is a measurement like any other.",
-    (
-        Column(
-            "level",
-            "integer",
-            "Level of the flow tree",
-            "Number of the level of the flow tree; certificate.json states the level of the origins and of the"
-            " destinations.",
-            minimum=0,
-        ),
-        ORIGIN,
-        DESTINATION,
-        NOISY,
-        VARIANCE,
-    ),
-    ("level", "origin", "destination"),
-)
 
-AREA = Column("area", "string", "Area", "Code of the area.")
-AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")
+def _text(text: str, **facts: str) -> str:
+    return text.format(**_FACTS, **_SENTENCES, **facts)
 
-FLOWMAP_LOCATIONS = Table(
-    "flowmap_locations",
-    "Places for flowmap.gl",
-    "A zone with coordinates.",
-    "A zone that is not listed has no coordinates.",
-    (
-        Column("id", "string", "Zone", "Code of the zone."),
-        Column("name", "string", "Name", "Name that a map shows: that of the zone, or its code."),
-        Column("lat", "number", "Latitude", "Latitude of the zone, in degrees north.", unit="degrees"),
-        Column("lon", "number", "Longitude", "Longitude of the zone, in degrees east.", unit="degrees"),
-    ),
-    ("id",),
-    (CodeList(("id",), "areas", ("area",)),),
-)
 
-FLOWMAP_FLOWS = Table(
-    "flowmap_flows",
-    "Flows for flowmap.gl",
-    "The trips from one zone with coordinates to another, or within one.",
-    "Only the largest flows between zones with coordinates are listed, of at least one released trip.",
-    (
-        replace(ORIGIN, description="Code of the zone where the trips begin."),
-        Column("dest", "string", "Destination", "Code of the zone where the trips end."),
-        replace(TRIPS, name="count", minimum=1),
-    ),
-    ("origin", "dest"),
-    (CodeList(("origin",), "flowmap_locations", ("id",)), CodeList(("dest",), "flowmap_locations", ("id",))),
-)
+def _column(given: str | Mapping[str, Any], **facts: str) -> Column:
+    """Return a column: a common one by its key, one that is like a common one, or one that is written out."""
+    own = dict(_DATA["columns"][given] if isinstance(given, str) else given)
+    like = own.pop("like", None)
+    filled: dict[str, Any] = {
+        name: _text(value, **facts) if isinstance(value, str) else value for name, value in own.items()
+    }
+    if like is not None:
+        return replace(_column(like), **filled)
+    return Column(**{"type": "string", "name": given} | filled)
 
-COUNT = Column(
-    "count",
-    "integer",
-    "Released trips",
-    "Number of trips in the box, released with noise; a whole number computed from the noisy numbers.",
-    unit="trips",
-    minimum=0,
-)
 
-_HOLDS_COUNT = (
-    f"For the given boxes, the true number of trips in the box lies between count_lower and count_upper with a"
-    f" probability of about {100 * CONFIDENCE} %."
+def _table(key: str) -> Table:
+    """Return a table by its key in ``tables.yaml``."""
+    own = _DATA["tables"][key]
+    lists = (CodeList(tuple(one["columns"]), one["table"], tuple(one["listed"])) for one in own.get("code_lists", ()))
+    return Table(
+        own.get("name", key),
+        own["title"],
+        _text(own["row"]),
+        _text(own["absent"]),
+        tuple(_column(one) for one in own["columns"]),
+        tuple(own["key"]),
+        tuple(lists),
+    )
+
+
+ORIGIN, DESTINATION, TRIPS, LOWER, UPPER = map(_column, ("origin", "destination", "trips", "lower", "upper"))
+DISTANCE, PERIOD, NOISY, AREA, AREA_LEVEL = map(_column, ("distance_km", "period", "noisy", "area", "area_level"))
+SIZE, GROUPS, COUNT, CATEGORY = map(_column, ("size", "groups", "count", "category"))
+COUNT_ENDS = _column("count_lower"), _column("count_upper")
+_OF_CATEGORY = _column("category_trips"), _column("category_lower"), _column("category_upper")
+
+FLOWS, PAIR_FLOWS, AREAS = map(_table, ("flows", "pair_flows", "areas"))
+LISTED = FLOWS.code_lists[0].listed
+_EVERY_PAIR, _EVERY_CATEGORY = (_text(_DATA["absent_with_intervals"][name]) for name in ("flows", "segments"))
+FLOWS_WITH_INTERVALS, PAIR_FLOWS_WITH_INTERVALS = (
+    replace(table, columns=(*table.columns, LOWER, UPPER), absent=_EVERY_PAIR) for table in (FLOWS, PAIR_FLOWS)
 )
-COUNT_ENDS = (
-    Column(
-        "count_lower",
-        "integer",
-        "Lower end of the interval",
-        f"Smallest plausible number of trips in the box. {_HOLDS_COUNT}",
-        unit="trips",
-        minimum=0,
-    ),
-    Column(
-        "count_upper",
-        "integer",
-        "Upper end of the interval",
-        f"Largest plausible number of trips in the box. {_HOLDS_COUNT}",
-        unit="trips",
-        minimum=0,
-    ),
-)
+NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = _table("noisy_measurements"), _table("segment_measurements")
+FLOWMAP_LOCATIONS, FLOWMAP_FLOWS = _table("flowmap_locations"), _table("flowmap_flows")
+HISTOGRAM, CUMULATIVE, MEMBERS = map(_table, ("histogram", "cumulative", "members"))
+GROUPS_BY_AREA, GROUP_MEASUREMENTS = _table("groups_by_area"), _table("group_measurements")
 
 
 def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:
@@ -285,79 +166,19 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool =
         interval: whether the table has the intervals of the trips.
     """
 
-    def of(dimension: int) -> str:
+    def along(dimension: int) -> str:
         if not places:
             return f"dimension {dimension + 1}"
         return f"the {('longitude', 'latitude')[dimension % 2]} of place {places[dimension // 2]!r}"
 
-    ends = [
-        Column(
-            f"{end}_{dimension + 1}",
-            "integer",
-            f"{title} cell, dimension {dimension + 1}",
-            f"{title} cell of the box (inclusive) along {of(dimension)}; cells are numbered from 0.",
-            unit="cells",
-            minimum=0,
-        )
+    ends = tuple(
+        _column("box_end", end=end, title=title, number=str(dimension + 1), along=along(dimension))
         for end, title in (("lower", "First"), ("upper", "Last"))
         for dimension in range(dimensions)
-    ]
-    return Table(
-        "boxes",
-        "Boxes",
-        "A box of the grid, with its trips. The boxes fill the grid and do not overlap. The release does not say where"
-        " within a box its trips are.",
-        "Every box is listed, including boxes with 0 trips. Zero is a released estimate, not a certainty. No number is"
-        " withheld or missing.",
-        (*ends, COUNT, *(COUNT_ENDS if interval else ()), NOISY),
-        tuple(column.name for column in ends),
     )
-
-
-AREAS = Table(
-    "areas",
-    "Areas",
-    "A public area of a geography.",
-    "All areas are listed, including areas without trips. Only the whole space has no parent.",
-    (
-        Column("geography", "string", "Geography", "SHA-256 of the geography that the area belongs to."),
-        Column(
-            "level",
-            "integer",
-            "Number of the level",
-            "0 for the whole space; the zones have the largest number.",
-            minimum=0,
-        ),
-        Column("level_name", "string", "Level", "Name of the level."),
-        Column("area", "string", "Area", "Code of the area; always text, even if it looks like a number."),
-        Column("parent", "string", "Parent", "Code of the area of the level above that contains it.", required=False),
-        Column("position", "integer", "Position", "Number of the area within its level, from 0.", minimum=0),
-        Column(
-            "name",
-            "string",
-            "Name",
-            "Name of the area, for people. Areas may have the same name, or none.",
-            required=False,
-        ),
-        Column(
-            "latitude",
-            "number",
-            "Latitude",
-            "Latitude of a zone with coordinates, in degrees north; for maps.",
-            unit="degrees",
-            required=False,
-        ),
-        Column(
-            "longitude",
-            "number",
-            "Longitude",
-            "Longitude of a zone with coordinates, in degrees east; for maps.",
-            unit="degrees",
-            required=False,
-        ),
-    ),
-    ("geography", "level", "area"),
-)
+    table, key = _table("boxes"), tuple(column.name for column in ends)
+    kept = (column for column in table.columns if interval or column not in COUNT_ENDS)
+    return replace(table, columns=(*ends, *kept), key=key)
 
 
 def described_areas(columns: Sequence[str]) -> Table:
@@ -365,277 +186,32 @@ def described_areas(columns: Sequence[str]) -> Table:
     return replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in columns))
 
 
-_BOUNDED = f"The true number lies between the two bounds with a probability of about {100 * CONFIDENCE} %."
-_INDICATORS = (
-    Column("outflow", "integer", "Outflow", "Trips from the area to other areas of its level.", "trips", minimum=0),
-    Column("inflow", "integer", "Inflow", "Trips from other areas of its level to the area.", "trips", minimum=0),
-    Column("within", "integer", "Trips within", "Trips that begin and end in the area.", "trips", minimum=0),
-    Column("balance", "integer", "Balance", "Inflow minus outflow; below 0 if more trips leave than arrive.", "trips"),
-    Column(
-        "self_containment",
-        "number",
-        "Self-containment",
-        "Share, from 0 to 1, of the trips that begin in the area and also end in it. Empty if no trips were released"
-        " that begin in it.",
-        unit="share",
-        required=False,
-        minimum=0,
-    ),
-)
-_MEAN_DISTANCE = Column(
-    "mean_distance",
-    "number",
-    "Mean distance",
-    "Mean great-circle distance of the trips that begin in the area, between the places of their zones; a trip within"
-    " a zone has the distance 0. Trips of unknown distance are left out. Empty if there are no others.",
-    unit="kilometres",
-    required=False,
-    minimum=0,
-)
+_ENDS = (("lower", "Lower bound"), ("upper", "Upper bound"))
 
 
 def indicator_table(*, interval: bool, distance: bool) -> Table:
     """Return the table of the indicators of areas, with or without their intervals and the mean distance."""
-    columns: list[Column] = []
-    for indicator in (*_INDICATORS, *((_MEAN_DISTANCE,) if distance else ())):
-        columns.append(indicator)
-        for end, title in (("lower", "Lower bound"), ("upper", "Upper bound")) if interval else ():
-            described = f"{title} of {indicator.name}. {_BOUNDED}"
-            bound = replace(indicator, name=f"{indicator.name}_{end}", title=f"{title} of {indicator.title.lower()}")
-            columns.append(replace(bound, description=described, required=True))
-    return Table(
-        "indicators",
-        "Indicators of areas",
-        "An area of any level, with the trips that leave it, enter it and stay in it.",
-        "All areas of all levels below the whole space are listed. Do not add the outflow or the inflow of several"
-        " areas, because the trips between them would be counted as trips that leave.",
-        (AREA_LEVEL, AREA, *columns),
-        ("level", "area"),
-        (CodeList(("level", "area"), "areas", LISTED),),
-    )
-
-
-_ENDS = (
-    ("from_km", "Begin of the band", "Smallest distance in the band."),
-    ("to_km", "End of the band", "End of the band, which does not belong to it. Empty if the band has no end."),
-)
+    table, columns = _table("indicators"), []
+    for column in table.columns:
+        if column.name == "mean_distance" and not distance:
+            continue
+        columns.append(column)
+        if interval and column.name not in table.key:
+            for end, title in _ENDS:
+                name, said = f"{column.name}_{end}", f"{title} of {column.name}. {_SENTENCES['bounded']}"
+                bound = replace(column, name=name, title=f"{title} of {column.title.lower()}", description=said)
+                columns.append(replace(bound, required=True))
+    return replace(table, columns=tuple(columns))
 
 
 def distance_band_table(*, interval: bool) -> Table:
     """Return the table of the trips that begin in each area by bands of distance, with or without their intervals."""
-    trips = Column(
-        "trips",
-        "integer",
-        "Released trips",
-        "Trips that begin in the area and whose distance is in the band, released with noise.",
-        unit="trips",
-        minimum=0,
+    table = _table("distance_bands")
+    bounds = (
+        replace(table.columns[-1], name=end, title=f"{title} of the trips", description=_SENTENCES["bounded"])
+        for end, title in _ENDS
     )
-    bounds = [
-        replace(trips, name=name, title=f"{title} of the trips", description=_BOUNDED)
-        for name, title in (("lower", "Lower bound"), ("upper", "Upper bound"))
-    ]
-    return Table(
-        "distance_bands",
-        "Trips by distance",
-        "A band of distances, with the trips that begin in an area and are as long as that. A distance is that of the"
-        " great circle between the places of two zones; a trip within a zone has the distance 0.",
-        "All bands of all listed areas are listed. The bands of an area sum to the trips that begin in it. Do not add"
-        " rows of different levels.",
-        (
-            AREA_LEVEL,
-            AREA,
-            Column(
-                "band",
-                "integer",
-                "Band",
-                "Number of the band, from 1 for the shortest trips; 0 for trips of unknown distance.",
-                minimum=0,
-            ),
-            *(Column(name, "number", title, text, "kilometres", required=False) for name, title, text in _ENDS),
-            trips,
-            *(bounds if interval else ()),
-        ),
-        ("level", "area", "band"),
-        (CodeList(("level", "area"), "areas", LISTED),),
-    )
-
-
-SIZE = Column(
-    "size",
-    "integer",
-    "Size",
-    "Number of members of a group; the top code stands for that size or more.",
-    "members",
-    minimum=0,
-)
-GROUPS = Column(
-    "groups",
-    "integer",
-    "Released groups",
-    "Number of groups of that size in the area, released with noise; an estimate.",
-    unit="groups",
-    minimum=0,
-)
-
-HISTOGRAM = Table(
-    "histogram",
-    "Groups by size",
-    "The groups of one size in one area.",
-    "A size that is not listed for an area was released as 0 groups. Zero is a released estimate, not a certainty. No"
-    " number is withheld or missing.",
-    (AREA, AREA_LEVEL, SIZE, GROUPS),
-    ("level", "area", "size"),
-    (CodeList(("level", "area"), "areas", LISTED),),
-)
-
-_HOLDS_GROUPS = (
-    f"The true number lies between lower and upper with a probability of about {100 * CONFIDENCE} % or more."
-)
-
-
-def _group_ends(what: str, unit: str) -> tuple[Column, Column]:
-    """Return the columns of the ends of the interval of a number of a group-size table."""
-    return (
-        replace(LOWER, description=f"Smallest plausible number of {what}. {_HOLDS_GROUPS}", unit=unit),
-        replace(UPPER, description=f"Largest plausible number of {what}. {_HOLDS_GROUPS}", unit=unit),
-    )
-
-
-CUMULATIVE = Table(
-    "cumulative",
-    "Groups of at most each size",
-    "The groups of at most one size in one area, with their interval. Each interval is of its own row: the probability"
-    " that all rows of an area hold at once is smaller.",
-    "Sizes below the top code with at most two significant digits are listed for every area, even if no group has that"
-    " size. All groups have at most the top code, which is not listed.",
-    (
-        AREA,
-        AREA_LEVEL,
-        replace(SIZE, description="Largest number of members of the groups that are counted."),
-        replace(
-            GROUPS,
-            description="Number of groups of at most that size in the area, released with noise; an estimate.",
-        ),
-        *_group_ends("groups of at most that size", "groups"),
-    ),
-    ("level", "area", "size"),
-    (CodeList(("level", "area"), "areas", LISTED),),
-)
-
-MEMBERS = Table(
-    "members_by_area",
-    "Members by area",
-    "An area, with the number of members of all its groups and its interval.",
-    "Every area is listed. Do not add rows of different levels, because each level has all members.",
-    (
-        AREA,
-        AREA_LEVEL,
-        Column(
-            "members",
-            "integer",
-            "Released members",
-            "Number of members of all groups of the area, released with noise; an estimate. A group of more members"
-            " than the top code counts with the top code.",
-            unit="members",
-            minimum=0,
-        ),
-        *_group_ends("members", "members"),
-    ),
-    ("level", "area"),
-    (CodeList(("level", "area"), "areas", LISTED),),
-)
-
-GROUPS_BY_AREA = Table(
-    "groups_by_area",
-    "Groups by area",
-    "A zone, with the number of its groups.",
-    "Every zone is listed. The list of groups is public, so these numbers are exact.",
-    (
-        AREA,
-        Column("groups", "integer", "Groups", "Public number of groups in the zone, exact.", "groups", minimum=0),
-    ),
-    ("area",),
-    (CodeList(("area",), "areas", ("area",)),),
-)
-
-GROUP_MEASUREMENTS = Table(
-    "noisy_measurements",
-    "Noisy measurements",
-    "One measured value of an area's groups.",
-    "Every value that was measured is listed; a 0 is a measurement like any other.",
-    (
-        AREA,
-        AREA_LEVEL,
-        Column(
-            "position",
-            "integer",
-            "Position",
-            "A size, from 0, if the numbers of groups by size were measured; a rank, from 1, if the sizes of the"
-            " groups in ascending order were measured. certificate.json states which (plan, query).",
-            minimum=0,
-        ),
-        replace(NOISY, unit="groups or members"),
-        Column("scale", "number", "Scale of the noise", "Scale of the Laplace noise.", "groups or members", minimum=0),
-    ),
-    ("level", "area", "position"),
-    (CodeList(("level", "area"), "areas", LISTED),),
-)
-
-
-BREAKDOWN = Column(
-    "breakdown", "string", "Breakdown", "Name of the breakdown, the list of categories that the row belongs to."
-)
-CATEGORY = Column("category", "string", "Category", "Category of the trips, in the list of the breakdown.")
-CATEGORY_TRIPS = replace(
-    TRIPS,
-    description="Number of trips of the category from the origin to the destination, released with noise. The trips of"
-    " all categories of a breakdown sum to the released trips of the pair of areas.",
-)
-_BOUND = (
-    "The true number of counted trips of the category lies between lower and upper with a probability of about 90 %."
-    " The interval comes from an unbiased estimate, before trips were made whole numbers of at least 0 that sum to the"
-    " totals. If the interval did not contain trips, it was widened to them."
-)
-CATEGORY_LOWER = replace(LOWER, description=f"Smallest plausible number of trips of the category. {_BOUND}")
-CATEGORY_UPPER = replace(UPPER, description=f"Largest plausible number of trips of the category. {_BOUND}")
-
-_ABSENT = (
-    "A category that is not listed for a pair of areas was released as 0 trips. Zero is a released estimate, not a"
-    " certainty: the true number may be a few trips. No number is withheld or missing."
-)
-_ABSENT_WITH_INTERVALS = (
-    f"If a pair of levels has at most {MOST_LISTED:,} pairs of areas, times the categories of the breakdown, every pair"
-    " is listed in every category; otherwise only the pairs with released trips are listed, in every category. Zero is"
-    " a released estimate, not a certainty: upper states how many trips there may be. No number is withheld or missing."
-)
-_SEGMENTS = Table(
-    "segments",
-    "Flows by category at every pair of levels",
-    "The trips of one category of one breakdown from one area to another, at one pair of levels. Each breakdown counts"
-    " all trips, and so does each pair of levels: do not add rows of different breakdowns or pairs of levels.",
-    _ABSENT,
-    (
-        BREAKDOWN,
-        ORIGIN_LEVEL,
-        DESTINATION_LEVEL,
-        *FLOWS.columns[2:4],
-        CATEGORY,
-        CATEGORY_TRIPS,
-    ),
-    ("breakdown", *FLOWS.key, "category"),
-    FLOWS.code_lists,
-)
-
-SEGMENT_MEASUREMENTS = replace(
-    NOISY_MEASUREMENTS,
-    name="segment_measurements",
-    title="Noisy measurements by category",
-    row="A pair of areas that was measured in one category of a breakdown, at one level of the flow tree.",
-    columns=(NOISY_MEASUREMENTS.columns[0], BREAKDOWN, CATEGORY, *NOISY_MEASUREMENTS.columns[1:]),
-    key=("level", "breakdown", "category", "origin", "destination"),
-)
-"""Table of the noisy measurements by category. Those of the totals are in ``NOISY_MEASUREMENTS``."""
+    return replace(table, columns=(*table.columns, *(bounds if interval else ())))
 
 
 def segments_table(*, interval: bool) -> Table:
@@ -644,7 +220,7 @@ def segments_table(*, interval: bool) -> Table:
     Args:
         interval: whether the table has the interval of each number of trips.
     """
-    return _with_intervals(_SEGMENTS) if interval else _SEGMENTS
+    return _with_category_intervals(_table("segments")) if interval else _table("segments")
 
 
 def pair_segments_table(breakdown: Breakdown, *, interval: bool) -> Table:
@@ -656,19 +232,22 @@ def pair_segments_table(breakdown: Breakdown, *, interval: bool) -> Table:
         breakdown: the breakdown.
         interval: whether the table has the interval of each number of trips.
     """
-    described = f"{listed_categories(breakdown)} {unlisted(breakdown)}"
-    category = Column(breakdown.name, "string", f"Category of {breakdown.name}", described)
+    name, described = breakdown.name, f"{listed_categories(breakdown)} {unlisted(breakdown)}"
     table = replace(
         PAIR_FLOWS,
-        name=f"{PAIR_FLOWS.name}_by_{breakdown.name}",
-        title=f"Flows by {breakdown.name} at one pair of levels",
-        row=f"The trips from one area to another in one category of {breakdown.name}. Each file contains one pair of"
+        name=f"{PAIR_FLOWS.name}_by_{name}",
+        title=f"Flows by {name} at one pair of levels",
+        row=f"The trips from one area to another in one category of {name}. Each file contains one pair of"
         " levels, which its name states, and thereby all trips once. Do not add rows of different files.",
-        absent=_ABSENT,
-        columns=(*PAIR_FLOWS.columns[:2], category, CATEGORY_TRIPS),
-        key=(*PAIR_FLOWS.key, breakdown.name),
+        absent=_table("segments").absent,
+        columns=(ORIGIN, DESTINATION, Column(name, "string", f"Category of {name}", described), _OF_CATEGORY[0]),
+        key=(*PAIR_FLOWS.key, name),
     )
-    return _with_intervals(table) if interval else table
+    return _with_category_intervals(table) if interval else table
+
+
+def _with_category_intervals(table: Table) -> Table:
+    return replace(table, columns=(*table.columns, *_OF_CATEGORY[1:]), absent=_EVERY_CATEGORY)
 
 
 def listed_categories(breakdown: Breakdown) -> str:
@@ -683,5 +262,18 @@ def unlisted(breakdown: Breakdown) -> str:
     return f"A record whose {breakdown.name} is missing or not listed is counted as {breakdown.unknown}."
 
 
-def _with_intervals(table: Table) -> Table:
-    return replace(table, columns=(*table.columns, CATEGORY_LOWER, CATEGORY_UPPER), absent=_ABSENT_WITH_INTERVALS)
+def _described(own: Mapping[str, Any]) -> Described:
+    """Return the description of a table or view of the database."""
+    complete = {
+        "indicators": indicator_table(interval=True, distance=True),
+        "segments": segments_table(interval=True),
+    }
+    of = own.get("of")
+    table = None if of is None else complete.get(of) or _table(of)
+    columns = [*map(_column, own.get("columns", ())), *(() if table is None else table.columns)]
+    texts = {column.name: column.description for column in columns} | own.get("also", {})
+    return Described(own["text"] if table is None or "text" in own else table.row, texts)
+
+
+DATABASE = {name: _described(own) for name, own in _DATA["database"].items()}
+"""Description of each table or view of the database, by name."""
