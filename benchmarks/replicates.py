@@ -67,33 +67,38 @@ class Found:
     replicates: _Reals
 
 
-def slope(trips: _Reals, sent: NDArray[Any], received: NDArray[Any], ends: tuple[Any, Any], distance: _Reals) -> float:
-    """Return the power of the distance in a gravity model, fitted by Poisson regression to totals of distance bands.
+def slope_of(ends: tuple[Any, Any], distance: _Reals) -> Callable[[_Reals, _Reals, _Reals], float]:
+    """Return a function that fits the power of the distance in a gravity model to totals of distance bands.
 
-    ``distance`` has all pairs of zones, shape (zones, zones); ``trips`` has those of ``ends``.
+    Its arguments are the trips between the zones of ``ends``, and those that leave and that arrive at each zone.
+    ``distance`` has all pairs of zones, shape (zones, zones).
 
     The expected trips of a band are in proportion to a power of its distance, and to the sum, over its pairs of zones,
-    of the trips that leave the one and arrive at the other. So all that is fitted are large sums. The last band
-    has half of the pairs, and each other one half as many as the next.
+    of the trips that leave the one and arrive at the other. They are fitted by Poisson regression. So all that is
+    fitted are large sums. The last band has half of the pairs, and each other one half as many as the next.
     """
     apart = distance > 0
     edges = np.quantile(distance[apart], 0.5 ** np.arange(BANDS - 1, 0, -1))
     band = np.searchsorted(edges, distance[apart], side="right")
-    pairs = np.bincount(band, minlength=BANDS)
-    x = np.bincount(band, np.log(distance[apart]), BANDS) / pairs
+    x = np.bincount(band, np.log(distance[apart]), BANDS) / np.bincount(band, minlength=BANDS)
     of_pair = np.full(distance.shape, BANDS)
     of_pair[apart] = band
-    total = np.bincount(of_pair[ends], trips, BANDS + 1)[:BANDS]
-    base = np.bincount(band, np.outer(sent, received)[apart], BANDS) / sent.sum()
-    design, some = np.column_stack([np.ones(BANDS), x - x.mean()]), (total > 0) & (base > 0)
-    power = np.polyfit(design[some, 1], np.log(total[some] / base[some]), 1, w=np.sqrt(total[some]))[::-1].copy()
-    for _ in range(50):
-        expected = base * np.exp(design @ power)
-        step = np.linalg.solve(design.T @ (expected[:, None] * design), design.T @ (total - expected))
-        power += step
-        if np.abs(step).max() < 1e-10:
-            break
-    return float(power[1])
+    design, of_trips = np.column_stack([np.ones(BANDS), x - x.mean()]), of_pair[ends]
+
+    def slope(trips: _Reals, sent: _Reals, received: _Reals) -> float:
+        total = np.bincount(of_trips, trips, BANDS + 1)[:BANDS]
+        base = np.bincount(band, np.outer(sent, received)[apart], BANDS) / sent.sum()
+        some = (total > 0) & (base > 0)
+        power = np.polyfit(design[some, 1], np.log(total[some] / base[some]), 1, w=np.sqrt(total[some]))[::-1].copy()
+        for _ in range(50):
+            expected = base * np.exp(design @ power)
+            step = np.linalg.solve(design.T @ (expected[:, None] * design), design.T @ (total - expected))
+            power += step
+            if np.abs(step).max() < 1e-10:
+                break
+        return float(power[1])
+
+    return slope
 
 
 def statistics(release: Release, ends: tuple[Any, Any]) -> Callable[[_Reals], dict[str, _Reals]]:
@@ -104,6 +109,7 @@ def statistics(release: Release, ends: tuple[Any, Any]) -> Callable[[_Reals], di
         every = np.indices((len(tree.origin.zones), len(tree.destination.zones)), dtype=np.int32)
         distance = distances_at(tree, (tree.origin.depth, tree.destination.depth), every[0].ravel(), every[1].ravel())
         distance = distance.reshape(every.shape[1:])
+        slope = slope_of(ends, distance)
     area = tree.origin.ancestors(1)
 
     def of(trips: _Reals) -> dict[str, _Reals]:
@@ -115,7 +121,7 @@ def statistics(release: Release, ends: tuple[Any, Any]) -> Callable[[_Reals], di
             found["share within the largest areas"] = trips[area[origin] == area[destination]].sum() / trips.sum()
         if distance is not None:
             found["mean distance"] = (trips * distance[ends]).sum() / trips.sum()
-            found["gravity slope by distance bands"] = slope(trips, sent, received, ends, distance)
+            found["gravity slope by distance bands"] = slope(trips, sent, received)
         positive = trips[trips > 0] / trips[trips > 0].sum()
         found["entropy"] = -(positive * np.log(positive)).sum()
         found["pairs of zones with trips"] = (trips >= 0.5).sum()
