@@ -67,7 +67,7 @@ class Found:
     replicates: _Reals
 
 
-def slope_of(ends: tuple[Any, Any], distance: _Reals) -> Callable[[_Reals, _Reals, _Reals], float]:
+def slope_of(ends: tuple[Any, Any], distance: _Reals) -> Callable[[_Reals, NDArray[Any], NDArray[Any]], float]:
     """Return a function that fits the power of the distance in a gravity model to totals of distance bands.
 
     Its arguments are the trips between the zones of ``ends``, and those that leave and that arrive at each zone.
@@ -85,7 +85,7 @@ def slope_of(ends: tuple[Any, Any], distance: _Reals) -> Callable[[_Reals, _Real
     of_pair[apart] = band
     design, of_trips = np.column_stack([np.ones(BANDS), x - x.mean()]), of_pair[ends]
 
-    def slope(trips: _Reals, sent: _Reals, received: _Reals) -> float:
+    def slope(trips: _Reals, sent: NDArray[Any], received: NDArray[Any]) -> float:
         total = np.bincount(of_trips, trips, BANDS + 1)[:BANDS]
         base = np.bincount(band, np.outer(sent, received)[apart], BANDS) / sent.sum()
         some = (total > 0) & (base > 0)
