@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows import allocation as module
-from od_core.flows.allocation import GRAIN, LEAST, VarianceModel, minimised_error, optimal_shares
+from od_core.flows.allocation import LEAST, SHARE_GRAIN, VarianceModel, minimised_error, optimal_shares
 from od_core.privacy.budget import MinimisedError
 from tests.od_core.strategies import geography_of
 
@@ -27,10 +27,10 @@ def equal(count: int) -> np.ndarray:
 def test_variances_of_single_levels_have_a_closed_form(weights):
     """The minimum of the sum of a / x is at x proportional to the root of a."""
     a = np.array(weights)
-    found = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(len(a)), 1, GRAIN)
+    found = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(len(a)), 1, SHARE_GRAIN)
     expected = np.sqrt(a) / np.sqrt(a).sum()
     assert sum(found.shares) == 1
-    assert np.array(found.shares, dtype=float) == pytest.approx(expected, abs=1.5 / GRAIN)
+    assert np.array(found.shares, dtype=float) == pytest.approx(expected, abs=1.5 / SHARE_GRAIN)
     assert np.sqrt(a).sum() ** 2 <= found.largest * (1 + 1e-9) <= np.sqrt(a).sum() ** 2 * (1 + 1e-5)
     assert found.largest * (1 - found.gap) <= np.sqrt(a).sum() ** 2 * (1 + 1e-6)
 
@@ -60,7 +60,7 @@ def test_another_solver_finds_no_smaller_largest_loss(levels, coefficients):
 
 
 def test_a_level_that_adds_nothing_has_the_smallest_share():
-    found = optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), equal(2), 1, GRAIN)
+    found = optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), equal(2), 1, SHARE_GRAIN)
     assert found.shares == (1 - Fraction(str(LEAST)), Fraction(str(LEAST)))
     assert found.gap < 1e-4
 
@@ -80,9 +80,9 @@ def test_the_result_does_not_depend_on_the_last_digits_of_the_solver(monkeypatch
         found = exact(losses, start) * (1 + 2e-4 * np.array([1, -1, 0.5, -1]))
         return found / found.sum()
 
-    expected = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, GRAIN).shares
+    expected = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, SHARE_GRAIN).shares
     monkeypatch.setattr(module, "_solved", nearby)
-    assert optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, GRAIN).shares == expected
+    assert optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, SHARE_GRAIN).shares == expected
 
 
 def planned(mechanism="inftda_refined", **shares):
@@ -109,12 +109,12 @@ def test_no_other_rule_has_a_smaller_expected_error(mechanism):
         assert error(best) < error(planned(mechanism, shares=other))
     generator = np.random.default_rng(5)
     for _ in range(20):
-        moved = [int(part * GRAIN) for part in rule]
+        moved = [int(part * SHARE_GRAIN) for part in rule]
         one, two = generator.choice(len(moved), 2, replace=False)
         moved[one] += 300
         moved[two] -= 300
         if moved[two] > 0:
-            other = planned(mechanism, shares=[Fraction(part, GRAIN) for part in moved])
+            other = planned(mechanism, shares=[Fraction(part, SHARE_GRAIN) for part in moved])
             assert error(best) < error(other) + 1e-3  # the errors of plans include rounding to whole trips
 
 
