@@ -17,9 +17,10 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
 from od_assets.series.settings import ReleaseSettings
 from od_core.files.durable import file_digest
-from od_core.flows.estimation.segment_levels import combined_totals, measure_step, refuse_beyond_memory
+from od_core.flows.estimation.segment_levels import combined_totals, refuse_beyond_memory
 from od_core.flows.estimation.segment_refinement import refined_levels
 from od_core.flows.estimation.top_down import estimate_pieces
+from od_core.flows.measuring import measure_step
 from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.parts.work import ATTEMPTS
 from od_core.flows.plan import ReleasePlan

@@ -21,15 +21,10 @@ from od_core.flows.estimation.least_squares import FittedLevel, least_squares, m
 from od_core.flows.estimation.refinement import refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
-from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals, measure_levels
+from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals
 from od_core.flows.estimation.segment_refinement import refined_levels
-from od_core.flows.estimation.top_down import (
-    Measurement,
-    above_the_leaves,
-    measure_present,
-    present_leaves,
-    published_root,
-)
+from od_core.flows.estimation.top_down import Measurement, above_the_leaves, present_leaves, published_root
+from od_core.flows.measuring import measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows

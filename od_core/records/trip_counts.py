@@ -3,7 +3,7 @@
 The table is one that a caller of the library passes. It is read by the names that the caller gives its columns, which
 all messages use. No message quotes a record.
 
-The counts stay confidential until ``measure`` in ``od_core.flows.estimation.top_down`` adds noise. They are not printed
+The counts stay confidential until ``measure`` in ``od_core.flows.measuring`` adds noise. They are not printed
 or put into messages, and they are stored only in memory or in the confidential folder.
 """
 

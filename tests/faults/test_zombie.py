@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from od_core.flows.bands import Bands
-from od_core.flows.estimation.segment_levels import measure_levels
 from od_core.flows.estimation.top_down import published_root
+from od_core.flows.measuring import measure_levels
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts.passes import claimed_rounds, granted_rounds
 from od_core.flows.parts.release import first_band_counts, run_in_parts

@@ -1,4 +1,4 @@
-"""Measure the flow tree by segments, and combine the totals of each node with the sums of its segments.
+"""Combine the noisy totals of each node with the sums of its noisy segments.
 
 A level has one query for its totals and one for each breakdown. The sum of the noisy segments of a node also estimates
 its trips. The best combination of both selects the nodes that are measured at the next level, and the totals are
@@ -8,31 +8,21 @@ not bias them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.estimation.refinement import LIMIT, refuse_large
-from od_core.flows.estimation.top_down import (
-    Measurement,
-    NoisyCounts,
-    draw_noise,
-    estimate,
-    measure,
-    run_level,
-)
+from od_core.flows.estimation.top_down import Measurement, NoisyCounts, estimate
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
-from od_core.geography.flow_tree import Expansion, Nodes, Pairs
-from od_core.ledger.measurements import Measurements, NoisyArray
-from od_core.noise.sources import NoiseSource
-from od_core.parallel import in_order, memory
+from od_core.flows.step import CombinedTotals, SegmentStep
+from od_core.geography.flow_tree import Nodes, Pairs
+from od_core.ledger.measurements import NoisyArray
+from od_core.parallel import memory
 from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
-from od_core.records.trip_counts import TripCounts
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,53 +41,6 @@ class CombinedCounts(NoisyCounts):
     def reals(self) -> NDArray[np.float64]:
         """Return the combination as real numbers; shape (cells,)."""
         return self.multiples / float(self.divisor)
-
-
-def measure_levels(
-    plan: ReleasePlan,
-    steps: Sequence[GaussianStep],
-    parents: Nodes | None,
-    trips: TripCounts,
-    noise: NoiseSource,
-    measurements: Measurements,
-    *,
-    shared: bool = False,
-) -> tuple[list[Measurement], Nodes | None]:
-    """Measure consecutive levels of the flow tree, by total and by segment, and estimate the totals of each level.
-
-    The (combined) totals of a level select the nodes whose children are measured next.
-
-    Args:
-        steps: All steps of these levels, in the order of the plan.
-        parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
-        trips: The true trips below these nodes, also those of each category.
-        shared: Whether another process may measure the same levels and store its values first. If so, each estimate is
-            computed from the stored values, not from the values drawn here.
-
-    Returns:
-        The measurements of the steps, and the estimated totals of the last level. They are None if the last level is
-        the leaves and the mechanism refines, because then only the refinement estimates the leaves.
-
-    Raises:
-        OdError: As in :func:`refuse_beyond_memory` and :func:`od_core.flows.estimation.top_down.run_level`.
-    """
-    measured: list[Measurement] = []
-    nodes = parents
-    for level in dict.fromkeys(step.level for step in steps):
-        above, queries = None if level == 0 else nodes, plan.steps_at(level)
-        is_refined = plan.mechanism.refines and level == plan.steps[-1].level
-        if plan.segments is None and not is_refined and not shared:
-            noisy, nodes = run_level(plan, queries[0], above, trips, noise, measurements)
-            measured.append(Measurement(queries[0], above, noisy))
-            continue
-        refuse_beyond_memory(plan, level, above)
-        own = []
-        for step in queries:
-            draw = partial(measure_step, plan, step, above, trips, noise)
-            own.append(Measurement(step, above, measurements.once(step, draw)))
-        measured += own
-        nodes = None if is_refined else next_parents(plan, own, nodes)
-    return measured, nodes
 
 
 _BYTES = 24
@@ -169,58 +112,6 @@ def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: No
     if not totals:
         return parents
     return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, totals[0].noisy)
-
-
-def measure_step(
-    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
-) -> Iterator[NDArray[np.int64]]:
-    """Return the true counts of a step of any kind, plus noise: those of totals, or those by segment.
-
-    For the arguments and errors, see :func:`od_core.flows.estimation.top_down.measure`.
-    """
-    if isinstance(step, SegmentStep):
-        return measure_by_segment(plan, step, parents, trips, noise)
-    return measure(plan, step, parents, trips, noise)
-
-
-def measure_by_segment(
-    plan: ReleasePlan, step: SegmentStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
-) -> Iterator[NDArray[np.int64]]:
-    """Return the true counts of all children of ``parents`` in each category, plus noise.
-
-    The true trips are confidential. The result is public: for each child, in tree order, its values in all categories.
-    Together, they are the one vector query of the step.
-
-    Returns:
-        An iterator of consecutive pieces.
-
-    Raises:
-        OdError: If the trips were not counted by the breakdown, or the noise source returns invalid or too large
-            values.
-    """
-    if step.breakdown not in trips.by_segment:
-        raise OdError(
-            "OD-TRIPS-SEGMENTS",
-            f"the trips are not counted by breakdown {step.breakdown!r}",
-            next_step="count them with the breakdowns of the plan",
-        )
-    own = trips.by_segment[step.breakdown]
-    if parents is None:
-        return iter([draw_noise(plan, step, noise, None, len(own)) + np.array([one.total for one in own])])
-    return in_order(partial(_measured_by_segment, plan, step, own, noise), plan.tree.expand(parents))
-
-
-def _measured_by_segment(
-    plan: ReleasePlan, step: SegmentStep, trips: Sequence[TripCounts], noise: NoiseSource, expansion: Expansion
-) -> NDArray[np.int64]:
-    """Return the noisy counts of one piece of a level; shape (children * categories,). The trips are confidential."""
-    noisy = draw_noise(plan, step, noise, expansion, len(trips))
-    for k, of_category in enumerate(trips):
-        counts = np.zeros(len(expansion), dtype=np.int64)
-        of_category.add_to(counts, plan.tree, expansion)
-        noisy[k :: len(trips)] += counts
-    noisy.flags.writeable = False  # the measurement is final from here on
-    return noisy
 
 
 @dataclass(frozen=True, eq=False)

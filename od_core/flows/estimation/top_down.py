@@ -1,15 +1,13 @@
-"""Measure and estimate the flow tree from the top down [boninsegna2025inftda, Algorithm 1].
+"""Estimate the flow tree from the top down [boninsegna2025inftda, Algorithm 1], from noisy values only.
 
-``measure`` reads confidential counts and returns noisy values. ``estimate`` reads noisy values only. ``run_level`` does
-both. All three process a level in pieces on all threads, and only the pieces in progress are in memory. The children of
-a node are always in the same piece.
+A level is processed in pieces on all threads, and only the pieces in progress are in memory. The children of a node are
+always in the same piece.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +16,8 @@ from od_core.errors import OdError
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import GaussianStep, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
-from od_core.ledger.measurements import Measurements, NoisyVector
-from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
+from od_core.ledger.measurements import NoisyVector
 from od_core.parallel import in_order
-from od_core.records.trip_counts import TripCounts
 
 _ROOT = np.zeros(1, dtype=np.int32)
 """Area number of the root, as an array of shape (1,), for the origin and for the destination."""
@@ -123,75 +119,6 @@ def above_the_leaves(plan: ReleasePlan) -> Nodes:
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 
 
-def run_level(
-    plan: ReleasePlan,
-    step: GaussianStep,
-    parents: Nodes | None,
-    trips: TripCounts,
-    noise: NoiseSource,
-    measurements: Measurements,
-) -> tuple[NoisyVector, Nodes]:
-    """Measure a level once, and return its noisy values and its estimate.
-
-    If the level is not measured yet, each piece is drawn and immediately estimated, while it is in the cache.
-    Otherwise, the stored noisy values are read and estimated. Both ways give the same estimate. The function returns
-    only after the noisy values have been stored.
-
-    Args:
-        parents: The estimated nodes of the level above; None if the level is the root.
-        trips: The true trips below these nodes.
-
-    Raises:
-        OdError: As in :func:`measure`, :func:`estimate` and :meth:`od_core.ledger.measurements.Measurements.once`.
-    """
-    estimates: list[Nodes | None] = []
-
-    def draw() -> Iterator[NDArray[np.int64]]:
-        if parents is None:
-            yield from measure(plan, step, None, trips, noise)
-            return
-
-        def drawn(expansion: Expansion) -> tuple[NDArray[np.int64], Nodes | None]:
-            noisy = _measured(plan, step, trips, noise, expansion)
-            try:
-                return noisy, _estimated(plan, step, parents, expansion, noisy)
-            except Exception:  # noqa: BLE001  # raised again below, after the draw is stored
-                return noisy, None
-
-        for noisy, nodes in in_order(drawn, plan.tree.expand(parents)):
-            estimates.append(nodes)
-            yield noisy
-
-    kept = measurements.once(step, draw)
-    whole = [nodes for nodes in estimates if nodes is not None]
-    if whole and len(whole) == len(estimates):
-        return kept, Nodes.joined(step.level, whole)
-    return kept, estimate(plan, step, parents, kept)
-
-
-def measure(
-    plan: ReleasePlan,
-    step: GaussianStep,
-    parents: Nodes | None,
-    trips: TripCounts,
-    noise: NoiseSource,
-) -> Iterator[NDArray[np.int64]]:
-    """Return the true counts of all children of ``parents``, plus noise.
-
-    The true trips are confidential. The result is public.
-
-    Returns:
-        An iterator of the level's noisy counts in tree order, in consecutive pieces. Together, they are the one vector
-        query that the step is charged for.
-
-    Raises:
-        OdError: If the noise source returns invalid or too large values.
-    """
-    if parents is None:
-        return iter([draw_noise(plan, step, noise) + trips.total])
-    return in_order(partial(_measured, plan, step, trips, noise), plan.tree.expand(parents))
-
-
 def estimate(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
     """Return the estimate of a whole level; see :func:`estimate_pieces`."""
     return Nodes.joined(step.level, estimate_pieces(plan, step, parents, noisy))
@@ -218,20 +145,10 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
         root = root_of(plan, max(0, int(noisy.values()[0])))
         return iter([at_step(step, root)])
     pieces = NoisyCounts(step, parents, noisy).expanded(plan)
-    return in_order(lambda piece: _estimated(plan, step, parents, *piece), pieces)
+    return in_order(lambda piece: estimated_piece(plan, step, parents, *piece), pieces)
 
 
-def _measured(
-    plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, expansion: Expansion
-) -> NDArray[np.int64]:
-    """Return the noisy counts of one piece of a level; shape (children,). The true trips are confidential."""
-    noisy = draw_noise(plan, step, noise, expansion)
-    trips.add_to(noisy, plan.tree, expansion)
-    noisy.flags.writeable = False  # the measurement is final from here on
-    return noisy
-
-
-def _estimated(
+def estimated_piece(
     plan: ReleasePlan, step: TotalStep, parents: Nodes, expansion: Expansion, noisy: NDArray[np.int64]
 ) -> Nodes:
     """Return the estimated nodes of one piece of a level, from public values alone."""
@@ -255,47 +172,6 @@ def at_step(step: TotalStep, nodes: Nodes) -> Nodes:
     This is valid because each node of an unmeasured level has one child, with the same area numbers and trips.
     """
     return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
-
-
-def draw_noise(
-    plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion | None = None, categories: int = 1
-) -> NDArray[np.int64]:
-    """Draw and check the noise of one piece of a level; shape (children * categories,).
-
-    Args:
-        expansion: The piece; None for the root.
-        categories: Number of values for each child. They are consecutive.
-
-    Raises:
-        OdError: If the noise source returns invalid values.
-    """
-    first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
-    if expansion is not None and isinstance(noise, NodeNoiseSource):
-        ranks = plan.tree.first_rank(expansion.children)[:, np.newaxis] * categories + np.arange(categories)
-        drawn = noise.draw_nodes(step.variance, step.number, ranks.ravel())
-    else:
-        drawn = noise.draw(step.variance, step.number, first, size)
-    return checked_noise(noise, drawn, size)
-
-
-def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[NDArray[np.int64]]:
-    """Measure all pairs of zones with trips, and yield those whose noisy count reaches the threshold.
-
-    The true trips are confidential. The result is public: it is in tree order and has no pair below the threshold, so
-    it reveals neither a dropped pair nor the order of the input (``docs/explanation/noise.md``).
-
-    Yields:
-        Two arrays: the ranks of the released pairs, then their noisy counts; shape (released pairs,) each.
-
-    Raises:
-        OdError: If the noise source draws no Laplace noise or returns invalid values.
-    """
-    counts = np.diff(trips.before)
-    noisy = checked_noise(noise, laplace_source(noise).draw_laplace(step.scale, len(counts)), len(counts))
-    noisy += counts
-    released = noisy >= step.threshold
-    yield trips.rank[released]
-    yield noisy[released]
 
 
 def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:

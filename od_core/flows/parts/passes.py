@@ -40,9 +40,10 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.estimation.count_distribution import Posterior
 from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves, row_areas
 from od_core.flows.estimation.refinement import ChildSums, RisenLevel, descend, leaf_sums, projected_leaves, rise
-from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, measure_levels
+from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of
 from od_core.flows.estimation.segment_refinement import descend_segments, leaves_with_segments
 from od_core.flows.estimation.top_down import Measurement, NoisyCounts
+from od_core.flows.measuring import measure_levels
 from od_core.flows.parts.work import Arrays, Part, Work
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs

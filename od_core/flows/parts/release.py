@@ -22,16 +22,10 @@ from od_core.flows.estimation.refinement import (
     trips_by_level,
     with_trips,
 )
-from od_core.flows.estimation.segment_levels import (
-    TOTALS,
-    Table,
-    counts_of,
-    measure_levels,
-    refuse_beyond_memory,
-    tables_of,
-)
+from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, refuse_beyond_memory, tables_of
 from od_core.flows.estimation.segment_refinement import refined_levels, segments_from_root
 from od_core.flows.estimation.top_down import Measurement, published_root
+from od_core.flows.measuring import measure_levels
 from od_core.flows.parts.passes import (
     descend_part,
     granted_rounds,

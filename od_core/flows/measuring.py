@@ -1,0 +1,244 @@
+"""Measure the flow tree: add noise to true counts, from the top level down [boninsegna2025inftda, Algorithm 1].
+
+Confidential: the functions here read true counts and return noisy values, which are public. What follows from noisy
+values alone is in :mod:`od_core.flows.estimation`, which cannot import true counts. A level is processed in pieces on
+all threads, and only the pieces in progress are in memory. The children of a node are always in the same piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.flows.estimation.segment_levels import next_parents, refuse_beyond_memory
+from od_core.flows.estimation.top_down import Measurement, estimate, estimated_piece
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.step import GaussianStep, SegmentStep, ThresholdStep
+from od_core.geography.flow_tree import Expansion, Nodes
+from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
+from od_core.parallel import in_order
+from od_core.records.trip_counts import TripCounts
+
+
+def measure_levels(
+    plan: ReleasePlan,
+    steps: Sequence[GaussianStep],
+    parents: Nodes | None,
+    trips: TripCounts,
+    noise: NoiseSource,
+    measurements: Measurements,
+    *,
+    shared: bool = False,
+) -> tuple[list[Measurement], Nodes | None]:
+    """Measure consecutive levels of the flow tree, by total and by segment, and estimate the totals of each level.
+
+    The (combined) totals of a level select the nodes whose children are measured next.
+
+    Args:
+        steps: All steps of these levels, in the order of the plan.
+        parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
+        trips: The true trips below these nodes, also those of each category.
+        shared: Whether another process may measure the same levels and store its values first. If so, each estimate is
+            computed from the stored values, not from the values drawn here.
+
+    Returns:
+        The measurements of the steps, and the estimated totals of the last level. They are None if the last level is
+        the leaves and the mechanism refines, because then only the refinement estimates the leaves.
+
+    Raises:
+        OdError: As in :func:`refuse_beyond_memory` and :func:`run_level`.
+    """
+    measured: list[Measurement] = []
+    nodes = parents
+    for level in dict.fromkeys(step.level for step in steps):
+        above, queries = None if level == 0 else nodes, plan.steps_at(level)
+        is_refined = plan.mechanism.refines and level == plan.steps[-1].level
+        if plan.segments is None and not is_refined and not shared:
+            noisy, nodes = run_level(plan, queries[0], above, trips, noise, measurements)
+            measured.append(Measurement(queries[0], above, noisy))
+            continue
+        refuse_beyond_memory(plan, level, above)
+        own = []
+        for step in queries:
+            draw = partial(measure_step, plan, step, above, trips, noise)
+            own.append(Measurement(step, above, measurements.once(step, draw)))
+        measured += own
+        nodes = None if is_refined else next_parents(plan, own, nodes)
+    return measured, nodes
+
+
+def measure_step(
+    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
+) -> Iterator[NDArray[np.int64]]:
+    """Return the true counts of a step of any kind, plus noise: those of totals, or those by segment.
+
+    For the arguments and errors, see :func:`measure`.
+    """
+    if isinstance(step, SegmentStep):
+        return measure_by_segment(plan, step, parents, trips, noise)
+    return measure(plan, step, parents, trips, noise)
+
+
+def run_level(
+    plan: ReleasePlan,
+    step: GaussianStep,
+    parents: Nodes | None,
+    trips: TripCounts,
+    noise: NoiseSource,
+    measurements: Measurements,
+) -> tuple[NoisyVector, Nodes]:
+    """Measure a level once, and return its noisy values and its estimate.
+
+    If the level is not measured yet, each piece is drawn and immediately estimated, while it is in the cache.
+    Otherwise, the stored noisy values are read and estimated. Both ways give the same estimate. The function returns
+    only after the noisy values have been stored.
+
+    Args:
+        parents: The estimated nodes of the level above; None if the level is the root.
+        trips: The true trips below these nodes.
+
+    Raises:
+        OdError: As in :func:`measure`, :func:`estimate` and :meth:`od_core.ledger.measurements.Measurements.once`.
+    """
+    estimates: list[Nodes | None] = []
+
+    def draw() -> Iterator[NDArray[np.int64]]:
+        if parents is None:
+            yield from measure(plan, step, None, trips, noise)
+            return
+
+        def drawn(expansion: Expansion) -> tuple[NDArray[np.int64], Nodes | None]:
+            noisy = _measured(plan, step, trips, noise, expansion)
+            try:
+                return noisy, estimated_piece(plan, step, parents, expansion, noisy)
+            except Exception:  # noqa: BLE001  # raised again below, after the draw is stored
+                return noisy, None
+
+        for noisy, nodes in in_order(drawn, plan.tree.expand(parents)):
+            estimates.append(nodes)
+            yield noisy
+
+    kept = measurements.once(step, draw)
+    whole = [nodes for nodes in estimates if nodes is not None]
+    if whole and len(whole) == len(estimates):
+        return kept, Nodes.joined(step.level, whole)
+    return kept, estimate(plan, step, parents, kept)
+
+
+def measure(
+    plan: ReleasePlan,
+    step: GaussianStep,
+    parents: Nodes | None,
+    trips: TripCounts,
+    noise: NoiseSource,
+) -> Iterator[NDArray[np.int64]]:
+    """Return the true counts of all children of ``parents``, plus noise.
+
+    The true trips are confidential. The result is public.
+
+    Returns:
+        An iterator of the level's noisy counts in tree order, in consecutive pieces. Together, they are the one vector
+        query that the step is charged for.
+
+    Raises:
+        OdError: If the noise source returns invalid or too large values.
+    """
+    if parents is None:
+        return iter([draw_noise(plan, step, noise) + trips.total])
+    return in_order(partial(_measured, plan, step, trips, noise), plan.tree.expand(parents))
+
+
+def _measured(
+    plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, expansion: Expansion
+) -> NDArray[np.int64]:
+    """Return the noisy counts of one piece of a level; shape (children,). The true trips are confidential."""
+    noisy = draw_noise(plan, step, noise, expansion)
+    trips.add_to(noisy, plan.tree, expansion)
+    noisy.flags.writeable = False  # the measurement is final from here on
+    return noisy
+
+
+def measure_by_segment(
+    plan: ReleasePlan, step: SegmentStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
+) -> Iterator[NDArray[np.int64]]:
+    """Return the true counts of all children of ``parents`` in each category, plus noise.
+
+    The true trips are confidential. The result is public: for each child, in tree order, its values in all categories.
+    Together, they are the one vector query of the step.
+
+    Returns:
+        An iterator of consecutive pieces.
+
+    Raises:
+        OdError: If the trips were not counted by the breakdown, or the noise source returns invalid or too large
+            values.
+    """
+    if step.breakdown not in trips.by_segment:
+        raise OdError(
+            "OD-TRIPS-SEGMENTS",
+            f"the trips are not counted by breakdown {step.breakdown!r}",
+            next_step="count them with the breakdowns of the plan",
+        )
+    own = trips.by_segment[step.breakdown]
+    if parents is None:
+        return iter([draw_noise(plan, step, noise, None, len(own)) + np.array([one.total for one in own])])
+    return in_order(partial(_measured_by_segment, plan, step, own, noise), plan.tree.expand(parents))
+
+
+def _measured_by_segment(
+    plan: ReleasePlan, step: SegmentStep, trips: Sequence[TripCounts], noise: NoiseSource, expansion: Expansion
+) -> NDArray[np.int64]:
+    """Return the noisy counts of one piece of a level; shape (children * categories,). The trips are confidential."""
+    noisy = draw_noise(plan, step, noise, expansion, len(trips))
+    for k, of_category in enumerate(trips):
+        counts = np.zeros(len(expansion), dtype=np.int64)
+        of_category.add_to(counts, plan.tree, expansion)
+        noisy[k :: len(trips)] += counts
+    noisy.flags.writeable = False  # the measurement is final from here on
+    return noisy
+
+
+def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[NDArray[np.int64]]:
+    """Measure all pairs of zones with trips, and yield those whose noisy count reaches the threshold.
+
+    The true trips are confidential. The result is public: it is in tree order and has no pair below the threshold, so
+    it reveals neither a dropped pair nor the order of the input (``docs/explanation/noise.md``).
+
+    Yields:
+        Two arrays: the ranks of the released pairs, then their noisy counts; shape (released pairs,) each.
+
+    Raises:
+        OdError: If the noise source draws no Laplace noise or returns invalid values.
+    """
+    counts = np.diff(trips.before)
+    noisy = checked_noise(noise, laplace_source(noise).draw_laplace(step.scale, len(counts)), len(counts))
+    noisy += counts
+    released = noisy >= step.threshold
+    yield trips.rank[released]
+    yield noisy[released]
+
+
+def draw_noise(
+    plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion | None = None, categories: int = 1
+) -> NDArray[np.int64]:
+    """Draw and check the noise of one piece of a level; shape (children * categories,).
+
+    Args:
+        expansion: The piece; None for the root.
+        categories: Number of values for each child. They are consecutive.
+
+    Raises:
+        OdError: If the noise source returns invalid values.
+    """
+    first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
+    if expansion is not None and isinstance(noise, NodeNoiseSource):
+        ranks = plan.tree.first_rank(expansion.children)[:, np.newaxis] * categories + np.arange(categories)
+        drawn = noise.draw_nodes(step.variance, step.number, ranks.ravel())
+    else:
+        drawn = noise.draw(step.variance, step.number, first, size)
+    return checked_noise(noise, drawn, size)
