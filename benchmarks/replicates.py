@@ -18,6 +18,7 @@ seconds are those of all threads.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections import defaultdict
@@ -75,7 +76,8 @@ def slope_of(ends: tuple[Any, Any], distance: _Reals) -> Callable[[_Reals, NDArr
 
     The expected trips of a band are in proportion to a power of its distance, and to the sum, over its pairs of zones,
     of the trips that leave the one and arrive at the other. They are fitted by Poisson regression. So all that is
-    fitted are large sums. The last band has half of the pairs, and each other one half as many as the next.
+    fitted are large sums. The last band has half of the pairs, and each other one half as many as the next. The result
+    is NaN where noise leaves no such fit.
     """
     apart = distance > 0
     edges = np.quantile(distance[apart], 0.5 ** np.arange(BANDS - 1, 0, -1))
@@ -92,7 +94,10 @@ def slope_of(ends: tuple[Any, Any], distance: _Reals) -> Callable[[_Reals, NDArr
         power = np.polyfit(design[some, 1], np.log(total[some] / base[some]), 1, w=np.sqrt(total[some]))[::-1].copy()
         for _ in range(50):
             expected = base * np.exp(design @ power)
-            step = np.linalg.solve(design.T @ (expected[:, None] * design), design.T @ (total - expected))
+            try:
+                step = np.linalg.solve(design.T @ (expected[:, None] * design), design.T @ (total - expected))
+            except np.linalg.LinAlgError:
+                return math.nan
             power += step
             if np.abs(step).max() < 1e-10:
                 break

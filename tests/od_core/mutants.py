@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from od_core.flows import release
+from od_core.flows import measuring, release
 from od_core.flows.estimation import segment_intervals, segment_levels
 from od_core.flows.estimation.top_down import estimate
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
@@ -65,11 +65,11 @@ def forget_that_a_category_may_be_unlisted(monkeypatch: pytest.MonkeyPatch) -> N
 
 def draw_a_breakdown_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the second query of a plan, which counts the root by segment, be drawn before the first."""
-    run = segment_levels.measure_levels
+    run = measuring.measure_levels
 
     def hasty(plan, steps, root, trips, noise, measurements):  # type: ignore[no-untyped-def]
         step = plan.steps[1]
-        draw = segment_levels.measure_by_segment
+        draw = measuring.measure_by_segment
         measurements.once(step, partial(draw, plan, step, None, trips, noise))
         return run(plan, steps, root, trips, noise, measurements)
 
@@ -88,4 +88,4 @@ def select_nodes_by_one_category(monkeypatch: pytest.MonkeyPatch) -> None:
         noisy = NoisyVector.in_memory([first * len(breakdown.categories)])
         return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, noisy)
 
-    monkeypatch.setattr(segment_levels, "next_parents", by_the_first)
+    monkeypatch.setattr(measuring, "next_parents", by_the_first)
