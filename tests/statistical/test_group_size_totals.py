@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from od_core import OdError
 from od_core.group_sizes.estimation import area_totals
@@ -65,7 +66,7 @@ def test_above_the_limit_no_solver_is_called(monkeypatch):
         frame = Frame(geography, rng.integers(0, 9, len(geography.zones)), cells // areas - 1)
         noisy = [rng.integers(-3, 4, (geography.size(level), frame.top_code + 1)) for level in (1, 2)]
         with monkeypatch.context() as patch:
-            patch.setattr(area_totals, "milp", refuse)
+            patch.setattr(scipy.optimize, "milp", refuse)
             if solves:
                 with pytest.raises(AssertionError):
                     nearest_with_area_totals(frame, noisy)
