@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.noise import opendp, opendp_worker
 from od_core.noise import opendp as opendp_noise
+from od_core.noise import opendp_worker
 from od_core.noise.opendp import MAX_VARIANCE, MIN_DRAWS, SCALE_SLACK, OpenDPNoise, drawn, draws_by_process, library
 from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, PIECE, REQUEST, OpenDP, held_to_loss
 from tests.statistical.laws import block_length, repeats_a_block
@@ -30,7 +30,7 @@ CUT = 2 * MIN_DRAWS  # draws that two processes share
 # No guard of __main__: a child that ran this again would start children of its own.
 HOLDER = """
 import os, signal, subprocess, sys, threading, time
-from od_core.noise import opendp_processes
+from od_core.noise import opendp
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in a shell's background
 started, popen = [], subprocess.Popen
 
@@ -50,7 +50,7 @@ def tell():
         print(*pids, flush=True)
 
 subprocess.Popen = start
-opendp_processes.drawn(b"g", 1000.0, 1.0, 200_000_000)
+opendp.drawn(b"g", 1000.0, 1.0, 200_000_000)
 """
 
 LIAR = f"""
@@ -77,7 +77,7 @@ def started(monkeypatch) -> list[subprocess.Popen[bytes]]:
         processes.append(popen(*args, **kwargs))
         return processes[-1]
 
-    monkeypatch.setattr(opendp.subprocess, "Popen", start)
+    monkeypatch.setattr(opendp_noise.subprocess, "Popen", start)
     return processes
 
 
@@ -170,7 +170,7 @@ def test_answers_never_change_places_between_threads():
 @pytest.mark.parametrize("when", ["before it was asked", "while it draws"])
 def test_a_killed_process_loses_the_draw_and_ends_the_others(when, victim, started, monkeypatch):
     """What it had drawn is never used, and nothing is drawn in its place: the ledger has charged one draw."""
-    ask = opendp._Worker.ask
+    ask = opendp_noise._Worker.ask
 
     def kill_and_ask(worker, *what):
         if when == "while it draws":
@@ -181,7 +181,7 @@ def test_a_killed_process_loses_the_draw_and_ends_the_others(when, victim, start
         if when == "before it was asked":
             ask(worker, *what)
 
-    monkeypatch.setattr(opendp._Worker, "ask", kill_and_ask)
+    monkeypatch.setattr(opendp_noise._Worker, "ask", kill_and_ask)
     with pytest.raises(OdError, match=r"OD-NOISE-LOST.*ended before it had finished: the draw is lost") as error:
         draw(20 * PIECE)
     assert error.value.spent == "the level stays charged"
@@ -214,7 +214,7 @@ def test_half_an_answer_or_a_wrong_scale_is_no_noise(what, size, code, tmp_path,
 
 
 def test_an_installation_without_the_library_says_so(monkeypatch):
-    monkeypatch.setattr(opendp, "library", library.__wrapped__)
+    monkeypatch.setattr(opendp_noise, "library", library.__wrapped__)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(OdError, match=r"OD-NOISE-LOST.*not installed"):
         draw()
