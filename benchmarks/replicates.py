@@ -41,11 +41,12 @@ from od_core.flows.distances import distances_at, has_distances
 from od_core.flows.estimation.fitted_tree import FittedTree, find_pairs
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.release import Release, run_plan
+from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.published.replicates import write_table
 
-REPLICATES, DEVIATIONS, BANDS = 100, 1.6448536269514722, 10
+REPLICATES, DEVIATIONS, BANDS, SMOOTH = 100, 1.6448536269514722, 10, 10
 OF_ALL = next(variant for variant in VARIANTS if variant.name == "refined")
 DROPPING = next(variant for variant in VARIANTS if variant.name == "refined, tree dropped")
 _Reals = NDArray[np.float64]
@@ -106,6 +107,16 @@ def slope_of(ends: tuple[Any, Any], distance: _Reals) -> Callable[[_Reals, NDArr
     return slope
 
 
+def smooth_weights(tree: FlowTree, number: int) -> _Reals:
+    """Return weights between 0 and 2 that vary slowly with the places of both zones in their lists; shape (o, d)."""
+    random = np.random.default_rng([2001, number])
+    (start, end), phase = random.uniform(-6, 6, 2), random.uniform(0, 6)
+    sizes = len(tree.origin.zones), len(tree.destination.zones)
+    origin, destination = np.indices(sizes)
+    weights: _Reals = 1 + np.cos(start * origin / sizes[0] + end * destination / sizes[1] + phase)
+    return weights
+
+
 def statistics(release: Release, ends: tuple[Any, Any]) -> Callable[[_Reals], dict[str, _Reals]]:
     """Return a function that computes all statistics of a table, given the trips of each pair of zones."""
     tree, (origin, destination) = release.tree, ends
@@ -116,11 +127,12 @@ def statistics(release: Release, ends: tuple[Any, Any]) -> Callable[[_Reals], di
         distance = distance.reshape(every.shape[1:])
         slope = slope_of(ends, distance)
     area = tree.origin.ancestors(1)
+    smooth = np.array([smooth_weights(tree, number)[ends] for number in range(SMOOTH)])
 
     def of(trips: _Reals) -> dict[str, _Reals]:
         sent = np.bincount(origin, trips, len(tree.origin.zones))
         received = np.bincount(destination, trips, len(tree.destination.zones))
-        found: dict[str, Any] = {"trips from a zone": sent, "trips to a zone": received}
+        found: dict[str, Any] = {"trips from a zone": sent, "trips to a zone": received, "smooth sums": smooth @ trips}
         if same:
             found["share within zones"] = trips[origin == destination].sum() / trips.sum()
             found["share within the largest areas"] = trips[area[origin] == area[destination]].sum() / trips.sum()

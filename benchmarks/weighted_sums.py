@@ -18,7 +18,7 @@ import pandas as pd
 from benchmarks.estimator import EPSILONS
 from benchmarks.indicators import known
 from benchmarks.measuring import case_parser, machine, printed, steps
-from benchmarks.replicates import OF_ALL, released
+from benchmarks.replicates import OF_ALL, SMOOTH, released, smooth_weights
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.distances import has_distances
@@ -28,17 +28,14 @@ from od_core.flows.weighted_sum import Weights, zone_function
 from od_core.geography.flow_tree import FlowTree
 
 CASES = ("flights", "norway", "taxis", "uk", "nz_education", "random")
-SMOOTH = 10
 
 
 def smooth(tree: FlowTree, number: int) -> pd.DataFrame:
-    """Return weights between 0 and 2 of all pairs, which vary slowly with the places of both zones in their lists."""
-    random = np.random.default_rng([2001, number])
-    (start, end), phase = random.uniform(-6, 6, 2), random.uniform(0, 6)
+    """Return weights between 0 and 2 of all pairs; see :func:`benchmarks.replicates.smooth_weights`."""
+    weight = smooth_weights(tree, number)
     sides = [np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination)]
-    o, d = (each.ravel() for each in np.indices(tuple(map(len, sides))))
-    weight = 1 + np.cos(start * o / len(sides[0]) + end * d / len(sides[1]) + phase)
-    return pd.DataFrame({"origin": sides[0][o], "destination": sides[1][d], "weight": weight})
+    o, d = (each.ravel() for each in np.indices(weight.shape))
+    return pd.DataFrame({"origin": sides[0][o], "destination": sides[1][d], "weight": weight.ravel()})
 
 
 def asked_of(tree: FlowTree) -> dict[str, list[tuple[Weights, Weights | None]]]:
