@@ -187,14 +187,18 @@ def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, in
 
     The tables are those of one connection, and end with it.
     """
-    folder, counts = files("od_assets.checks").joinpath("sql"), {}
+    counts = {}
     with _database(os.getpid()).cursor() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         for query in queries:
-            sql = folder.joinpath(f"{query}.sql").read_text(encoding="utf-8")
-            counts[query] = int(connection.execute(sql).fetchall()[0][0])
+            counts[query] = int(connection.execute(_sql(query)).fetchall()[0][0])
     return counts
+
+
+@cache
+def _sql(query: str) -> str:
+    return files("od_assets.checks").joinpath("sql", f"{query}.sql").read_text(encoding="utf-8")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
@@ -87,10 +87,7 @@ class OdComparison(Declared):
     epsilons: list[Number] = Field(list[Number](EPSILONS))
     runs: int = NUMBER_OF_RUNS
 
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        """Return the description that ``dg list components`` shows."""
-        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["evaluation", "origin-destination"])
+    labels: ClassVar[tuple[str, ...]] = ("evaluation", "origin-destination")
 
     def data_sets(self, project: Project) -> dict[str, Callable[[], KnownFlows]]:
         """Return functions that make the data sets, by name.

@@ -1,6 +1,6 @@
 """Define the components that a project has once: the warehouse, and the web site of all releases."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
@@ -36,10 +36,7 @@ class OdSite(Declared, DeclaredSite):
 
     owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
 
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        """Return the description that ``dg list components`` shows."""
-        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["origin-destination", "site"])
+    labels: ClassVar[tuple[str, ...]] = ("origin-destination", "site")
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
         """Build the asset, and the sensor that requests it after each publication.
@@ -101,10 +98,7 @@ class OdWarehouse(Declared):
         " it. By default, until od-release purge.",
     )
 
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        """Return the description that ``dg list components`` shows."""
-        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "ledger"])
+    labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "ledger")
 
     def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
         """Build the resources ``od_warehouse`` and ``od_notices``, and the sensors for runs, releases and lineage."""

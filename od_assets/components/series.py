@@ -1,10 +1,10 @@
 """Define the base of all components, and those that declare a series: flows, group sizes and trips with stops."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import dagster as dg
 from dagster_shared.check import CheckError
@@ -57,7 +57,18 @@ def example_domain(request: dg.ScaffoldRequest[Any], name: str) -> None:
 
 
 class Declared(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
-    """Base of all components: a declaration whose JSON schema, for ``dg check yaml``, tells sections apart."""
+    """Base of all components: a declaration whose JSON schema, for ``dg check yaml``, tells sections apart.
+
+    Attributes:
+        labels: tags that ``dg list components`` shows.
+    """
+
+    labels: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """Return the description that ``dg list components`` shows."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=list(cls.labels))
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel] | None:
@@ -168,35 +179,50 @@ def _policy(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
         ) from None
 
 
-class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
+class SeriesScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """Base of scaffolders that write a complete example. With an empty declaration, the project would not load.
+
+    Attributes:
+        columns: columns of the records.
+        public: key, file and further fields of the public list.
+        settings: fields after the domain.
+    """
+
+    columns: ClassVar[Mapping[str, Any]]
+    public: ClassVar[tuple[str, str, Mapping[str, Any]]]
+    settings: ClassVar[Mapping[str, Any]]
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
-        name = Path(request.target_path).name
+        name, (key, file, fields) = Path(request.target_path).name, self.public
         example_domain(request, name)
         dg.scaffold_component(
             request,
             {
                 "name": name,
                 "owners": ["team:statistics"],
-                "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": {"date": "date"}},
-                "geography": {"file": f"data/{name}/zones.csv", "levels": ["region", "zone"]},
+                "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": self.columns},
+                key: {"file": f"data/{name}/{file}", **fields},
                 "periods": {"first": "2026-01"},
                 "domain": name,
-                "privacy": {"epsilon": "1", "delta": "1e-8"},
+                **self.settings,
             },
         )
+
+
+class ReleaseScaffolder(SeriesScaffolder):
+    """A scaffolder of a series of flows."""
+
+    columns: ClassVar[Mapping[str, Any]] = {"date": "date"}
+    public: ClassVar[tuple[str, str, Mapping[str, Any]]] = ("geography", "zones.csv", {"levels": ["region", "zone"]})
+    settings: ClassVar[Mapping[str, Any]] = {"privacy": {"epsilon": "1", "delta": "1e-8"}}
 
 
 @dg.scaffold_with(ReleaseScaffolder)
 class OdRelease(Series, DeclaredFlows):
     """Origin-destination tables, period after period, with a differential privacy guarantee."""
 
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        """Return the description that ``dg list components`` shows."""
-        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "origin-destination"])
+    labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "origin-destination")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
@@ -212,36 +238,19 @@ class OdRelease(Series, DeclaredFlows):
         return self.definitions(settings, assets, release_checks(settings))
 
 
-class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
+class GroupSizeScaffolder(SeriesScaffolder):
+    """A scaffolder of a series of group sizes."""
 
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
-        name = Path(request.target_path).name
-        example_domain(request, name)
-        dg.scaffold_component(
-            request,
-            {
-                "name": name,
-                "owners": ["team:statistics"],
-                "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": {"area": "origin", "date": "date"}},
-                "geography": {"file": f"data/{name}/zones.csv", "levels": ["region", "zone"]},
-                "periods": {"first": "2026-01"},
-                "domain": name,
-                "privacy": {"epsilon": "0.1"},
-                "top_code": 1000,
-            },
-        )
+    columns: ClassVar[Mapping[str, Any]] = {"area": "origin", "date": "date"}
+    public: ClassVar[tuple[str, str, Mapping[str, Any]]] = ("geography", "zones.csv", {"levels": ["region", "zone"]})
+    settings: ClassVar[Mapping[str, Any]] = {"privacy": {"epsilon": "0.1"}, "top_code": 1000}
 
 
 @dg.scaffold_with(GroupSizeScaffolder)
 class OdGroupSizes(Series, DeclaredGroupSizes):
     """Group sizes (how many groups have j members), period after period, with a differential privacy guarantee."""
 
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        """Return the description that ``dg list components`` shows."""
-        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "group-sizes"])
+    labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "group-sizes")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
@@ -253,38 +262,19 @@ class OdGroupSizes(Series, DeclaredGroupSizes):
         return self.definitions(settings, assets, checks)
 
 
-class StopsScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
+class StopsScaffolder(SeriesScaffolder):
+    """A scaffolder of a series of trips with stops."""
 
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
-        name = Path(request.target_path).name
-        example_domain(request, name)
-        dg.scaffold_component(
-            request,
-            {
-                "name": name,
-                "owners": ["team:statistics"],
-                "trips": {
-                    "files": f"data/{name}/{{period}}.parquet",
-                    "columns": {"places": ["origin", "stop", "destination"], "date": "date"},
-                },
-                "map": {"file": f"data/{name}/places.csv"},
-                "periods": {"first": "2026-01"},
-                "domain": name,
-                "privacy": {"epsilon": "0.1"},
-            },
-        )
+    columns: ClassVar[Mapping[str, Any]] = {"places": ["origin", "stop", "destination"], "date": "date"}
+    public: ClassVar[tuple[str, str, Mapping[str, Any]]] = ("map", "places.csv", {})
+    settings: ClassVar[Mapping[str, Any]] = {"privacy": {"epsilon": "0.1"}}
 
 
 @dg.scaffold_with(StopsScaffolder)
 class OdStops(Series, DeclaredStops):
     """Trips with their stops, as boxes of a map, period after period, with a differential privacy guarantee."""
 
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        """Return the description that ``dg list components`` shows."""
-        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "trips-with-stops"])
+    labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "trips-with-stops")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""

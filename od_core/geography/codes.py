@@ -408,9 +408,11 @@ def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
     """
     strange = [level for level in named if level not in levels]
     if strange:
-        raise _names_fault(f"names are declared for {strange[0]!r}, which is not a level")
+        raise _fault("OD-GEOGRAPHY-NAMES", f"names are declared for {strange[0]!r}, which is not a level")
     if {name_column(level) for level in levels} & {*levels}:
-        raise _names_fault("a level has the name of another level followed by ': name', so it cannot have names")
+        raise _fault(
+            "OD-GEOGRAPHY-NAMES", "a level has the name of another level followed by ': name', so it cannot have names"
+        )
 
 
 def named_areas(
@@ -439,7 +441,7 @@ def named_areas(
             if isinstance(name, str) or not pd.isna(name):
                 given = _text(name, column)
                 if given and name_of.setdefault(code, given) != given:
-                    raise _names_fault(f"level {level!r} has an area with two names", f"area {code!r}")
+                    raise _fault("OD-GEOGRAPHY-NAMES", f"level {level!r} has an area with two names", f"area {code!r}")
         check_codes(list(name_of.values()), column, what="name")
         names.append(tuple(name_of.get(area, "") for area in areas))
     return tuple(names)
@@ -457,7 +459,7 @@ def check_names(names: AreaNames, codes: Sequence[Sequence[str]], levels: Sequen
         OdError: the number of names is wrong, or :func:`od_core.geography.codes.check_codes` refuses a name.
     """
     if [len(level) for level in names] != [len(level) for level in codes]:
-        raise _names_fault("the names do not have exactly one text for each area")
+        raise _fault("OD-GEOGRAPHY-NAMES", "the names do not have exactly one text for each area")
     for level, own in zip(levels, names, strict=True):
         check_codes([name for name in own if name != ""], level, what="name")
 
@@ -484,11 +486,9 @@ def labels_of(codes: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 def _text(name: object, column: str) -> str:
     """Return a name with single spaces. Raises OdError if it is not text."""
     if not isinstance(name, str):
-        raise _names_fault(
-            f"column {column!r} contains a name that is not text; read the column as text", f"name {name!r}"
+        raise _fault(
+            "OD-GEOGRAPHY-NAMES",
+            f"column {column!r} contains a name that is not text; read the column as text",
+            f"name {name!r}",
         )
     return " ".join(name.split())
-
-
-def _names_fault(message: str, detail: str | None = None) -> OdError:
-    return OdError("OD-GEOGRAPHY-NAMES", message, next_step="correct the public geography", confidential_detail=detail)

@@ -19,7 +19,7 @@ from od_core.flows.projection.one_margin import project_children_euclidean
 from od_core.group_sizes.estimation.area_totals import WithAreaTotals
 from od_core.group_sizes.estimation.cost_tables import refuse_too_large
 from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
-from od_core.group_sizes.estimation.merging import MergedLevels, Runs, check_noisy, merge, tables
+from od_core.group_sizes.estimation.merging import MergedLevels, Runs, check_noisy, tables
 from od_core.group_sizes.estimation.posterior import NoisyAreas
 from od_core.group_sizes.estimation.relaxation import reals, relaxed_prices
 from od_core.group_sizes.groups import Counts, Frame, Query
@@ -92,20 +92,9 @@ class Sizes(MergedLevels):
     name: ClassVar[str] = "sizes"
     query: ClassVar[Query] = "sizes"
 
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
-
-        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
-
-        Raises:
-            OdError: the noisy values have another shape or are too large for 64-bit sums.
-        """
-        check_noisy(frame, self.query, frame.levels, noisy)
-        levels = [
-            runs_of_sizes(frame.totals(level), values, frame.top_code)
-            for level, values in zip(frame.levels, noisy, strict=True)
-        ]
-        return tables(frame, merge(frame, levels))
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
+        return runs_of_sizes(frame.totals(level), noisy, frame.top_code)
 
 
 def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
@@ -138,20 +127,12 @@ class SizesPosterior(MergedLevels):
     name: ClassVar[str] = "sizes_posterior"
     query: ClassVar[Query] = "sizes"
 
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
-
-        Raises:
-            OdError: the noisy values have another shape or are too large for 64-bit sums.
-        """
-        check_noisy(frame, self.query, frame.levels, noisy)
-        levels = []
-        for level, values in zip(frame.levels, noisy, strict=True):
-            totals = frame.totals(level)
-            offsets = np.concatenate([[0], np.cumsum(totals)])
-            areas = NoisyAreas(values, offsets, totals, frame.top_code, True, scale)
-            levels.append(Runs.of_histograms(areas.histograms()))
-        return tables(frame, merge(frame, levels))
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
+        totals = frame.totals(level)
+        offsets = np.concatenate([[0], np.cumsum(totals)])
+        areas = NoisyAreas(noisy, offsets, totals, frame.top_code, True, scale)
+        return Runs.of_histograms(areas.histograms())
 
 
 Regression = Literal["least_absolute", "least_squares"]
@@ -161,7 +142,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Cumulative:
+class Cumulative(MergedLevels):
     """A mechanism that measures the cumulative counts of every area of every level.
 
     In each area, ascending counts between 0 and the number of groups G are fitted to the noisy counts. The count of all
@@ -177,9 +158,6 @@ class Cumulative:
 
     name: ClassVar[str] = "cumulative"
     query: ClassVar[Query] = "cumulative"
-    leaves_alone: ClassVar[bool] = False
-    adds_up: ClassVar[bool] = True
-    keeps_totals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         known, step = get_args(Regression), "choose least_absolute or least_squares"
@@ -190,20 +168,9 @@ class Cumulative:
         """Options of the mechanism by name, as public text."""
         return {"regression": self.regression}
 
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
-
-        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
-
-        Raises:
-            OdError: the noisy values have another shape or are too large for 64-bit sums.
-        """
-        check_noisy(frame, self.query, frame.levels, noisy)
-        levels = [
-            runs_of_cumulative(frame.totals(level), values, self.regression)
-            for level, values in zip(frame.levels, noisy, strict=True)
-        ]
-        return tables(frame, merge(frame, levels))
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
+        return runs_of_cumulative(frame.totals(level), noisy, self.regression)
 
 
 def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) -> Runs:
@@ -336,26 +303,11 @@ class Naive(MergedLevels):
     name: ClassVar[str] = "naive"
     query: ClassVar[Query] = "histogram"
 
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
-
-        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
-
-        Raises:
-            OdError: the noisy values have another shape or are too large for 64-bit sums.
-        """
-        check_noisy(frame, self.query, frame.levels, noisy)
-        return tables(
-            frame,
-            merge(frame, [_projected(frame, level, values) for level, values in zip(frame.levels, noisy, strict=True)]),
-        )
-
-
-def _projected(frame: Frame, level: int, noisy: Counts) -> Runs:
-    """Project noisy histograms onto integer histograms with the public numbers of groups, and return these as runs."""
-    offsets = np.arange(len(noisy) + 1) * noisy.shape[1]
-    nearest = project_children_euclidean(noisy.reshape(-1), frame.totals(level), offsets)
-    return Runs.of_histograms(nearest.reshape(noisy.shape))
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
+        offsets = np.arange(len(noisy) + 1) * noisy.shape[1]
+        nearest = project_children_euclidean(noisy.reshape(-1), frame.totals(level), offsets)
+        return Runs.of_histograms(nearest.reshape(noisy.shape))
 
 
 @dataclass(frozen=True)

@@ -262,14 +262,14 @@ def unlisted(breakdown: Breakdown) -> str:
     return f"A record whose {breakdown.name} is missing or not listed is counted as {breakdown.unknown}."
 
 
+_COMPLETE = {"indicators": indicator_table(interval=True, distance=True), "segments": segments_table(interval=True)}
+"""Tables of the database that have all columns, whatever a release has."""
+
+
 def _described(own: Mapping[str, Any]) -> Described:
     """Return the description of a table or view of the database."""
-    complete = {
-        "indicators": indicator_table(interval=True, distance=True),
-        "segments": segments_table(interval=True),
-    }
     of = own.get("of")
-    table = None if of is None else complete.get(of) or _table(of)
+    table = None if of is None else _COMPLETE.get(of) or _table(of)
     columns = [*map(_column, own.get("columns", ())), *(() if table is None else table.columns)]
     texts = {column.name: column.description for column in columns} | own.get("also", {})
     return Described(own["text"] if table is None or "text" in own else table.row, texts)

@@ -17,8 +17,10 @@ The source leaves two points open:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -125,13 +127,35 @@ def _first(area: NDArray[np.int64], areas: int) -> Counts:
     return np.searchsorted(area, np.arange(areas + 1)).astype(np.int64)
 
 
-class MergedLevels:
-    """A mixin for mechanisms that have no options, measure every level and merge the results."""
+class MergedLevels(ABC):
+    """Base of mechanisms that measure every level, estimate each from its own noisy values, and merge the results."""
 
-    options: ClassVar[dict[str, str]] = {}
+    query: ClassVar[Query]
     leaves_alone: ClassVar[bool] = False
     adds_up: ClassVar[bool] = True
     keeps_totals: ClassVar[bool] = True
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text."""
+        return {}
+
+    @abstractmethod
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of a level, estimated from its own noisy values alone.
+
+        ``scale`` is the same at all levels, so an estimate for which only ratios of variances matter does not use it.
+        """
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the estimated histograms of levels 1 to L, top first, in one array of shape (areas, K + 1) per level.
+
+        Raises:
+            OdError: the noisy values have another shape or are too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels, noisy)
+        levels = zip(frame.levels, noisy, strict=True)
+        return tables(frame, merge(frame, [self.estimate_level(frame, *own, scale) for own in levels]))
 
 
 def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
