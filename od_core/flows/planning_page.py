@@ -18,6 +18,7 @@ from itertools import combinations, product
 from typing import Any
 
 import pandas as pd
+from markupsafe import escape
 
 from od_core.errors import OdError
 from od_core.flows.accuracy import NORMAL_VALUES, largest_summed_variances
@@ -35,7 +36,6 @@ from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.markup import escaped
 from od_core.records.segments import counts_unlisted
 
 EPSILONS = (
@@ -74,7 +74,7 @@ def planning_page(plan: Plan, name: str, cap: Fraction | None = None, periods: i
     """
     facts = json.dumps(planning_facts(plan, name, cap, periods), ensure_ascii=False, separators=(",", ":"))
     template = (files("od_core.publication.html") / PLANNING_PAGE).read_text(encoding="utf-8")
-    before, after = template.replace("{{title}}", escaped(f"Planning page of {name}")).split("{{data}}")
+    before, after = template.replace("{{title}}", escape(f"Planning page of {name}")).split("{{data}}")
     return before + facts.replace("<", "\\u003c") + after
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from markupsafe import Markup
 
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame, GroupSizes
@@ -29,7 +30,6 @@ from od_core.publication import columns
 from od_core.publication.certificate import has_intervals, pure_sentences
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.kind import ReleaseContext, TableKind
-from od_core.publication.markup import Markup
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
 

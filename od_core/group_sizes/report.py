@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from od_core.group_sizes.estimation.intervals import listed_sizes
 from od_core.group_sizes.groups import Counts
@@ -35,7 +36,7 @@ from od_core.publication.html.report_page import (
     with_interval,
 )
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 
 MOST_AREAS = 24
 """Largest number of areas that the report shows one by one."""

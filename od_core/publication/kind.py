@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pandas as pd
 import pyarrow as pa
+from markupsafe import Markup
 
 from od_core.geography.geography import Geography
 from od_core.ledger.identity import Counted
@@ -25,7 +26,6 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, PlannedRelease, Step
 from od_core.publication import database
 from od_core.publication.database import Contents
-from od_core.publication.markup import Markup
 from od_core.publication.tables import BundleFile
 
 P = TypeVar("P", bound=Plan)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from markupsafe import Markup
+
 from od_core.errors import OdError
 from od_core.files.durable import (
     PUBLIC_FILE_MODE,
@@ -33,7 +35,7 @@ from od_core.publication.bundle import (
 from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.html.certificate_page import limitations, protected
 from od_core.publication.html.report_page import bar, number, page, paragraph, table
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 from od_core.publication.read_back import REPAIR
 from od_core.published.opening import missing_bundles, published_bundles
 from od_core.published.site_catalogue import atom_feed, catalogue, croissant, dataset_markup, sitemap

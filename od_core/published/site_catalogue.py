@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from od_core.publication.markup import Markup, element, joined
+from markupsafe import Markup
+
+from od_core.publication.markup import element, joined
 from od_core.published.site_releases import SiteDescription, SiteRelease, newest_revisions
 
 _CONTEXT = {
@@ -197,7 +199,7 @@ def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteReleas
     }
     # In a script element, text ends at "</", and is not unescaped: no such sign may stand in it.
     text = json.dumps(description, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e")
-    return Markup(f'<script type="application/ld+json">{text}</script>')
+    return Markup(f'<script type="application/ld+json">{text}</script>')  # noqa: S704 - escaped above
 
 
 def atom_feed(site: SiteDescription, base: str, releases: Sequence[SiteRelease]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from markupsafe import Markup
 
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import Measurements, NoisyVector
@@ -25,7 +26,7 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.certificate import has_intervals, pure_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
-from od_core.publication.markup import Markup, in_markdown
+from od_core.publication.markup import in_markdown
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
 from od_core.stops.geometry import Grid, MapGrid, fill_the_grid

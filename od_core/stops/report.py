@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.publication.html.certificate_page import (
@@ -29,7 +30,7 @@ from od_core.publication.html.report_page import (
     with_interval,
 )
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 from od_core.stops.geometry import Bounds, MapGrid
 from od_core.stops.release import StopsRelease
 

@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import Any, BinaryIO
 
 import numpy as np
+from markupsafe import escape
 from numpy.typing import NDArray
 
 from od_core.flows.derived_flows import DerivedFlows
@@ -31,7 +32,6 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, dissolved, rings, simplified, square_degrees
 from od_core.geography.places import in_degrees, least_squared_chord, mean_places
 from od_core.publication.bundle import ATLAS
-from od_core.publication.markup import escaped
 from od_core.records.segments import Breakdown
 
 FIRST_WITH_ATLAS = 4
@@ -54,7 +54,7 @@ def write_atlas(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO)
     """Write the page. Every call writes the same bytes."""
     title = f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}"
     packed = atlas_data(tables, certificate, title)
-    before, after = _page().replace("{{title}}", escaped(title)).split("{{data}}")
+    before, after = _page().replace("{{title}}", escape(title)).split("{{data}}")
     for part in (before.encode(), base64.b64encode(packed), after.encode()):
         file.write(part)
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 from od_core.errors import OdError
 from od_core.flows.derived_flows import AssistedFlows, D, DerivedFlows, FlowSum, assist_of, not_of_flows, sum_of
@@ -46,7 +47,7 @@ from od_core.publication.certificate import KNOWN_LIMITATIONS, certificate_diges
 from od_core.publication.html.certificate_page import confidence, how_to_cite, limitations, protected
 from od_core.publication.html.report_page import between, number, page, paragraph, table
 from od_core.publication.kind import BundleKind
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.tables import BundleFile
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
@@ -45,7 +46,6 @@ from od_core.privacy.plan import Step
 from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, unlisted
 from od_core.publication.kind import Examination, Kind, ReleaseContext
-from od_core.publication.markup import Markup
 from od_core.publication.tables import BundleFile
 from od_core.records.segments import Breakdown, find
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
@@ -56,7 +57,7 @@ from od_core.publication.html.report_page import (
     with_interval,
 )
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 from od_core.records.segments import Breakdown
 
 _MOST_AREAS, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12

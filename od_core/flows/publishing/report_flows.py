@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.flows.distance_bands import distance_bands
@@ -39,7 +40,7 @@ from od_core.publication.html.report_page import (
     table,
     with_interval,
 )
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 
 MOST_LINES = 80
 """Largest number of flows on the map."""

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+from markupsafe import Markup
 
 from od_core.extras import require
 from od_core.files.table_writers import write_rows
@@ -25,7 +26,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER, pair_segments_table
-from od_core.publication.markup import Markup, element
+from od_core.publication.markup import element
 from od_core.records.segments import Breakdown
 
 AGENCY = "OD_RELEASE"

@@ -7,11 +7,13 @@ from fractions import Fraction
 from html import escape
 from typing import Any
 
+from markupsafe import Markup
+
 from od_core.privacy.accounting import promise_text, text_above, text_below
 from od_core.publication.codebook import citation
 from od_core.publication.html.report_page import bar, number, paragraph, table
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 
 
 def confidence(certificate: dict[str, Any]) -> str | None:

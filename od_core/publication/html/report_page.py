@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 
-from od_core.publication.markup import Markup, element, joined
+from markupsafe import Markup
+
+from od_core.publication.markup import element, joined
 
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
 """Background colours from light to dark. :func:`ink_on` returns the legible text colour for each."""

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from markupsafe import Markup
+
 from od_core.privacy.accounting import text_above
 from od_core.publication.html.report_page import page, paragraph, table
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 from od_core.published.disclosure.facts import (
     TO_COMPLETE,
     Facts,

@@ -5,9 +5,11 @@ Every number on it follows from the plan of the release.
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from od_core.publication.certificate import TRIPS_OF_A_PERSON
 from od_core.publication.html.report_page import number, page, paragraph
-from od_core.publication.markup import Markup, element, joined
+from od_core.publication.markup import element, joined
 from od_core.published.disclosure.facts import TO_COMPLETE, Facts, limit_text, of_100, sources_text
 
 _THINGS = {"flows": "trips between areas", "group sizes": "groups by their size", "boxes": "trips by where they went"}
@@ -39,7 +41,7 @@ def notice(facts: Facts) -> str:
         f"For people whose trips may be counted in {facts.key.release}, {_period(facts)}.",
         [],
         sections,
-        head=Markup(_STYLE),
+        head=Markup(_STYLE),  # noqa: S704 - a constant
     )
 
 

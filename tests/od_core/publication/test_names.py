@@ -109,8 +109,8 @@ def test_the_workbook_has_names_beside_the_codes(bundle):
 def test_the_report_shows_names_as_text(bundle):
     page = (bundle / "report.html").read_text(encoding="utf-8")
     assert "<b>Cook" not in page
-    for name in ("New York County", "شیکاگو", "36005", html.escape(HOSTILE)):
-        assert name in page
+    for name in ("New York County", "شیکاگو", "36005", HOSTILE):
+        assert name in html.unescape(page)
     assert "36061" not in page
 
 
