@@ -122,9 +122,8 @@ class Copy:
         took = time.perf_counter() - begun
         if state is None:
             return Outcome(mutant, "caught", "does not end", took)
-        if state == _FAILED:
-            found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
-            return Outcome(mutant, "caught", found[1] if found else "", took)
+        if state == _FAILED and (found := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)):
+            return Outcome(mutant, "caught", found[1], took)
         if state in _NO_SUCH_TEST:
             return Outcome(mutant, "no such test", "", took)
         return Outcome(mutant, "survived" if state == 0 else f"pytest ended with {state}", "", took)
