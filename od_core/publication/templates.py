@@ -2,7 +2,9 @@
 
 A template holds the words and the layout. A function passes to it the facts of a release, as numbers, texts and lists;
 it decides nothing that a template can decide. A template whose name ends in ``.html`` escapes every value that is not
-``Markup``, so an area code or a name in the data cannot inject markup. A name that is not passed is an error.
+``Markup``, so an area code or a name in the data cannot inject markup; so do those of pictures (``.svg``) and ``.xml``.
+A name that is not passed is an error. Templates write numbers with the filters of
+:mod:`od_core.publication.number_formats`.
 """
 
 from __future__ import annotations
@@ -12,17 +14,26 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from od_core.publication import number_formats as formats
+
 
 @cache
 def _templates() -> Environment:
-    return Environment(
+    environment = Environment(
+        extensions=["jinja2.ext.do"],
         loader=PackageLoader("od_core.publication", "templates"),
-        autoescape=select_autoescape(("html",)),
+        autoescape=select_autoescape(("html", "svg", "xml")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.part_of)
+    environment.filters |= {function.__name__: function for function in written}
+    environment.filters["between"] = lambda ends: formats.between(*ends)
+    environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
+    environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
+    return environment
 
 
 def filled(name: str, **values: object) -> str:
