@@ -1,10 +1,11 @@
 """Fill in the templates of pages and documents, which lie in ``publication/templates``.
 
 A template holds the words and the layout. A function passes to it the facts of a release, as numbers, texts and lists;
-it decides nothing that a template can decide. A template whose name ends in ``.html`` escapes every value that is not
-``Markup``, and one that ends in ``.md`` escapes every value, so an area code or a name in the data cannot inject
-markup. A template that ends in ``.yaml`` holds data whose texts are templates: the values are filled in after the file
-was read, so they cannot inject data either. A name that is not passed is an error.
+it decides nothing that a template can decide. A template whose name ends in ``.html``, ``.svg`` or ``.xml`` escapes
+every value that is not ``Markup``, and one that ends in ``.md`` escapes every value, so an area code or a name in the
+data cannot inject markup. A template that ends in ``.yaml`` holds data whose texts are templates: the values are filled
+in after the file was read, so they cannot inject data either. A name that is not passed is an error. Templates write
+numbers with the filters of :mod:`od_core.publication.number_formats` and of the accounting.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jinja2.utils import missing
 from markupsafe import Markup
 
 from od_core.privacy.accounting import float_above, text_above, text_below
+from od_core.publication import number_formats as formats
 from od_core.publication.markup import in_markdown
 
 
@@ -40,15 +42,20 @@ class _Absent(StrictUndefined):
 def _environment(ending: str) -> Environment:
     """Return the environment of the templates whose names have an ending."""
     environment = Environment(
+        extensions=["jinja2.ext.do"],
         loader=PackageLoader("od_core.publication", "templates"),
-        autoescape=ending == "html",  # noqa: S701 - other formats escape in another way, or need not
+        autoescape=ending in ("html", "svg", "xml"),  # noqa: S701 - other formats escape in another way, or need not
         finalize=(lambda value: in_markdown(str(value))) if ending == "md" else None,
         undefined=_Absent,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {each.__name__: each for each in (float_above, text_above, text_below)}
+    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.part_of)
+    environment.filters |= {each.__name__: each for each in (*written, float_above, text_above, text_below)}
+    environment.filters["between"] = lambda ends: formats.between(*ends)
+    environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
+    environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
     return environment
 
 

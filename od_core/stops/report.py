@@ -22,6 +22,7 @@ from od_core.publication.html.report_page import (
     Scale,
     bar,
     between,
+    key,
     number,
     page,
     paragraph,
@@ -136,7 +137,7 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
             " darker field has more trips. North is up; the map has no coast or border."
         ),
         element("div", *figures, class_="maps"),
-        _scale(densities).key("trips"),
+        key(_scale(densities), "trips"),
         table("The fields with the most trips", ("place", "longitude", "latitude", "trips"), rows, numbers={1, 2, 3}),
     )
 

@@ -1,93 +1,49 @@
-"""Lay out the page of a report, with its styles and tables.
-
-The page is one file of plain HTML, without scripts or external resources. It does not mention the software that made
-it, and no library lays it out, so its bytes are the same whenever it is made.
-"""
+"""Functions that make a page, a table and a paragraph for modules that have no template yet."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count, takewhile
+from collections.abc import Collection, Sequence
+from itertools import takewhile
 
 from markupsafe import Markup
 
 from od_core.publication.markup import element, joined
+from od_core.publication.number_formats import (
+    ACCENT,
+    INK,
+    MUTED,
+    PAPER,
+    SHADES,
+    Scale,
+    between,
+    class_text,
+    ink_on,
+    number,
+    one_three_ten,
+    rounded,
+    signed,
+    size_classes,
+)
+from od_core.publication.templates import filled
 
-SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
-"""Background colours from light to dark. :func:`ink_on` returns the legible text colour for each."""
-
-INK, PAPER, ACCENT, MUTED = "#17212b", "#ffffff", "#1c6ca8", "#55616e"
-
-_DARK_SHADES = 3
-
-_STYLE = """
-:root{color-scheme:light}
-*{box-sizing:border-box}
-body{margin:0 auto;padding:2rem 1.25rem 4rem;max-width:62rem;color:#17212b;background:#fff;
-font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Liberation Sans",sans-serif}
-h1{font-size:1.9rem;line-height:1.2;margin:0 0 .25rem;letter-spacing:-.01em}
-h2{font-size:1.3rem;line-height:1.3;margin:3rem 0 .75rem;padding-top:.9rem;border-top:2px solid #17212b}
-h3{font-size:1.02rem;margin:1.6rem 0 .4rem}
-p{margin:.6rem 0;max-width:46rem;overflow-wrap:anywhere}
-a{color:#1a5f94}
-.under{color:#55616e;margin:0 0 1.25rem}
-nav ul{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:.25rem 1.1rem;font-size:.92rem}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(9.5rem,1fr));gap:.75rem;margin:0 0 1.25rem}
-.figures div{background:#f2f6fa;border-left:3px solid #1c6ca8;padding:.6rem .8rem}
-.figures dt{font-size:.85rem;color:#4a5663}
-.figures dd{margin:0;font-size:1.35rem;font-weight:600;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
-.facts{margin:.6rem 0}
-.facts dt{font-weight:600;margin-top:.7rem}
-.facts dd{margin:.1rem 0 0;max-width:46rem}
-.scroll{overflow-x:auto;margin:.9rem 0;max-width:100%}
-.scroll:focus-visible,a:focus-visible{outline:3px solid #1c6ca8;outline-offset:2px}
-table{border-collapse:collapse;font-size:.92rem;font-variant-numeric:tabular-nums lining-nums;min-width:60%}
-caption{text-align:left;font-weight:600;padding:0 0 .45rem}
-caption span{display:inline-block;max-width:min(46rem,calc(100vw - 2.2rem))}
-th,td{padding:.32rem .7rem;text-align:left;vertical-align:baseline;border-bottom:1px solid #dde3e9}
-thead th,thead td{border-bottom:1.5px solid #17212b;vertical-align:bottom}
-thead th{font-weight:600;line-height:1.3;white-space:normal;max-width:9rem}
-tbody th{font-weight:500;min-width:6rem}
-td small{display:block;font-size:.85em;color:#4a5663;white-space:nowrap}
-.n{text-align:right}
-td.n{white-space:nowrap}
-.bar{min-width:9rem;width:34%;vertical-align:middle}
-.bar svg{display:block;width:100%;height:1.1em}
-.heat{font-size:.84rem}
-.heat td{text-align:right;padding:.42rem .4rem;border:1px solid #fff;white-space:nowrap}
-.heat tbody th{white-space:nowrap;padding-left:0}
-.heat thead th{font-size:.8rem;max-width:7rem;min-width:3.5rem;padding:.3rem .4rem;text-align:right;
-overflow-wrap:break-word}
-.heat thead th:first-child{text-align:left;padding-left:0}
-.heat .sum{font-weight:600;border-left:1px solid #17212b}
-.key{display:flex;flex-wrap:wrap;gap:.2rem .9rem;list-style:none;margin:.2rem 0 .8rem;padding:0;font-size:.85rem;
-font-variant-numeric:tabular-nums}
-.key i{display:inline-block;width:1.15em;height:1.15em;margin-right:.35em;vertical-align:-.2em;border:1px solid #8793a0}
-figure{margin:1rem 0}
-figcaption{font-size:.92rem;color:#3c4854;max-width:46rem;margin-top:.3rem}
-.picture{min-width:30rem;display:block;width:100%;height:auto}
-.maps{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:1rem}
-.maps svg{display:block;width:100%;height:auto}
-.mark{color:#8a3a00;font-weight:700}
-.note{font-size:.92rem;color:#3c4854}
-blockquote{margin:.8rem 0;padding:.7rem 1rem;background:#f2f6fa;border-left:3px solid #1c6ca8;max-width:46rem;
-overflow-wrap:anywhere}
-code{font:.92em ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
-@media(max-width:34rem){body{padding:1.1rem .9rem 3rem}h1{font-size:1.5rem;overflow-wrap:anywhere}
-th,td{padding:.3rem .24rem}table{min-width:100%;font-size:.82rem}.bar{min-width:3rem}
-.bar:nth-child(n+5),.spare{display:none}
-tbody th{min-width:0}td.n,td small{white-space:normal}
-table:not(.heat) tbody :is(th,td:not(.n,.bar)){min-width:4.2rem;overflow-wrap:anywhere}}
-@media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}h2{margin-top:1.6rem;break-after:avoid}
-.figures{grid-template-columns:repeat(auto-fit,minmax(7rem,1fr))}
-.heat{font-size:6.5pt}.heat td,.heat thead th,.heat tbody th{padding:.15rem .2rem;min-width:0}
-.heat thead th{font-size:6.5pt}tbody th,.bar{min-width:0}td small,td.n{white-space:normal}th,td{padding:.3rem .35rem}
-table{font-size:.85rem}tr,figure,.figures,blockquote{break-inside:avoid}.scroll{overflow:visible}.picture{min-width:0}
-*{print-color-adjust:exact;-webkit-print-color-adjust:exact}@page{margin:16mm}}
-"""
-
+__all__ = [
+    "ACCENT",
+    "INK",
+    "MUTED",
+    "PAPER",
+    "SHADES",
+    "Scale",
+    "between",
+    "class_text",
+    "ink_on",
+    "number",
+    "one_three_ten",
+    "rounded",
+    "signed",
+    "size_classes",
+]
+"""For modules that have no template yet."""
 
 _NOTHING = joined()
 
@@ -100,69 +56,13 @@ def page(
     *,
     head: Markup = _NOTHING,
 ) -> str:
-    """Return the HTML text of a whole page.
-
-    Args:
-        title, under: heading of the page, and the line below it.
-        figures: names and values of the most important numbers.
-        sections: heading and content of each section.
-        head: further elements of the head.
-    """
-    names = [f"part-{number}" for number in range(1, len(sections) + 1)]
-    links = [
-        element("li", element("a", heading, href=f"#{name}"))
-        for name, (heading, _) in zip(names, sections, strict=True)
-    ]
-    parts = [
-        element("section", element("h2", heading), content, id=name)
-        for name, (heading, content) in zip(names, sections, strict=True)
-    ]
-    tiles = [element("div", element("dt", name), element("dd", value)) for name, value in figures]
-    body = joined(
-        element(
-            "header",
-            element("h1", title),
-            element("p", under, class_="under"),
-            element("dl", *tiles, class_="figures"),
-            element("nav", element("ul", *links), aria_label="Contents"),
-        ),
-        element("main", *parts),
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"{element('title', title)}\n<style>{_STYLE}</style>{head}\n</head>\n{element('body', body)}\n</html>\n"
-    )
+    """Return the HTML text of a whole page; see ``templates/page.html``."""
+    return filled("page.html", title=title, under=under, figures=figures, sections=sections, head=head)
 
 
 def paragraph(*content: object, note: bool = False) -> Markup:
     """Return a paragraph of text; ``note`` makes its text smaller."""
     return element("p", *content, class_="note" if note else None)
-
-
-def number(value: int) -> str:
-    """Return a whole number with thousands separators."""
-    return f"{int(value):,}"
-
-
-def signed(value: int) -> str:
-    """Return a change with its sign and thousands separators; 0 without a sign."""
-    return f"{int(value):+,}".replace("-", "\u2212") if value else "0"
-
-
-def rounded(value: float) -> str:
-    """Return a number with three significant digits, its whole part in full, and at most three decimal places."""
-    size = abs(value)
-    if size == 0:
-        return "0"
-    places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
-    return f"{value:,.{places}f}"
-
-
-def between(lower: int, upper: int) -> str:
-    """Return the text ``lower to upper`` of an interval, with thousands separators."""
-    return f"{number(lower)} to {number(upper)}"
 
 
 def with_interval(value: str, reach: str | None) -> Markup:
@@ -247,9 +147,7 @@ def heat_table(
             "tr",
             element("th", name, scope="row"),
             *(
-                element(
-                    "td", element("em", number(value)) if zero else number(value), style=_shaded(scale.shade(value))
-                )
+                element("td", element("em", number(value)) if zero else number(value), style=scale.style(value))
                 for value, zero in zip(values, zeros, strict=True)
             ),
             element("td", number(total), class_="sum"),
@@ -263,11 +161,7 @@ def heat_table(
         element("tbody", *lines),
         class_="heat",
     )
-    return joined(scrolled(caption, whole), scale.key(unit))
-
-
-def _shaded(shade: int) -> str:
-    return f"background:{SHADES[shade]};color:{ink_on(shade)}"
+    return joined(scrolled(caption, whole), key(scale, unit))
 
 
 def scrolled(label: str, content: Markup) -> Markup:
@@ -289,65 +183,17 @@ def bar(value: float, most: float, reach: tuple[float, float] | None = None) -> 
     return element("svg", *drawn, viewBox="0 0 100 14", preserveAspectRatio="none", focusable="false")
 
 
-def one_three_ten() -> Iterator[int]:
-    """Yield 1, 3, 10, 30, 100 and so on."""
-    for power in count():
-        yield from (10**power, 3 * 10**power)
-
-
-def size_classes(most: int) -> list[tuple[int, int]]:
-    """Return the first and last number of each class up to ``most``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
-    steps = one_three_ten()
-    classes = [(1, next(steps))]
-    while classes[-1][1] < most:
-        classes.append((classes[-1][1] + 1, next(steps)))
-    return classes
-
-
-def class_text(low: int, high: int) -> str:
-    """Return the text of the numbers from ``low`` to ``high``, such as ``4 to 10``."""
-    return number(low) if low == high else f"{number(low)} to {number(high)}"
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A scale that assigns a darker shade to larger numbers.
-
-    Attributes:
-        steps: smallest number of each darker shade, ascending: the last eight of 1, 3, 10, 30 and so on that do not
-            exceed the largest number.
-    """
-
-    steps: tuple[int, ...]
-
-    @classmethod
-    def up_to(cls, most: float) -> Scale:
-        """Return the scale for numbers from 0 to ``most``."""
-        steps = list(takewhile(lambda step: step <= max(most, 1), one_three_ten()))
-        return cls(tuple(steps[-(len(SHADES) - 1) :]))
-
-    def shade(self, value: float) -> int:
-        """Return the index of a number's shade in :data:`SHADES`, with a tolerance for rounding errors of floats."""
-        reached = sum(value * (1 + 1e-9) >= step for step in self.steps)
-        return reached * (len(SHADES) - 1) // len(self.steps)
-
-    def key(self, unit: str) -> Markup:
-        """Return the legend of the shades."""
-        words = [f"below {number(self.steps[0])} {unit}", *(f"from {number(step)}" for step in self.steps)]
-        values = [0, *self.steps]
-        return element(
-            "ul",
-            *(
-                element("li", element("i", style=f"background:{SHADES[self.shade(value)]}"), word)
-                for value, word in zip(values, words, strict=True)
-            ),
-            class_="key",
-        )
-
-
-def ink_on(shade: int) -> str:
-    """Return the text colour that is legible on a shade."""
-    return PAPER if shade >= len(SHADES) - _DARK_SHADES else INK
+def key(scale: Scale, unit: str) -> Markup:
+    """Return the legend of the shades."""
+    words = [f"below {number(scale.steps[0])} {unit}", *(f"from {number(step)}" for step in scale.steps)]
+    return element(
+        "ul",
+        *(
+            element("li", element("i", style=f"background:{scale.colour(value)}"), word)
+            for value, word in zip([0, *scale.steps], words, strict=True)
+        ),
+        class_="key",
+    )
 
 
 _ROW, _NAME, _LENGTH, _VALUE = 26, 130, 420, 130

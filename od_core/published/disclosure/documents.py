@@ -135,7 +135,7 @@ def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
 def checklist_page(facts: Facts, checklist: dict[str, Any]) -> str:
     """Return the checklist as an HTML page."""
     answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
-    return filled("disclosure/nist-sp-800-226.html", facts=facts, checklist=checklist, answers=answers)
+    return filled("disclosure/nist-sp-800-226.html", facts=facts, said=facts.said, checklist=checklist, answers=answers)
 
 
 def _yaml(entry: dict[str, Any]) -> str:
