@@ -46,7 +46,7 @@ _MARKUP = re.compile(r"[\\`*{}\[\]|~#!$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?
 An underscore begins none between two letters or digits, as in `origin_level`.
 """
 
-_FIRST = re.compile(r"^(\d*)([-+=]|[.)](?=\s|$))")
+_FIRST = re.compile(r"^(\d*(?=[.)](?:\s|$)))?([-+=.)])")
 """Pattern of characters that begin a list, a rule or a heading underline, at the start of a line."""
 
 

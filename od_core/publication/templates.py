@@ -11,6 +11,7 @@ numbers with the filters of :mod:`od_core.publication.number_formats` and of the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -53,6 +54,7 @@ def _environment(ending: str) -> Environment:
     )
     written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.part_of)
     environment.filters |= {each.__name__: each for each in (*written, float_above, text_above, text_below)}
+    environment.filters["fraction"] = Fraction
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import float_above, text_above, text_below
+from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.plan import Plan
 from od_core.privacy.unit import PrivacyUnit
-from od_core.published.disclosure.facts import DETAILED, Facts, promise_text
+from od_core.publication.templates import filled_data
+from od_core.published.disclosure.facts import DETAILED, Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
 from od_core.stops.plan import StopsPlan, plan_stops
 
@@ -323,57 +325,10 @@ class Explanation:
     chosen: Alternative | None
     others: Sequence[Alternative]
 
-    @property
-    def protected(self) -> str:
-        """What was protected, in the words of the certificate, and the promise."""
-        return f"{self.facts.sentence('protected')} The promise of this release is {promise_text(self.facts)}."
-
-    @property
-    def spent(self) -> str:
-        """What was spent, and what is left of the cap."""
-        stated = self.facts.certificate["spent"]
-        if self.facts.is_derived:
-            said = "Nothing was charged: it follows from published releases, which spent rho"
-            said = f"{said} {text_above(Fraction(stated['rho_exact']))} together."
-        else:
-            draws = stated["lost_draws"]
-            lost = f", including {draws} lost draw{'s' * (draws > 1)}" if draws else ""
-            rho = text_above(Fraction(stated["rho_exact"]))
-            said = (
-                f"It cost rho {rho}{lost} for a user with all counted trips of the period; its year was charged at most"
-                " that, because the trips of a user in a year are bounded."
-                if self.facts.unit == "user_year"
-                else f"It charged rho {rho}{lost}."
-            )
-        if self.balance is None:
-            return f"{said} The ledger is not at hand, and the certificate does not state what is left of the cap."
-        cap, left, number = self.balance.cap, self.balance.left, self.balance.releases
-        spent = text_above(self.balance.spent)
-        return (
-            f"{said} The cap of data set {self.balance.domain} in period {self.balance.period} is rho"
-            f" {text_above(cap)}. {number} release{'s' * (number != 1)} spent {spent} of it, and"
-            f" {text_below(left)} is left."
-        )
-
-    @property
-    def statement(self) -> str:
-        """What the bounds on beliefs mean, and what they assume."""
-        odds = self.facts.guarantee.odds
-        if odds is None:
-            return "Epsilon is so large that the release promises nothing about beliefs."
-        rare = (
-            f" It holds but for outcomes of the noise that have probability {text_above(float(odds[1]))} in all,"
-            " whichever case is true."
-            if odds[1]
-            else " It holds for every outcome."
-        )
-        return (
-            "An attacker compares two cases that differ in one unit. By this release alone, the odds of a case grow by"
-            " at most the factor"
-            f" {text_above(odds[0])}.{rare} The bounds hold for an attacker who knows all other records. They hold as"
-            " well for one who knows any k of them, if what the attacker believes about the others does not depend on"
-            " which case is true."
-        )
+    @cached_property
+    def said(self) -> dict[str, str]:
+        """Sentences: what was ``protected`` and ``spent``, and what the bounds on beliefs mean (``statement``)."""
+        return dict(filled_data("explanation.yaml", facts=self.facts, balance=self.balance))
 
     def losses(self) -> list[dict[str, Any]]:
         """Return what everything that may be published about a unit promises, and then less, down to this release."""
@@ -434,17 +389,21 @@ class Explanation:
             "release": str(self.facts.key),
             "certificate": self.facts.digest,
             "protected": {
-                "sentence": self.protected,
+                "sentence": self.said["protected"],
                 "unit": self.facts.unit,
                 "neighbours": self.facts.certificate["neighbours"],
                 "contribution_bound": self.facts.bound,
                 "epsilon": float_above(guarantee.epsilon),
                 "delta": float_above(guarantee.delta),
             },
-            "spent": {"sentence": self.spent, "rho": self.facts.certificate["spent"]["rho_exact"], "cap": balance},
+            "spent": {
+                "sentence": self.said["spent"],
+                "rho": self.facts.certificate["spent"]["rho_exact"],
+                "cap": balance,
+            },
             "attacker": {
                 "losses": self.losses(),
-                "statement": self.statement,
+                "statement": self.said["statement"],
                 "odds_factor": None if odds is None else float_above(odds[0]),
                 "odds_factor_fails_with_probability": None if odds is None else float_above(odds[1]),
                 "beliefs": self.beliefs(),

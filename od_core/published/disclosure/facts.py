@@ -1,4 +1,4 @@
-"""Collect the facts that disclosure documents state. The documents' words are in ``publication/templates/disclosure``."""
+"""Collect the facts that disclosure documents state. Their words are in ``publication/templates/disclosure``."""
 
 from __future__ import annotations
 
@@ -213,9 +213,7 @@ class Facts:
     @cached_property
     def said(self) -> dict[str, str]:
         """The sentences that several documents state, by name."""
-        return dict(
-            filled_data("disclosure/sentences.yaml", facts=self, trips_of_a_person=TRIPS_OF_A_PERSON)
-        )
+        return dict(filled_data("disclosure/sentences.yaml", facts=self, trips_of_a_person=TRIPS_OF_A_PERSON))
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
