@@ -53,7 +53,7 @@ def _environment(ending: str) -> Environment:
         keep_trailing_newline=True,
     )
     written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.part_of)
-    environment.filters |= {each.__name__: each for each in (*written, float_above, text_above, text_below)}
+    environment.filters |= {each.__name__: each for each in (*written, float_above, text_above, text_below, sentence)}
     environment.filters["fraction"] = Fraction
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
@@ -69,6 +69,17 @@ def filled(name: str, **values: object) -> str:
 def filled_markup(name: str, **values: object) -> Markup:
     """Return an HTML template, filled in with values, as markup that a page can hold."""
     return Markup(filled(name, **values))  # noqa: S704 - the template escapes its values
+
+
+def filled_part(name: str, macro: str, *values: object) -> Markup:
+    """Return what a macro of an HTML template gives for values, as markup that a page can hold."""
+    part: Markup = getattr(_environment("html").get_template(name).module, macro)(*values)
+    return part
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital letter and a full stop; an empty text stays empty."""
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
 
 
 def filled_data(name: str, **values: object) -> Any:
@@ -92,7 +103,7 @@ class _Loader(yaml.SafeLoader):
     """Reads the mark ``!fact``."""
 
 
-_Loader.add_constructor("!fact", lambda loader, node: _Fact(str(node.value)))
+_Loader.add_constructor("!fact", lambda _, node: _Fact(str(node.value)))
 
 
 @cache

@@ -26,7 +26,7 @@ from od_core.publication.bundle import CERTIFICATE, PACKAGE, stated_digests
 from od_core.publication.certificate import TRIPS_OF_A_PERSON, certificate_digest
 from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, named, refuse_incomplete
-from od_core.publication.templates import filled_data
+from od_core.publication.templates import filled_data, sentence
 from od_core.published.opening import bundle_kind_of, derived_kind_of
 
 TO_COMPLETE = "To be completed by the organisation"
@@ -217,8 +217,7 @@ class Facts:
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
-        text = str(self.certificate["guarantee"].get(name, ""))
-        return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
+        return sentence(str(self.certificate["guarantee"].get(name, "")))
 
 
 def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
