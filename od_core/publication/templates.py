@@ -14,6 +14,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from od_core.privacy.accounting import text_above
 from od_core.publication import number_formats as formats
 
 
@@ -28,8 +29,9 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.part_of)
+    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
     environment.filters |= {function.__name__: function for function in written}
+    environment.filters["above"] = text_above
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
