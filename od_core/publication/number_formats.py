@@ -38,6 +38,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def fixed(value: float, places: int = 1) -> str:
+    """Return a number with a fixed number of decimal places, as in the attributes of a picture."""
+    return f"{value:.{places}f}"
+
+
 def between(lower: int, upper: int) -> str:
     """Return the text ``lower to upper`` of an interval, with thousands separators."""
     return f"{number(lower)} to {number(upper)}"

@@ -52,9 +52,9 @@ def _environment(ending: str) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.part_of)
-    environment.filters |= {each.__name__: each for each in (*written, float_above, text_above, text_below, sentence)}
-    environment.filters["fraction"] = Fraction
+    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
+    environment.filters |= {each.__name__: each for each in (*written, float_above, sentence)}
+    environment.filters |= {"above": text_above, "below": text_below, "fraction": Fraction}
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
