@@ -1,15 +1,22 @@
 """Fill in the templates of pages and documents, which lie in ``publication/templates``.
 
 A template holds the words and the layout. A function passes to it the facts of a release, as numbers, texts and lists;
-it decides nothing that a template can decide. A template whose name ends in ``.html``, ``.svg`` or ``.xml`` escapes
-every value that is not ``Markup``, and one that ends in ``.md`` escapes every value, so an area code or a name in the
-data cannot inject markup. A template that ends in ``.yaml`` holds data whose texts are templates: the values are filled
-in after the file was read, so they cannot inject data either. A name that is not passed is an error. Templates write
-numbers with the filters of :mod:`od_core.publication.number_formats` and of the accounting.
+it decides nothing that a template can decide. The ending of a template's name says how values are written, so that no
+area code and no name in the data can inject anything:
+
+- ``.html``, ``.svg`` and ``.xml``: every value that is not ``Markup`` is escaped.
+- ``.md``: every value is escaped.
+- ``.json``: every value is written as JSON.
+- ``.yaml``: the file is data whose texts are templates, and the values are filled in after it was read.
+
+A name that is not passed is an error. Templates write numbers with the filters of
+:mod:`od_core.publication.number_formats`, and of the accounting.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -39,6 +46,14 @@ class _Absent(StrictUndefined):
         return str(self._undefined_name)
 
 
+def _as_markdown(value: object) -> str:
+    return in_markdown(str(value))
+
+
+_WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": json.dumps}
+"""How every value is written, by the ending of the template's name."""
+
+
 @cache
 def _environment(ending: str) -> Environment:
     """Return the environment of the templates whose names have an ending."""
@@ -46,7 +61,7 @@ def _environment(ending: str) -> Environment:
         extensions=["jinja2.ext.do"],
         loader=PackageLoader("od_core.publication", "templates"),
         autoescape=ending in ("html", "svg", "xml"),  # noqa: S701 - other formats escape in another way, or need not
-        finalize=(lambda value: in_markdown(str(value))) if ending == "md" else None,
+        finalize=_WRITTEN.get(ending),
         undefined=_Absent,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -61,12 +76,12 @@ def _environment(ending: str) -> Environment:
     return environment
 
 
-def filled(name: str, **values: object) -> str:
+def filled(name: str, /, **values: object) -> str:
     """Return the text of a template, filled in with values. The same values give the same bytes."""
     return _environment(name.rpartition(".")[2]).get_template(name).render(values)
 
 
-def filled_markup(name: str, **values: object) -> Markup:
+def filled_markup(name: str, /, **values: object) -> Markup:
     """Return an HTML template, filled in with values, as markup that a page can hold."""
     return Markup(filled(name, **values))  # noqa: S704 - the template escapes its values
 
@@ -82,14 +97,14 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
 
 
-def filled_data(name: str, **values: object) -> Any:
-    """Return the data of a YAML template, whose texts are templates, filled in with values.
+def filled_data(name: str, /, **values: object) -> Any:
+    """Return the data of a JSON or YAML template, filled in with values.
 
-    The parts of a mapping are filled in in their order, and each may use those before it by their names. In a text,
-    white space is one space, and lines are kept. A value that is marked as ``!fact`` is an expression: its result
-    stands in its place, and if it is None, its name is left out, too.
+    In YAML, every text is a template. The parts of a mapping are filled in in their order, and each may use those
+    before it by their names. White space is one space, and lines are kept. A value that is marked as ``!fact`` is an
+    expression: its result stands in its place, and if it is None, its name is left out, too.
     """
-    return _filled_in(_read(name), values)
+    return json.loads(filled(name, **values)) if name.endswith(".json") else _filled_in(_read(name), values)
 
 
 @dataclass(frozen=True)
