@@ -133,7 +133,7 @@ def _of_text(text: str) -> Template:
 
 
 def _filled_in(part: Any, values: dict[str, object]) -> Any:
-    if isinstance(part, str):
+    if isinstance(part, str) and "{" in part:
         lines = (" ".join(line.split()) for line in _of_text(part).render(values).splitlines())
         return "\n".join(filter(None, lines))
     if isinstance(part, _Fact):
