@@ -121,7 +121,7 @@ def _bound(value: float | None) -> str | None:
 
 
 def _rounded(value: float | None) -> str | None:
-    from od_core.publication.html.report_page import rounded
+    from od_core.publication.number_formats import rounded
 
     return None if value is None else rounded(value)
 
