@@ -27,13 +27,8 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
 from od_core.geography.geography import Geography
 from od_core.publication.bundle import ATLAS
-from od_core.publication.html.certificate_page import (
-    common_sections,
-    confidence,
-    promise_figures,
-    protected,
-    under_title,
-)
+from od_core.publication.codebook import citation
+from od_core.publication.html.certificate_page import confidence
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, size_classes
 from od_core.publication.templates import filled, filled_markup
@@ -73,8 +68,6 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
     return filled(
         "flows_report.html",
         **facts,
-        under=under_title(certificate),
-        promises=promise_figures(certificate),
         sizes_of_sides=list({side.digest: len(side.zones) for side in (tree.origin, tree.destination)}.values()),
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
@@ -84,7 +77,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         previous=context.previous and context.previous[0],
         same_areas=context.previous and _same_areas(release, context.previous[1]),
         changed=_changes(release, certificate, context),
-        common=common_sections(certificate, context),
+        context=context,
     )
 
 
@@ -95,7 +88,7 @@ def flow_facts(flows: ReleasedFlows, certificate: dict[str, Any]) -> dict[str, A
     return {
         "certificate": certificate,
         "interval": interval,
-        "protected": protected(certificate),
+        "citation": citation(certificate),
         "trips": int(flows.leaves.trips.sum()),
         "pairs": len(flows.leaves),
         "public_pairs": tree.cells(tree.depth),
