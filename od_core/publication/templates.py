@@ -66,6 +66,7 @@ def _environment(ending: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        auto_reload=False,
     )
     written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
     environment.filters |= {each.__name__: each for each in (*written, float_above, sentence)}
