@@ -26,6 +26,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.plan import Plan
+from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.templates import filled_data
 from od_core.published.disclosure.facts import DETAILED, Facts
@@ -332,85 +333,60 @@ class Explanation:
 
     def losses(self) -> list[dict[str, Any]]:
         """Return what everything that may be published about a unit promises, and then less, down to this release."""
-        return [
-            {
-                "of": one.of,
-                "epsilon": float_above(one.guarantee.epsilon),
-                "delta": float_above(one.guarantee.delta),
-                "best_guess_after": float_above(one.guarantee.best_guess()),
-            }
-            for one in self.facts.losses
-        ]
+        return [{"of": one.of, **_promised(one.guarantee)} for one in self.facts.losses]
 
     def beliefs(self) -> list[dict[str, float]]:
         """Return, for each prior, the least and the largest posterior, and how often the best guess is right."""
-        rows = []
-        for prior in PRIORS:
-            low, high = self.facts.guarantee.posterior(prior)
-            rows.append(
-                {
-                    "prior": float(prior),
-                    "posterior_at_least": _below(low),
-                    "posterior_at_most": float_above(high),
-                    "best_guess_before": float(max(prior, 1 - prior)),
-                    "best_guess_after": float_above(self.facts.guarantee.best_guess(prior)),
-                }
-            )
-        return rows
+        guarantee = self.facts.guarantee
+        return [
+            {
+                "prior": float(prior),
+                "posterior_at_least": _below(guarantee.posterior(prior)[0]),
+                "posterior_at_most": float_above(guarantee.posterior(prior)[1]),
+                "best_guess_before": float(max(prior, 1 - prior)),
+                "best_guess_after": float_above(guarantee.best_guess(prior)),
+            }
+            for prior in PRIORS
+        ]
 
-    def persons(self) -> list[dict[str, float | None]]:
+    def persons(self) -> list[dict[str, Any]]:
         """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
-        rows: list[dict[str, float | None]] = []
-        for units in UNITS[self.facts.unit]:
-            of_all = self.facts.guarantee.of_units(units)
-            rows.append(
-                {
-                    "units": units,
-                    "epsilon": None if of_all is None else float_above(of_all.epsilon),
-                    "delta": None if of_all is None else float_above(of_all.delta),
-                    "best_guess_after": 1.0 if of_all is None else float_above(of_all.best_guess()),
-                }
-            )
-        return rows
+        guarantee = self.facts.guarantee
+        return [{"units": units, **_promised(guarantee.of_units(units))} for units in UNITS[self.facts.unit]]
 
     def to_facts(self) -> dict[str, Any]:
         """Return the whole explanation as a JSON-ready dictionary."""
-        guarantee, odds = self.facts.guarantee, self.facts.guarantee.odds
-        balance = None
-        if self.balance is not None:
-            amounts = {"cap": self.balance.cap, "spent": self.balance.spent, "left": self.balance.left}
-            balance = {
-                "data_set": self.balance.domain,
-                "period": self.balance.period,
-                **{name: str(rho) for name, rho in amounts.items()},
-                "releases": self.balance.releases,
-            }
+        certificate, guarantee, odds = self.facts.certificate, self.facts.guarantee, self.facts.guarantee.odds
+        balance = self.balance and {
+            "data_set": self.balance.domain,
+            "period": self.balance.period,
+            "cap": str(self.balance.cap),
+            "spent": str(self.balance.spent),
+            "left": str(self.balance.left),
+            "releases": self.balance.releases,
+        }
         return {
             "release": str(self.facts.key),
             "certificate": self.facts.digest,
             "protected": {
                 "sentence": self.said["protected"],
                 "unit": self.facts.unit,
-                "neighbours": self.facts.certificate["neighbours"],
+                "neighbours": certificate["neighbours"],
                 "contribution_bound": self.facts.bound,
                 "epsilon": float_above(guarantee.epsilon),
                 "delta": float_above(guarantee.delta),
             },
-            "spent": {
-                "sentence": self.said["spent"],
-                "rho": self.facts.certificate["spent"]["rho_exact"],
-                "cap": balance,
-            },
+            "spent": {"sentence": self.said["spent"], "rho": certificate["spent"]["rho_exact"], "cap": balance},
             "attacker": {
                 "losses": self.losses(),
                 "statement": self.said["statement"],
-                "odds_factor": None if odds is None else float_above(odds[0]),
-                "odds_factor_fails_with_probability": None if odds is None else float_above(odds[1]),
+                "odds_factor": odds and float_above(odds[0]),
+                "odds_factor_fails_with_probability": odds and float_above(odds[1]),
                 "beliefs": self.beliefs(),
                 "persons": self.persons(),
             },
             "decisions": {
-                "as_released": None if self.chosen is None else self.chosen.facts(),
+                "as_released": self.chosen and self.chosen.facts(),
                 "alternatives": [other.facts() for other in self.others],
                 "of_releases": [source["release"] for source in self.facts.sources],
             },
@@ -451,6 +427,14 @@ def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
     except OdError:  # it is the ledger of another project
         return None
     return min(found, key=lambda balance: balance.left)
+
+
+def _promised(guarantee: Guarantee | None) -> dict[str, float | None]:
+    """Return a promise, and how often a guess between two equally likely cases is right; without a promise, always."""
+    if guarantee is None:
+        return {"epsilon": None, "delta": None, "best_guess_after": 1.0}
+    stated = {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "best_guess_after": guarantee.best_guess()}
+    return {name: float_above(value) for name, value in stated.items()}
 
 
 def _below(value: Fraction) -> float:
