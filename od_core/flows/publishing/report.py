@@ -74,7 +74,6 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
         segments=[_segments(release, one, intervals=interval is not None) for one in release.plan.breakdowns],
         errors=_errors(release),
         chosen=estimation_text(certificate),
-        previous=context.previous and context.previous[0],
         same_areas=context.previous and _same_areas(release, context.previous[1]),
         changed=_changes(release, certificate, context),
         context=context,
@@ -278,59 +277,66 @@ def _errors(release: Release) -> list[dict[str, Any]]:
 
 
 def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
-    """Return the trips by category from all areas together, and from those with the most trips of a coarse level."""
-    tree = release.plan.tree
-    origins, everywhere = tree.origin, tree.destination.level_names[0]
+    """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
+
+    The trips and the shares of a category in an area come with the ends of their intervals.
+    """
+    origins, steps = release.plan.tree.origin, release.plan.segment_steps(breakdown.name)
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
-    ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
-    tables = []
-    for at in (0, level):
-        flows = release.flows_at(origins.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
-        sides = [(breakdown.categories, breakdown.name), (origins.codes[at], "origin")]
-        tables.append(np.stack([_matrix(flows, sides, end) for end in ends]))
-    most = min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories))
-    busiest = _busiest(tables[1][0].sum(axis=0), most)
-    numbers = np.concatenate([tables[0], tables[1][:, :, busiest]], axis=2)  # (ends, categories, areas)
-    areas = ["all", *(origins.labels[level][area] for area in busiest)]
-    totals = numbers[0].sum(axis=0)
-    shares = numbers / np.maximum(totals, 1)
-    largest = _busiest(numbers[0, :, 0], _MOST_CHARTED)
-    longest = min(float(shares[:, largest].max(initial=0.0)), 1.0)
-    categories = [breakdown.categories[category] for category in largest]
-    deviations = {step.level: float(step.variance) ** 0.5 for step in release.plan.segment_steps(breakdown.name)}
-    expected = release.plan.expected_segment_errors(breakdown.name)
+    areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
+    shares = trips / np.maximum(trips[0].sum(axis=0), 1)
+    charted = _busiest(trips[0, :, 0], _MOST_CHARTED)
+    names, longest = (
+        [breakdown.categories[category] for category in charted],
+        float(shares[:, charted].max(initial=0.0)),
+    )
+    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
     return {
         "name": breakdown.name,
-        "categories": len(breakdown.categories),
-        "charted": len(largest),
+        "categories": breakdown.categories,
+        "charted": len(charted),
         "level": origins.level_names[level],
-        "most": len(busiest) if len(busiest) < origins.size(level) else None,
-        "charts": [
+        "most": len(areas) - 1 if len(areas) - 1 < origins.size(level) else None,
+        "areas": [
             {
-                "area": area,
-                "trips": int(totals[k]),
-                "picture": _chart(
-                    f"Shares of {breakdown.name} from {area}", categories, shares[:, largest, k], longest
+                "name": area,
+                "all_trips": int(trips[0, :, k].sum()),
+                "trips": trips[:, :, k].T.tolist(),
+                "shares": shares[:, :, k].T.tolist(),
+                "chart": _chart(
+                    f"Shares of {breakdown.name} from {area}", names, shares[:, charted, k], min(longest, 1)
                 ),
             }
             for k, area in enumerate(areas)
         ],
-        "rows": [
-            {
-                "area": area,
-                "category": name,
-                "trips": numbers[:, category, k].tolist(),
-                "shares": shares[:, category, k].tolist(),
-                "has_trips": bool(totals[k]),
-            }
-            for k, area in enumerate(areas)
-            for category, name in enumerate(breakdown.categories)
-        ],
         "errors": [
-            {"level": at, "names": names, "noise": deviations.get(at), "error": float(expected[at])}
-            for at, names in enumerate(release.levels)
+            {"level": at, "names": pair, "noise": noise.get(at), "error": float(error)}
+            for at, (pair, error) in enumerate(
+                zip(release.levels, release.plan.expected_segment_errors(breakdown.name), strict=True)
+            )
         ],
     }
+
+
+def _trips_by_category(
+    release: Release, breakdown: Breakdown, level: int, *, intervals: bool
+) -> tuple[list[str], _Whole]:
+    """Return the names of the areas, of which the first stands for all, and the trips of each category from them.
+
+    The shape is (3, categories, areas), for the trips and the ends of their intervals. Without intervals, the ends are
+    the trips.
+    """
+    origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
+    ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
+    found = []
+    for at in (0, level):
+        flows = release.flows_at(origins.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
+        sides = [(breakdown.categories, breakdown.name), (origins.codes[at], "origin")]
+        found.append(np.stack([_matrix(flows, sides, end) for end in ends]))
+    whole, parts = found
+    busiest = _busiest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
+    names = ["all", *(origins.labels[level][area] for area in busiest)]
+    return names, np.concatenate([whole, parts[:, :, busiest]], axis=2)
 
 
 def _chart(title: str, names: list[str], shares: NDArray[np.float64], most: float) -> Markup:
