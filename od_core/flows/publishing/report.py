@@ -286,10 +286,8 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
     areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
     shares = trips / np.maximum(trips[0].sum(axis=0), 1)
     charted = _busiest(trips[0, :, 0], _MOST_CHARTED)
-    names, longest = (
-        [breakdown.categories[category] for category in charted],
-        float(shares[:, charted].max(initial=0.0)),
-    )
+    names = [breakdown.categories[category] for category in charted]
+    most = min(float(shares[:, charted].max(initial=0.0)), 1.0)
     noise = {step.level: float(step.variance) ** 0.5 for step in steps}
     return {
         "name": breakdown.name,
@@ -303,9 +301,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
                 "all_trips": int(trips[0, :, k].sum()),
                 "trips": trips[:, :, k].T.tolist(),
                 "shares": shares[:, :, k].T.tolist(),
-                "chart": _chart(
-                    f"Shares of {breakdown.name} from {area}", names, shares[:, charted, k], min(longest, 1)
-                ),
+                "chart": _chart(f"Shares of {breakdown.name} from {area}", names, shares[:, charted, k], most),
             }
             for k, area in enumerate(areas)
         ],
