@@ -6,7 +6,7 @@ share, and ``flows_report.html`` has what only releases have.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -156,40 +156,33 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     With intervals, numbers that may be 0 are marked, and ``reach`` is how far the intervals reach.
     """
     tree = release.tree
-    sides = (tree.origin, tree.destination)
-    levels = [level_up_to(side, _MOST_HEATED) for side in sides]
-    names = [side.level_names[level] for side, level in zip(sides, levels, strict=True)]
-    origin, destination, trips = tree.sums_at(release.leaves, *levels)
-    every = np.zeros([side.size(level) for side, level in zip(sides, levels, strict=True)], dtype=np.int64)
+    sides = {"origin": tree.origin, "destination": tree.destination}
+    levels = {name: level_up_to(side, _MOST_HEATED) for name, side in sides.items()}
+    names = [side.level_names[levels[name]] for name, side in sides.items()]
+    codes = {name: side.codes[levels[name]] for name, side in sides.items()}
+    origin, destination, trips = tree.sums_at(release.leaves, *levels.values())
+    every = np.zeros([len(listed) for listed in codes.values()], dtype=np.int64)
     every[origin, destination] = trips
-    shown = np.ix_(_busiest(every.sum(axis=1), _MOST_HEATED), _busiest(every.sum(axis=0), _MOST_HEATED))
+    busiest = [_busiest(every.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
     rows, columns = (
-        [side.labels[level][area] for area in areas.ravel()]
-        for side, level, areas in zip(sides, levels, shown, strict=True)
+        [side.labels[levels[name]][area] for area in areas]
+        for (name, side), areas in zip(sides.items(), busiest, strict=True)
     )
-    may_be_zero, reach = np.zeros(every[shown].shape, dtype=bool), None
+    shown = every[np.ix_(*busiest)]
+    may_be_zero, reach = np.zeros(shown.shape, dtype=bool), None
     if intervals and every.size <= _MOST_BOUNDED:
         found = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
-        lower, upper = (
-            _matrix(
-                found, [(side.codes[level], name) for side, level, name in zip(sides, levels, _SIDES, strict=True)], end
-            )[shown]
-            for end in ("lower", "upper")
-        )
-        may_be_zero = lower == 0
-        reach = max(int(np.max(every[shown] - lower)), int(np.max(upper - every[shown])))
-    cells = [list(zip(*row, strict=True)) for row in zip(every[shown].tolist(), may_be_zero.tolist(), strict=True)]
+        lower, upper = (_matrix(found, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
+        may_be_zero, reach = lower == 0, max(int(np.max(shown - lower)), int(np.max(upper - shown)))
+    cells = [list(zip(*row, strict=True)) for row in zip(shown.tolist(), may_be_zero.tolist(), strict=True)]
     return {
         "names": names,
         "columns": columns,
-        "rows": list(zip(rows, cells, every.sum(axis=1)[shown[0].ravel()].tolist(), strict=True)),
-        "scale": Scale.up_to(int(every[shown].max(initial=0))),
+        "rows": list(zip(rows, cells, every.sum(axis=1)[busiest[0]].tolist(), strict=True)),
+        "scale": Scale.up_to(int(shown.max(initial=0))),
         "reach": reach,
-        "most": _MOST_HEATED if every.size > every[shown].size else None,
+        "most": _MOST_HEATED if every.size > shown.size else None,
     }
-
-
-_SIDES = ("origin", "destination")
 
 
 def _busiest(trips: _Whole, most: int) -> NDArray[np.intp]:
@@ -197,13 +190,13 @@ def _busiest(trips: _Whole, most: int) -> NDArray[np.intp]:
     return np.sort(np.argsort(-trips, kind="stable")[:most])
 
 
-def _matrix(flows: pd.DataFrame, sides: list[tuple[tuple[str, ...], str]], kind: str) -> _Whole:
+def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> _Whole:
     """Return a column of flows as a matrix, 0 where no flow is listed.
 
-    ``sides`` has, for the rows and for the columns, the values in order and the name of the column of flows with them.
+    ``sides`` has, for the rows and for the columns, the column of flows that names them, and its values in order.
     """
-    matrix = np.zeros([len(listed) for listed, _ in sides], dtype=np.int64)
-    matrix[tuple(positions(flows[name], listed) for listed, name in sides)] = flows[kind]
+    matrix = np.zeros([len(listed) for listed in sides.values()], dtype=np.int64)
+    matrix[tuple(positions(flows[name], listed) for name, listed in sides.items())] = flows[kind]
     return matrix
 
 
@@ -327,7 +320,7 @@ def _trips_by_category(
     found = []
     for at in (0, level):
         flows = release.flows_at(origins.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
-        sides = [(breakdown.categories, breakdown.name), (origins.codes[at], "origin")]
+        sides = {breakdown.name: breakdown.categories, "origin": origins.codes[at]}
         found.append(np.stack([_matrix(flows, sides, end) for end in ends]))
     whole, parts = found
     busiest = _busiest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
