@@ -16,9 +16,8 @@ import yaml
 from od_core import OdError
 from od_core.publication.certificate import certificate_digest
 from od_core.published.disclosure import documents as made
-from od_core.published.disclosure.documents import disclosure_documents, write_disclosure
+from od_core.published.disclosure.documents import ORGANISATION, disclosure_documents, write_disclosure
 from od_core.published.disclosure.facts import TO_COMPLETE
-from od_core.published.disclosure.registry_entry import ORGANISATION
 from tests.od_core.publication.examples import checked_again
 from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, written
 
