@@ -16,13 +16,8 @@ from od_core.group_sizes.groups import Counts
 from od_core.group_sizes.plan import MEASURED
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.html.certificate_page import (
-    common_sections,
-    confidence,
-    promise_figures,
-    protected,
-    under_title,
-)
+from od_core.publication.codebook import citation
+from od_core.publication.html.certificate_page import confidence
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, size_classes
 from od_core.publication.templates import filled, filled_markup
@@ -49,9 +44,6 @@ def group_size_report(
         "group_sizes_report.html",
         certificate=certificate,
         interval=interval,
-        under=under_title(certificate),
-        promises=promise_figures(certificate),
-        protected=protected(certificate),
         groups=groups,
         top_code=release.frame.top_code,
         members=[int(values[0]) for values in release.bounds_of_members(0)],
@@ -64,7 +56,8 @@ def group_size_report(
         heat=_by_area(release),
         measured=MEASURED[release.plan.mechanism.query],
         errors=_errors(release),
-        common=common_sections(certificate, context),
+        context=context,
+        citation=citation(certificate),
     )
 
 

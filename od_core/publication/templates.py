@@ -70,6 +70,7 @@ def _environment(ending: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        auto_reload=False,
     )
     written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
     environment.filters |= {each.__name__: each for each in (*written, float_above, sentence)}
@@ -86,14 +87,8 @@ def filled(name: str, /, **values: object) -> str:
 
 
 def filled_markup(name: str, /, **values: object) -> Markup:
-    """Return an HTML template, filled in with values, as markup that a page can hold."""
+    """Return the text of a template that escapes its values, as markup that a page can hold."""
     return Markup(filled(name, **values))  # noqa: S704 - the template escapes its values
-
-
-def filled_part(name: str, macro: str, *values: object) -> Markup:
-    """Return what a macro of an HTML template gives for values, as markup that a page can hold."""
-    part: Markup = getattr(_environment("html").get_template(name).module, macro)(*values)
-    return part
 
 
 def sentence(text: str) -> str:

@@ -14,13 +14,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from od_core.publication.html.certificate_page import (
-    common_sections,
-    confidence,
-    promise_figures,
-    protected,
-    under_title,
-)
+from od_core.publication.codebook import citation
+from od_core.publication.html.certificate_page import confidence
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale
 from od_core.publication.templates import filled, filled_markup
@@ -47,9 +42,6 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], context: Re
         "stops_report.html",
         certificate=certificate,
         interval=interval,
-        under=under_title(certificate),
-        promises=promise_figures(certificate),
-        protected=protected(certificate),
         trips=release.counts.sum(),
         boxes=len(release.counts),
         dimensions=release.plan.grid.dimensions,
@@ -59,7 +51,8 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], context: Re
         largest=_largest(release),
         maps=None if on_map is None else _maps(release, on_map),
         errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
-        common=common_sections(certificate, context),
+        context=context,
+        citation=citation(certificate),
     )
 
 

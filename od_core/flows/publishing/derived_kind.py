@@ -31,7 +31,7 @@ from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
 from od_core.publication.certificate import KNOWN_LIMITATIONS, certificate_digest, software_versions
-from od_core.publication.html.certificate_page import confidence, how_to_cite, limitations
+from od_core.publication.html.certificate_page import confidence
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.tables import BundleFile
@@ -321,8 +321,6 @@ class DerivedKind(BundleKind[D]):
             **flow_facts(flows, certificate),
             **self.shown(flows, certificate),
             most_in_year=flows.releases[0].plan.unit.max_trips_year,
-            cited=how_to_cite(certificate),
-            limitations=limitations(certificate),
         )
 
     def facts(self, _flows: D) -> dict[str, Any]:

@@ -6,7 +6,7 @@ share, and ``flows_report.html`` has what only releases have.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,8 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
 from od_core.geography.geography import Geography
 from od_core.publication.bundle import ATLAS
-from od_core.publication.html.certificate_page import (
-    common_sections,
-    confidence,
-    promise_figures,
-    protected,
-    under_title,
-)
+from od_core.publication.codebook import citation
+from od_core.publication.html.certificate_page import confidence
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, size_classes
 from od_core.publication.templates import filled, filled_markup
@@ -73,18 +68,15 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
     return filled(
         "flows_report.html",
         **facts,
-        under=under_title(certificate),
-        promises=promise_figures(certificate),
         sizes_of_sides=list({side.digest: len(side.zones) for side in (tree.origin, tree.destination)}.values()),
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
         segments=[_segments(release, one, intervals=interval is not None) for one in release.plan.breakdowns],
         errors=_errors(release),
         chosen=estimation_text(certificate),
-        previous=context.previous and context.previous[0],
         same_areas=context.previous and _same_areas(release, context.previous[1]),
         changed=_changes(release, certificate, context),
-        common=common_sections(certificate, context),
+        context=context,
     )
 
 
@@ -95,7 +87,7 @@ def flow_facts(flows: ReleasedFlows, certificate: dict[str, Any]) -> dict[str, A
     return {
         "certificate": certificate,
         "interval": interval,
-        "protected": protected(certificate),
+        "citation": citation(certificate),
         "trips": int(flows.leaves.trips.sum()),
         "pairs": len(flows.leaves),
         "public_pairs": tree.cells(tree.depth),
@@ -164,40 +156,33 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     With intervals, numbers that may be 0 are marked, and ``reach`` is how far the intervals reach.
     """
     tree = release.tree
-    sides = (tree.origin, tree.destination)
-    levels = [level_up_to(side, _MOST_HEATED) for side in sides]
-    names = [side.level_names[level] for side, level in zip(sides, levels, strict=True)]
-    origin, destination, trips = tree.sums_at(release.leaves, *levels)
-    every = np.zeros([side.size(level) for side, level in zip(sides, levels, strict=True)], dtype=np.int64)
+    sides = {"origin": tree.origin, "destination": tree.destination}
+    levels = {name: level_up_to(side, _MOST_HEATED) for name, side in sides.items()}
+    names = [side.level_names[levels[name]] for name, side in sides.items()]
+    codes = {name: side.codes[levels[name]] for name, side in sides.items()}
+    origin, destination, trips = tree.sums_at(release.leaves, *levels.values())
+    every = np.zeros([len(listed) for listed in codes.values()], dtype=np.int64)
     every[origin, destination] = trips
-    shown = np.ix_(_busiest(every.sum(axis=1), _MOST_HEATED), _busiest(every.sum(axis=0), _MOST_HEATED))
+    busiest = [_busiest(every.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
     rows, columns = (
-        [side.labels[level][area] for area in areas.ravel()]
-        for side, level, areas in zip(sides, levels, shown, strict=True)
+        [side.labels[levels[name]][area] for area in areas]
+        for (name, side), areas in zip(sides.items(), busiest, strict=True)
     )
-    may_be_zero, reach = np.zeros(every[shown].shape, dtype=bool), None
+    shown = every[np.ix_(*busiest)]
+    may_be_zero, reach = np.zeros(shown.shape, dtype=bool), None
     if intervals and every.size <= _MOST_BOUNDED:
         found = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
-        lower, upper = (
-            _matrix(
-                found, [(side.codes[level], name) for side, level, name in zip(sides, levels, _SIDES, strict=True)], end
-            )[shown]
-            for end in ("lower", "upper")
-        )
-        may_be_zero = lower == 0
-        reach = max(int(np.max(every[shown] - lower)), int(np.max(upper - every[shown])))
-    cells = [list(zip(*row, strict=True)) for row in zip(every[shown].tolist(), may_be_zero.tolist(), strict=True)]
+        lower, upper = (_matrix(found, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
+        may_be_zero, reach = lower == 0, max(int(np.max(shown - lower)), int(np.max(upper - shown)))
+    cells = [list(zip(*row, strict=True)) for row in zip(shown.tolist(), may_be_zero.tolist(), strict=True)]
     return {
         "names": names,
         "columns": columns,
-        "rows": list(zip(rows, cells, every.sum(axis=1)[shown[0].ravel()].tolist(), strict=True)),
-        "scale": Scale.up_to(int(every[shown].max(initial=0))),
+        "rows": list(zip(rows, cells, every.sum(axis=1)[busiest[0]].tolist(), strict=True)),
+        "scale": Scale.up_to(int(shown.max(initial=0))),
         "reach": reach,
-        "most": _MOST_HEATED if every.size > every[shown].size else None,
+        "most": _MOST_HEATED if every.size > shown.size else None,
     }
-
-
-_SIDES = ("origin", "destination")
 
 
 def _busiest(trips: _Whole, most: int) -> NDArray[np.intp]:
@@ -205,13 +190,13 @@ def _busiest(trips: _Whole, most: int) -> NDArray[np.intp]:
     return np.sort(np.argsort(-trips, kind="stable")[:most])
 
 
-def _matrix(flows: pd.DataFrame, sides: list[tuple[tuple[str, ...], str]], kind: str) -> _Whole:
+def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> _Whole:
     """Return a column of flows as a matrix, 0 where no flow is listed.
 
-    ``sides`` has, for the rows and for the columns, the values in order and the name of the column of flows with them.
+    ``sides`` has, for the rows and for the columns, the column of flows that names them, and its values in order.
     """
-    matrix = np.zeros([len(listed) for listed, _ in sides], dtype=np.int64)
-    matrix[tuple(positions(flows[name], listed) for listed, name in sides)] = flows[kind]
+    matrix = np.zeros([len(listed) for listed in sides.values()], dtype=np.int64)
+    matrix[tuple(positions(flows[name], listed) for name, listed in sides.items())] = flows[kind]
     return matrix
 
 
@@ -285,59 +270,62 @@ def _errors(release: Release) -> list[dict[str, Any]]:
 
 
 def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
-    """Return the trips by category from all areas together, and from those with the most trips of a coarse level."""
-    tree = release.plan.tree
-    origins, everywhere = tree.origin, tree.destination.level_names[0]
+    """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
+
+    The trips and the shares of a category in an area come with the ends of their intervals.
+    """
+    origins, steps = release.plan.tree.origin, release.plan.segment_steps(breakdown.name)
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
-    ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
-    tables = []
-    for at in (0, level):
-        flows = release.flows_at(origins.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
-        sides = [(breakdown.categories, breakdown.name), (origins.codes[at], "origin")]
-        tables.append(np.stack([_matrix(flows, sides, end) for end in ends]))
-    most = min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories))
-    busiest = _busiest(tables[1][0].sum(axis=0), most)
-    numbers = np.concatenate([tables[0], tables[1][:, :, busiest]], axis=2)  # (ends, categories, areas)
-    areas = ["all", *(origins.labels[level][area] for area in busiest)]
-    totals = numbers[0].sum(axis=0)
-    shares = numbers / np.maximum(totals, 1)
-    largest = _busiest(numbers[0, :, 0], _MOST_CHARTED)
-    longest = min(float(shares[:, largest].max(initial=0.0)), 1.0)
-    categories = [breakdown.categories[category] for category in largest]
-    deviations = {step.level: float(step.variance) ** 0.5 for step in release.plan.segment_steps(breakdown.name)}
-    expected = release.plan.expected_segment_errors(breakdown.name)
+    areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
+    shares = trips / np.maximum(trips[0].sum(axis=0), 1)
+    charted = _busiest(trips[0, :, 0], _MOST_CHARTED)
+    names = [breakdown.categories[category] for category in charted]
+    most = min(float(shares[:, charted].max(initial=0.0)), 1.0)
+    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
     return {
         "name": breakdown.name,
-        "categories": len(breakdown.categories),
-        "charted": len(largest),
+        "categories": breakdown.categories,
+        "charted": len(charted),
         "level": origins.level_names[level],
-        "most": len(busiest) if len(busiest) < origins.size(level) else None,
-        "charts": [
+        "most": len(areas) - 1 if len(areas) - 1 < origins.size(level) else None,
+        "areas": [
             {
-                "area": area,
-                "trips": int(totals[k]),
-                "picture": _chart(
-                    f"Shares of {breakdown.name} from {area}", categories, shares[:, largest, k], longest
-                ),
+                "name": area,
+                "all_trips": int(trips[0, :, k].sum()),
+                "trips": trips[:, :, k].T.tolist(),
+                "shares": shares[:, :, k].T.tolist(),
+                "chart": _chart(f"Shares of {breakdown.name} from {area}", names, shares[:, charted, k], most),
             }
             for k, area in enumerate(areas)
-        ],
-        "rows": [
-            {
-                "area": area,
-                "category": name,
-                "trips": numbers[:, category, k].tolist(),
-                "shares": shares[:, category, k].tolist(),
-                "has_trips": bool(totals[k]),
-            }
-            for k, area in enumerate(areas)
-            for category, name in enumerate(breakdown.categories)
         ],
         "errors": [
-            {"level": at, "names": names, "noise": deviations.get(at), "error": float(expected[at])}
-            for at, names in enumerate(release.levels)
+            {"level": at, "names": pair, "noise": noise.get(at), "error": float(error)}
+            for at, (pair, error) in enumerate(
+                zip(release.levels, release.plan.expected_segment_errors(breakdown.name), strict=True)
+            )
         ],
     }
+
+
+def _trips_by_category(
+    release: Release, breakdown: Breakdown, level: int, *, intervals: bool
+) -> tuple[list[str], _Whole]:
+    """Return the names of the areas, of which the first stands for all, and the trips of each category from them.
+
+    The shape is (3, categories, areas), for the trips and the ends of their intervals. Without intervals, the ends are
+    the trips.
+    """
+    origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
+    ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
+    found = []
+    for at in (0, level):
+        flows = release.flows_at(origins.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
+        sides = {breakdown.name: breakdown.categories, "origin": origins.codes[at]}
+        found.append(np.stack([_matrix(flows, sides, end) for end in ends]))
+    whole, parts = found
+    busiest = _busiest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
+    names = ["all", *(origins.labels[level][area] for area in busiest)]
+    return names, np.concatenate([whole, parts[:, :, busiest]], axis=2)
 
 
 def _chart(title: str, names: list[str], shares: NDArray[np.float64], most: float) -> Markup:
