@@ -16,8 +16,8 @@ from od_core.group_sizes.groups import Counts
 from od_core.group_sizes.plan import MEASURED
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.privacy.stability import laplace_reach
+from od_core.publication.certificate import confidence
 from od_core.publication.codebook import citation
-from od_core.publication.html.certificate_page import confidence
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, size_classes
 from od_core.publication.templates import filled, filled_markup

@@ -50,7 +50,11 @@ def _as_markdown(value: object) -> str:
     return in_markdown(str(value))
 
 
-_WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": json.dumps}
+def _as_json(value: object) -> str:
+    return json.dumps(value, default=str)  # an absent fact has no text, and raises its error
+
+
+_WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": _as_json}
 """How every value is written, by the ending of the template's name."""
 
 

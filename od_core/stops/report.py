@@ -14,8 +14,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from od_core.publication.certificate import confidence
 from od_core.publication.codebook import citation
-from od_core.publication.html.certificate_page import confidence
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale
 from od_core.publication.templates import filled, filled_markup

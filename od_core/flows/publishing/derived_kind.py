@@ -30,8 +30,7 @@ from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
-from od_core.publication.certificate import KNOWN_LIMITATIONS, certificate_digest, software_versions
-from od_core.publication.html.certificate_page import confidence
+from od_core.publication.certificate import KNOWN_LIMITATIONS, certificate_digest, confidence, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.tables import BundleFile

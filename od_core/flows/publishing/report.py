@@ -27,8 +27,8 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
 from od_core.geography.geography import Geography
 from od_core.publication.bundle import ATLAS
+from od_core.publication.certificate import confidence
 from od_core.publication.codebook import citation
-from od_core.publication.html.certificate_page import confidence
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, size_classes
 from od_core.publication.templates import filled, filled_markup

@@ -47,8 +47,16 @@ def test_a_value_is_data_in_every_format(given: Any) -> None:
 
 
 def test_a_name_that_is_not_there_is_an_error_like_that_of_a_dictionary(given: Any) -> None:
-    given({"a.html": "{{ x.y }}", "b.html": "{{ z }}", "a.yaml": "a: '{{ x.y }}'", "b.yaml": "a: !fact x.y.z"})
-    for name in ("a.html", "a.yaml", "b.yaml"):
+    given(
+        {
+            "a.html": "{{ x.y }}",
+            "b.html": "{{ z }}",
+            "a.yaml": "a: '{{ x.y }}'",
+            "b.yaml": "a: !fact x.y.z",
+            "a.json": "{{ x.y }}",
+        }
+    )
+    for name in ("a.html", "a.json", "a.yaml", "b.yaml"):
         with pytest.raises(KeyError, match="y"):
             (filled if name.endswith("html") else filled_data)(name, x={})
     with pytest.raises(KeyError, match="z"):
