@@ -25,12 +25,14 @@ from pyarrow import feather, orc
 
 from od_core import FlowTree, Geography, OdError
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats import FORMATS, ISTAT
+from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.zone_lists import read_zones
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.files.workbooks import WORKBOOKS, zipped
 from tests.od_core.records.published import istat_line
+
+ISTAT = FORMATS["istat"]
 
 TABLE = FORMATS["table"]
 CANARY = "QX-CANARY-7731"
