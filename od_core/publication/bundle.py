@@ -37,7 +37,7 @@ from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.codebook import CHECKSUMS, codebook, datapackage, readme
 from od_core.publication.file_formats import opens, refuse_unreadable, same_geopackages, same_matrices, same_workbooks
-from od_core.publication.file_rows import refuse_holes
+from od_core.publication.file_rows import are_read_whole, refuse_holes
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled
@@ -461,7 +461,8 @@ def write_bundle(
     ]
 
     written: dict[str, Written] = {}
-    contents = in_order(lambda file: _write(folder / file.name, file.write), listed)
+    read_later = are_read_whole(tables)
+    contents = in_order(lambda file: _write(folder / file.name, file.write, opened=file.name in read_later), listed)
     for number, (file, content) in enumerate(zip(listed, contents, strict=True), start=1):
         written[file.name] = content
         if tell is not None:
@@ -490,10 +491,14 @@ def _words(name: str, description: str, text: str) -> BundleFile:
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 
-def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
-    """Write a file, check that it has the intended bytes and can be read, and return its size and digest."""
+def _write(path: Path, write: Callable[[BinaryIO], object], *, opened: bool = False) -> Written:
+    """Write a file, check that it has the intended bytes and can be read, and return its size and digest.
+
+    ``opened`` says that another reader opens and reads it whole anyway, when its rows are compared.
+    """
     written = write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
-    refuse_unreadable(path)
+    if not opened:
+        refuse_unreadable(path)
     return written
 
 
