@@ -183,9 +183,14 @@ def import_expectations() -> Any:
     """Return the Great Expectations module of expectations, imported without usage statistics, in two seconds."""
     require("checks")
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    with _imported_when_used("altair", "scipy.stats"):  # of expectations that are not checked here; a second to import
-        import great_expectations.expectations as gxe
-
+    if no_spark := "pyspark" not in sys.modules:
+        sys.modules["pyspark"] = None  # type: ignore[assignment]  # it is imported if it can be, and is not used
+    try:
+        with _imported_when_used("altair", "scipy.stats"):  # of expectations that are not checked; a second to import
+            import great_expectations.expectations as gxe
+    finally:
+        if no_spark:
+            del sys.modules["pyspark"]
     return gxe
 
 

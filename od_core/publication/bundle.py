@@ -462,7 +462,14 @@ def write_bundle(
 
     written: dict[str, Written] = {}
     read_later = are_read_whole(tables)
-    contents = in_order(lambda file: _write(folder / file.name, file.write, opened=file.name in read_later), listed)
+
+    def write(file: BundleFile) -> Written:
+        content = _write(folder / file.name, file.write)
+        if file.name not in read_later:
+            refuse_unreadable(folder / file.name)
+        return content
+
+    contents = in_order(write, listed)
     for number, (file, content) in enumerate(zip(listed, contents, strict=True), start=1):
         written[file.name] = content
         if tell is not None:
@@ -470,6 +477,7 @@ def write_bundle(
     refuse_holes(folder, tables)
     package = json_text(datapackage(kind.contents, certificate, listed, written))
     written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
+    refuse_unreadable(folder / PACKAGE)
     checksums = checksum_lines({name: content.digest for name, content in written.items()}).encode()
     _write(folder / CHECKSUMS, lambda file: file.write(checksums))
 
@@ -491,15 +499,9 @@ def _words(name: str, description: str, text: str) -> BundleFile:
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 
-def _write(path: Path, write: Callable[[BinaryIO], object], *, opened: bool = False) -> Written:
-    """Write a file, check that it has the intended bytes and can be read, and return its size and digest.
-
-    ``opened`` says that another reader opens and reads it whole anyway, when its rows are compared.
-    """
-    written = write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
-    if not opened:
-        refuse_unreadable(path)
-    return written
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
+    """Write a file, check that it has the intended bytes, and return its size and digest."""
+    return write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
 
 
 def json_text(content: dict[str, Any]) -> bytes:
