@@ -122,10 +122,11 @@ class Copy:
         took = time.perf_counter() - begun
         if state is None:
             return Outcome(mutant, "caught", "does not end", took)
-        if state == _FAILED:
-            found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
-            return Outcome(mutant, "caught", found[1] if found else "", took)
-        return Outcome(mutant, {0: "survived"}.get(state, "no such test" if state in _NO_SUCH_TEST else said), "", took)
+        if state == _FAILED and (found := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)):
+            return Outcome(mutant, "caught", found[1], took)
+        if state in _NO_SUCH_TEST:
+            return Outcome(mutant, "no such test", "", took)
+        return Outcome(mutant, "survived" if state == 0 else f"pytest ended with {state}", "", took)
 
 
 def _run(root: Path, environment: dict[str, str], sound: Path | None, arguments: Sequence[str], said: Path) -> None:

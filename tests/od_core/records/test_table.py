@@ -487,6 +487,14 @@ def test_a_text_whose_end_is_missing_is_no_shorter_text(tmp_path, loaded, target
             Trajectories.from_zones(source, ["01", "03"], columns=["origin", "destination"])
 
 
+@pytest.mark.parametrize("option", [{"delimiter": ";"}, {"encoding": "latin-1"}])
+def test_options_of_text_are_refused_for_parquet(tmp_path, loaded, option):
+    source = tmp_path / "trips.parquet"
+    pd.DataFrame({"origin": ["01"], "destination": ["03"]}).to_parquet(source)
+    with pytest.raises(OdError, match=rf"{next(iter(option))} does not apply to Parquet files such as trips\.parquet"):
+        loaded(source, record_format=TABLE.declared(**option))
+
+
 def test_a_whole_text_is_read_whether_its_last_line_ends_or_not(tmp_path, loaded):
     for content in (WHOLE, WHOLE[:-1], WHOLE.replace(b"\n", b"\r\n"), WHOLE.replace(b"\n", b"\r"), WHOLE[:-1] + b"\r"):
         for form in (TABLE, TABLE.declared(encoding="utf-16")):
