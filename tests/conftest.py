@@ -18,10 +18,18 @@ from tests.checkouts_own import refuse_what_was_touched
 from tests.postgres import engine, postgres  # noqa: F401  # fixtures
 from tests.slow_folders import group, is_unwanted, markers, turn
 
-settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+QUICK = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=10,
+    # Examples of a test may share its fixtures: each says in its test what it needs to itself.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("repeatable")
+"""The same few examples at every run, of ``make test``; ``make test-all`` draws many that no run had before."""
+
+settings.register_profile("quick", QUICK)
+settings.register_profile("thorough", QUICK, derandomize=False, max_examples=300, print_blob=True)
+settings.load_profile("quick")
 
 gc.disable()  # until all tests are imported: what is imported stays, so that nothing of it is collected
 
