@@ -23,14 +23,15 @@ from od_assets.metadata import (
 from od_assets.resources.arrivals import hold_to_marker
 from od_assets.resources.release_work import FlowWork, ReleaseWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings
+from od_assets.series.flows import FlowSeries
+from od_assets.series.series import G, P, Series
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.estimation.top_down import published_root
 from od_core.records.count_files import CountFiles
 from od_core.records.load import load_records, refuse_absent
 
 
-def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geography: G | None) -> None:
+def load_period(settings: Series[P, G], period: str, target: Path, geography: G | None) -> None:
     """Copy the records of a period to a Parquet file.
 
     Args:
@@ -62,7 +63,7 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
 
 
 def source_assets(
-    settings: SeriesSettings[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: Series[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series. ``traits`` are common arguments, such as owners."""
     name = settings.name
@@ -121,7 +122,7 @@ def source_assets(
 
 
 def _records_elsewhere(
-    settings: SeriesSettings[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
+    settings: Series[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
 ) -> dg.AssetsDefinition:
     """Return the raw-trips asset of a series whose records Spark reads at their own location."""
 
@@ -143,7 +144,7 @@ def _records_elsewhere(
 
 
 def input_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
     name = settings.name

@@ -25,7 +25,8 @@ from od_assets.metadata import (
 from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import released_key
-from od_assets.series.settings import ReleaseSettings, SeriesSettings
+from od_assets.series.flows import FlowSeries
+from od_assets.series.series import Series
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
 from od_core.flows.derived_flows import MOST
@@ -41,7 +42,7 @@ from od_core.published.derived import publish_assisted
 
 
 def publication_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the assets flows and bundle of a series. ``traits`` are common arguments, such as owners."""
     name = settings.name
@@ -94,7 +95,7 @@ def publication_assets(
 
 
 def bundle_asset(
-    settings: SeriesSettings[Any, Any],
+    settings: Series[Any, Any],
     partitions: dg.PartitionsDefinition,
     traits: dict[str, Any],
     *,
@@ -187,7 +188,7 @@ def bundle_asset(
 
 
 def assisted_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the asset of the model-assisted flows of a series; none if the series does not declare them.
 

@@ -22,10 +22,11 @@ from od_assets.metadata import allowed
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, refined_key
-from od_assets.series.group_size_settings import GroupSizeSettings
+from od_assets.series.flows import FlowSeries
+from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.partitions import SeriesPeriods
-from od_assets.series.settings import ReleaseSettings, SeriesSettings, TreeSettings
-from od_assets.series.stops_settings import StopsSettings
+from od_assets.series.series import Series, TreeSeries
+from od_assets.series.stops import StopsSeries
 from od_core.files.duckdb_session import memory_database
 from od_core.files.durable import file_digest
 from od_core.flows.plan import ReleasePlan
@@ -294,7 +295,7 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
     return run_checks
 
 
-def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
+def geography_checks(settings: TreeSeries[Any, Any]) -> AssetChecks:
     """Return the check that in every stored zone list, each area lies in exactly one area of the level above."""
 
     def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
@@ -309,7 +310,7 @@ def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
     )
 
 
-def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
+def record_checks(settings: Series[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
 
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
@@ -347,7 +348,7 @@ def any_unmet(expectations: dict[str, bool]) -> int:
     return int(not all(expectations.values()))
 
 
-def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
+def release_checks(settings: FlowSeries) -> list[AssetChecks]:
     """Return all blocking checks of a release of flows, in the order of its assets."""
     return [
         geography_checks(settings),
@@ -357,7 +358,7 @@ def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
     ]
 
 
-def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
+def _estimate_checks(settings: FlowSeries) -> list[AssetChecks]:
     """Return the checks of the estimates: one for each level, or one for all levels of the refined flows."""
     if settings.mechanism.refines:
         levels = range(settings.depth + 1)
@@ -375,9 +376,7 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
     return [0, *levels] if knows_root and levels[0] > 0 else levels
 
 
-def _level_checks(
-    settings: ReleaseSettings, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool
-) -> AssetChecks:
+def _level_checks(settings: FlowSeries, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool) -> AssetChecks:
     asks = {"non_negative_integers": "Each node appears once, with a whole number of at least 0."}
     if max(levels) > 0:
         asks["children_sum_to_parents"] = "The children of every node of the level above sum to that node."
@@ -399,7 +398,7 @@ def _level_checks(
     return AssetChecks(asset, asks, count_violations)
 
 
-def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
+def _flow_checks(settings: FlowSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work = FlowWork.of(warehouse, settings, settings.key(period))
         plan, staged = work.plan, work.staged
@@ -453,7 +452,7 @@ def _segment_violations(work: FlowWork, levels: Mapping[int, pa.Table]) -> dict[
 # Group-size tables.
 
 
-def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
+def group_size_checks(settings: GroupSizeSeries) -> list[AssetChecks]:
     """Return all blocking checks of a group-size table, in the order of its assets."""
     return [
         geography_checks(settings),
@@ -462,7 +461,7 @@ def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
     ]
 
 
-def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
+def _histogram_checks(settings: GroupSizeSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
         plan, table = work.plan, work.staged.table()
@@ -487,7 +486,7 @@ def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
 # Trips with stops.
 
 
-def stops_checks(settings: StopsSettings) -> list[AssetChecks]:
+def stops_checks(settings: StopsSeries) -> list[AssetChecks]:
     """Return all blocking checks of a release of trips with stops, in the order of its assets."""
     return [
         _place_checks(settings),
@@ -496,7 +495,7 @@ def stops_checks(settings: StopsSettings) -> list[AssetChecks]:
     ]
 
 
-def _place_checks(settings: StopsSettings) -> AssetChecks:
+def _place_checks(settings: StopsSeries) -> AssetChecks:
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
         {"are_on_the_map": "Every place is listed once, with coordinates on the map."},
@@ -505,7 +504,7 @@ def _place_checks(settings: StopsSettings) -> AssetChecks:
     )
 
 
-def _box_checks(settings: StopsSettings) -> AssetChecks:
+def _box_checks(settings: StopsSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
         plan = work.plan

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from od_assets.resources.folders import Folders
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.files.durable import absence, file_digest, write_durably
 from od_core.ledger.release_key import ReleaseKey
@@ -42,7 +42,7 @@ class Arrival:
     changed: datetime.datetime | None
 
 
-def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
+def arrival(settings: Series[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
     """Return the state of the file of a period: whether it exists, is complete, and no longer changes.
 
     If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
@@ -74,9 +74,7 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
     return Arrival(key, None, changed)
 
 
-def correction(
-    settings: SeriesSettings[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders
-) -> str | None:
+def correction(settings: Series[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
     """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
     A new release of a period is charged again, so it is always run by hand. A file with several periods changes

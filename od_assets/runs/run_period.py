@@ -29,12 +29,12 @@ from rich.text import Text
 
 from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
-from od_assets.components.series import Series
 from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import asset_of, failure_lines
 from od_assets.instance import dagster_instance
 from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
 from od_core.errors import OdError
 from od_core.ledger.balance import Balance
@@ -152,7 +152,7 @@ class Outcome:
     released: Released | None
 
 
-def release_job(component: Series) -> dg.JobDefinition:
+def release_job(settings: Series[Any, Any]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
     Raises:
@@ -166,7 +166,7 @@ def release_job(component: Series) -> dg.JobDefinition:
             next_step="declare one: dg scaffold defs od_assets.components.OdWarehouse warehouse",
         )
     try:
-        return definitions.resolve_job_def(f"{component.name}_release")
+        return definitions.resolve_job_def(f"{settings.name}_release")
     except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
         raise unloadable(error) from None
 
@@ -195,9 +195,8 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     return result
 
 
-def run_period(component: Series, job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
+def run_period(settings: Series[Any, Any], job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
-    settings = component.settings()
     key = settings.key(period)
     warehouse = Warehouse()
     ledger = warehouse.ledger

@@ -91,7 +91,7 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
         opened = open_release(project.var / "release.duckdb", "trips", period=month)
         assert (opened.uncounted, opened.plan.uncounted_step.max_trips) == (stated["trips"], K)
     assert "has 50 % of the budget of a release, and is known to within 25 trips" in year_text(
-        declared.settings(), opened.plan
+        declared.checked(), opened.plan
     )
     assert [row["verified"] for row in verified("trips")] == [True] * 3
     assert Ledger(project.var / "ledger.sqlite").balance("trips", "2001-01").spent == YEAR
@@ -159,4 +159,4 @@ def test_parts_and_segments_have_the_number(project: Project) -> None:
 )
 def test_a_wrong_declaration_is_refused(project: Project, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(Exception, match=words):
-        of_users(project, **DECLARED | changes).settings()
+        of_users(project, **DECLARED | changes).checked()

@@ -26,8 +26,8 @@ from od_assets.cli import app as cli
 from od_assets.cli.diagnosis import charged, inspected
 from od_assets.cli.findings import Finding
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
-from od_assets.components.series import Series
 from od_assets.project import CHECKOUT
+from od_assets.series.series import Series
 from tests.projects import make_dg_project, with_warehouse
 
 ZONES = pd.DataFrame(
@@ -166,15 +166,15 @@ class Project:
 
     def component(self, **changes: Any) -> OdRelease:
         """The release with changes; those whose names begin with ``domain__`` are of its data set's domain."""
-        return OdRelease.resolve_from_dict(self._attributes(ATTRIBUTES | {"mechanism": self.mechanism}, changes))
+        return OdRelease.model_validate(self._attributes(ATTRIBUTES | {"mechanism": self.mechanism}, changes))
 
     def group_sizes(self, **changes: Any) -> OdGroupSizes:
         """The group sizes with changes, as :meth:`component`."""
-        return OdGroupSizes.resolve_from_dict(self._attributes(GROUP_ATTRIBUTES, changes))
+        return OdGroupSizes.model_validate(self._attributes(GROUP_ATTRIBUTES, changes))
 
     def stops(self, **changes: Any) -> OdStops:
         """The trips with stops with changes, as :meth:`component`."""
-        return OdStops.resolve_from_dict(self._attributes(STOPS_ATTRIBUTES, changes))
+        return OdStops.model_validate(self._attributes(STOPS_ATTRIBUTES, changes))
 
     def _attributes(self, given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         attributes, declared = copy.deepcopy(given), copy.deepcopy(DOMAIN)
@@ -298,7 +298,7 @@ def doctors_faults(project: Project, component: Series, period: str = "2001-01")
     def files() -> dict[str, tuple[int, str]]:
         return {name: state for name, state in states(project.var).items() if "/errors" not in name}
 
-    settings, before = component.settings(), files()
+    settings, before = component.checked(), files()
     found = [charged(settings, period), *inspected(settings, period)]
     assert files() == before
     return [finding for finding in found if not finding.ok]

@@ -119,7 +119,7 @@ def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(publi
     assert "of 3 releases of the series, which has kept this rule since trips/2001-02/r1." in report
     ledger = Ledger(months.var / "ledger.sqlite")
     assert [row["settings_changed"] for row in period_status([component(months)], ledger, ledger.states())] == [[]] * 3
-    assert charged(component(months).settings(), "2001-03").fault is None
+    assert charged(component(months).checked(), "2001-03").fault is None
 
 
 def test_a_release_that_is_run_again_after_others_has_the_same_bytes_and_draws_nothing(months: Project) -> None:
@@ -174,10 +174,10 @@ def test_a_run_that_only_counted_goes_on_with_what_was_published_since(months: P
 
 def test_every_release_of_a_series_verifies(published: Months) -> None:
     months = published(3)
-    warehouse = Warehouse.of(component(months).settings().project)
+    warehouse = Warehouse.of(component(months).checked().project)
     for period in PERIODS:
-        published = warehouse.published(ReleaseKey("trips", period), warehouse.ledger)
-        assert [finding.fault for finding in verify_release(published) if finding.fault] == [], period
+        place = warehouse.published(ReleaseKey("trips", period), warehouse.ledger)
+        assert [finding.fault for finding in verify_release(place) if finding.fault] == [], period
 
 
 def test_a_changed_certificate_of_an_earlier_release_is_refused_before_anything_is_charged(

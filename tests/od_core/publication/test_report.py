@@ -159,7 +159,7 @@ def test_codes_are_text(contents):
 
 def test_markup_alone_is_not_escaped():
     assert element("p", "a<b&\"'", element("b", 7), class_='"><', stroke_width=None) == (
-        '<p class="&quot;&gt;&lt;">a&lt;b&amp;&quot;&#39;<b>7</b></p>'
+        '<p class="&#34;&gt;&lt;">a&lt;b&amp;&#34;&#39;<b>7</b></p>'
     )
 
 

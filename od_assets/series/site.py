@@ -1,19 +1,20 @@
-"""Declare the web site of all published releases, and find the assets that publish them. Imports no Dagster."""
+"""Declare the web site of all published releases, and find the assets that publish them."""
 
 from pathlib import Path
 
 from pydantic import Field
 
-from od_assets.declared.section import Section, yaml_documents
-from od_assets.project import Project, current_project
+from od_assets.project import Project
 from od_assets.series.names import RELEASES, declarations_of
+from od_assets.series.section import Declaration, yaml_documents
 from od_core.errors import OdError
 from od_core.published.site_releases import SiteDescription
 
 
-class DeclaredSite(Section):
+class DeclaredSite(Declaration):
     """The declaration of a web site of all published releases."""
 
+    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
     title: str = Field("Published trip statistics", description="Title of the site.")
     url: str | None = Field(
         None, description="Address at which you will publish the site, for its feed and its site map."
@@ -32,10 +33,10 @@ class DeclaredSite(Section):
         """Return what the site says of itself. Raises OdError if a text or an address cannot be written."""
         return SiteDescription(self.title, self.url, self.publisher, self.licence, self.contact)
 
-    def place(self, project: Project | None = None) -> Path:
-        """Return the folder of the site of a project, by default of the current one."""
-        project = project or current_project()
-        return project.var / "site" if self.folder is None else project.root / self.folder
+    @property
+    def place(self) -> Path:
+        """Folder of the site."""
+        return self.project.var / "site" if self.folder is None else self.project.root / self.folder
 
 
 def publishing_assets(project: Project) -> list[list[str]]:

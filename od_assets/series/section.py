@@ -4,13 +4,14 @@ import os
 import re
 from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Self, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, ValidationInfo, field_validator
 
+from od_assets.project import Project, current_project
 from od_core.errors import OdError, hide, nearest_known
 
 _MOST_NODES = 100_000
@@ -112,12 +113,12 @@ Number = float | int | str
 """A decimal number. YAML reads 1e-8 as text and 1.0e-8 as a float; both are valid for the same number."""
 
 
-_VARIABLE = re.compile(r"\{\{ *env\.(\w+) *\}\}")
-"""Pattern of an environment variable in a text of a declaration, such as ``{{ env.LAKE }}``."""
-
 _TEMPLATE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
-_NAME = re.compile(r"\w+")
-"""Patterns of a template in a text of a declaration, and of the names in it."""
+_VARIABLE = re.compile(r"\{\{ *env(?:\.(\w+)|\(['\"](\w+)['\"]\)) *\}\}")
+"""Patterns of a template in a text of a declaration, and of one that stands for an environment variable.
+
+``{{ env.LAKE }}`` and ``{{ env('LAKE') }}`` stand for the variable ``LAKE``, as in Dagster's own components.
+"""
 
 
 def by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
@@ -140,15 +141,37 @@ def by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
 class Section(BaseModel):
     """A section of a declaration. True and false are accepted only for fields that are switches."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=partial(by_kind, {}), hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra=partial(by_kind, {}), hide_input_in_errors=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod
     def with_variables(cls, value: Any, field: ValidationInfo) -> Any:
         """Return a value with its environment variables. Refuse true and false for a field that is not a switch."""
-        if isinstance(value, bool) and not is_switch(cls, field.field_name):
+        annotation = cls.model_fields[str(field.field_name)].annotation
+        if isinstance(value, bool) and annotation is not bool:
             raise ValueError("true and false are not valid here")
-        return with_environment(value)
+        return value if _has_sections(annotation) else with_environment(value)
+
+
+class Declaration(Section):
+    """A declaration of a project: all attributes of a component."""
+
+    _project: Project | None = PrivateAttr(None)
+
+    def within(self, project: Project) -> Self:
+        """Return the declaration as one of a project; without this, the project is the current one."""
+        copy = self.model_copy()
+        for name in set(vars(copy)).difference(type(self).model_fields):
+            del vars(copy)[name]  # a value that was computed for the other project
+        copy._project = project
+        return copy
+
+    @cached_property
+    def project(self) -> Project:
+        """Project that declares it."""
+        return self._project or current_project()
 
 
 _ALTERNATIVE = re.compile(r"int|float|str|bool|\[key\]")
@@ -159,57 +182,43 @@ _COLLECTION = re.compile(r"(list|dict)\[.*")
 def with_environment(value: Any) -> Any:
     """Return a value of a declaration with the environment variables that its texts name, as in ``{{ env.LAKE }}``.
 
-    Dagster replaces variables in the fields of a component, but not in its sections; and there, it would turn codes
-    that look like numbers into numbers.
+    No error of this process shows the value of such a variable.
 
     Raises:
-        ValueError: a variable is not set.
+        ValueError: a variable is not set, or a text has another template.
     """
     if isinstance(value, dict):
         return {name: with_environment(part) for name, part in value.items()}
     if isinstance(value, list):
         return [with_environment(part) for part in value]
-    return _VARIABLE.sub(_variable, value) if isinstance(value, str) else value
+    return _TEMPLATE.sub(_variable, value) if isinstance(value, str) else value
 
 
-def _variable(found: re.Match[str]) -> str:
-    if found[1] not in os.environ:
-        raise ValueError(f"the environment variable {found[1]} is not set")
-    hide_variables(found[0])
-    return os.environ[found[1]]
+def _variable(template: re.Match[str]) -> str:
+    found = _VARIABLE.fullmatch(template[0])
+    if found is None:
+        raise ValueError("a template can only name a variable of the environment, as in {{ env.LAKE }}")
+    name = found[1] or found[2]
+    if name not in os.environ:
+        raise ValueError(f"the environment variable {name} is not set")
+    hide(os.environ[name], f"{{{{ env.{name} }}}}")
+    return os.environ[name]
 
 
-def hide_variables(template: Any) -> None:
-    """Let no error show the values of the environment variables that the texts of a declaration name in templates.
-
-    Dagster takes them in more forms than one, such as ``{{ env('LAKE') }}``.
-
-    Args:
-        template: a value of a declaration, before its templates are replaced.
-    """
-    if isinstance(template, dict):
-        template = list(template.values())
-    if isinstance(template, list | tuple):
-        for part in template:
-            hide_variables(part)
-    elif isinstance(template, str):
-        for found in _TEMPLATE.findall(template):
-            for name in set(_NAME.findall(found)).intersection(os.environ):
-                hide(os.environ[name], f"{{{{ env.{name} }}}}")
+def annotations_of(section: Any) -> dict[str, Any]:
+    """Return the annotation of every field of a section, by the name of the field in declarations."""
+    fields = getattr(section, "model_fields", {})
+    return {field.alias or name: field.annotation for name, field in fields.items()}
 
 
-def is_switch(section: type[BaseModel], name: str | None) -> bool:
-    """Return whether a field of a section is a switch, which is either true or false."""
-    field = section.model_fields.get(str(name))
-    return field is not None and field.annotation is bool
+def _has_sections(annotation: Any) -> bool:
+    """Return whether a field is a section, or has sections, whose own fields are read one by one."""
+    return hasattr(annotation, "model_fields") or any(map(_has_sections, get_args(annotation)))
 
 
 def _part_of(section: Any, name: str) -> Any:
     """Return the section, or the mapping of sections, that is declared under a name; None if there is none."""
-    if get_origin(section) is dict:
-        return get_args(section)[1]
-    field = getattr(section, "model_fields", {}).get(name)
-    return None if field is None else _section_of(field.annotation)
+    return get_args(section)[1] if get_origin(section) is dict else _section_of(annotations_of(section).get(name))
 
 
 def _section_of(annotation: Any) -> Any:
@@ -245,7 +254,7 @@ def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]]
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
-        known = tuple(getattr(section, "model_fields", ()))
+        known = tuple(annotations_of(section))
         section = _part_of(section, name)
     if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
         path.pop()
