@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -37,6 +38,8 @@ gc.disable()  # until all tests are imported: what is imported stays, so that no
 if TYPE_CHECKING:
     from od_core.publication.tables import BundleFile
     from tests.od_core.publication.published_kinds import Made
+
+NUMBERS = itertools.count()
 
 FLIGHTS = Path(__file__).parents[1] / "data" / "us_flights"
 
@@ -89,10 +92,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own."""
-    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "var" / "dagster"))
+def own_folders(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own.
+
+    Where a test asks for no folder, none is made, which would take longer than most of these tests.
+    """
+    if "tmp_path" in request.fixturenames:
+        folder = request.getfixturevalue("tmp_path")
+    else:
+        folder = tmp_path_factory.getbasetemp() / f"own{next(NUMBERS)}"
+    monkeypatch.setenv("OD_VAR", str(folder / "var"))
+    monkeypatch.setenv("DAGSTER_HOME", str(folder / "var" / "dagster"))
     monkeypatch.setattr(errors, "_HIDDEN", {})
     yield
     refuse_what_was_touched()
