@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
@@ -27,7 +27,6 @@ def line(home, work, reason, n, record) -> str:
     return istat_line(home, work, f"{n:07}", reason=reason)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     records=st.lists(RECORDS, max_size=20),
     reason=st.sampled_from([None, 1, 2]),

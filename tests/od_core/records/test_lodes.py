@@ -7,7 +7,7 @@ import gzip
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography
@@ -22,7 +22,6 @@ BLOCKS = st.integers(10**13, 72 * 10**13 + 10**13 - 1).map(lambda number: f"{num
 SEGMENTS = LODES_HEADER.split(",")[2:-1]
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(BLOCKS, BLOCKS, st.lists(st.integers(0, 9999), min_size=10, max_size=10)), max_size=6),
     segment=st.sampled_from(SEGMENTS),
