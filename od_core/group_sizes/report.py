@@ -16,7 +16,7 @@ from od_core.group_sizes.groups import Counts
 from od_core.group_sizes.plan import MEASURED
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.certificate import confidence
+from od_core.publication.certificate import Certificate, confidence
 from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, size_classes
@@ -33,7 +33,7 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
 
 
 def group_size_report(
-    release: GroupSizeRelease, certificate: dict[str, Any], context: ReleaseContext[GroupSizeRelease]
+    release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
 ) -> str:
     """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
     interval, whole = confidence(certificate), _whole(release)
@@ -61,7 +61,7 @@ def group_size_report(
     )
 
 
-def group_size_pictures(release: GroupSizeRelease, certificate: dict[str, Any]) -> dict[str, Markup]:
+def group_size_pictures(release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
     """Return charts of the sizes of groups in the whole space, as SVG by title: numbers and, with intervals, a band."""
     title, classed = "Groups by their size", _classed(_whole(release))
     most = max(classed.values()) or 1

@@ -19,7 +19,7 @@ from od_core.geography.codes import COORDINATES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import AREAS_FILE, PACKAGE, zip_beside
-from od_core.publication.certificate import promise
+from od_core.publication.certificate import Certificate, promise
 from od_core.publication.codebook import citation
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import bundle_kind_of, derived_kind_of
@@ -110,7 +110,7 @@ class SiteRelease:
 
     key: ReleaseKey
     place: Path
-    certificate: dict[str, Any]
+    certificate: Certificate
     files: tuple[dict[str, Any], ...]
 
     @classmethod

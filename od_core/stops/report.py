@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from od_core.publication.certificate import confidence
+from od_core.publication.certificate import Certificate, confidence
 from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale
@@ -34,7 +34,7 @@ _PIXELS = 64
 _WIDTH, _PIECE = 480, 1 << 16
 
 
-def stops_report(release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
+def stops_report(release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
     """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
     interval, on_map = confidence(certificate), release.plan.map
     zeros = release.counts == 0
@@ -56,7 +56,7 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], context: Re
     )
 
 
-def stops_pictures(release: StopsRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
+def stops_pictures(release: StopsRelease, _certificate: Certificate) -> dict[str, Markup]:
     """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
     return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,8 @@ from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
-from od_core.publication.certificate import KNOWN_LIMITATIONS, certificate_digest, confidence, software_versions
+from od_core.publication.certificate import Certificate, certificate_digest, confidence
+from od_core.publication.certify import KNOWN_LIMITATIONS, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.tables import BundleFile
@@ -49,7 +50,7 @@ class Source:
 
     key: ReleaseKey
     release: Release
-    certificate: dict[str, Any]
+    certificate: Certificate
 
     def facts(self) -> dict[str, Any]:
         """Return what the certificate of derived flows states of this release."""
@@ -64,7 +65,7 @@ class Source:
         }
 
 
-def sources_of(bundle: Path, certificate: dict[str, Any]) -> list[Source]:
+def sources_of(bundle: Path, certificate: Certificate) -> list[Source]:
     """Return the releases that a bundle's flows are derived from, from the bundles below the same folder.
 
     Raises:
@@ -119,8 +120,8 @@ _COPIED = (
 
 def derived_certificate(
     kind: DerivedKind[Any], key: ReleaseKey, flows: DerivedFlows, sources: Sequence[Source]
-) -> dict[str, Any]:
-    """Return the certificate of derived flows as a JSON-ready dictionary of public values.
+) -> Certificate:
+    """Return the certificate of derived flows, JSON-ready and of public values alone.
 
     It states intervals if all releases state some. It follows from the bundles of the releases alone, so it is the same
     whenever it is made.
@@ -130,14 +131,14 @@ def derived_certificate(
     intervals = {source.certificate["interval"] for source in sources}
     trips = int(flows.leaves.trips.sum())
     uncounted = uncounted_facts(releases if kind.adds_up else [releases[kind.main]], trips)
-    return {
+    stated = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
         "release": str(key),
         "period": key.period,
         "revision": key.revision,
         "measured_at": max(source.certificate["measured_at"] for source in sources),
-        **{name: main[name] for name in _COPIED},
+        **{name: dict(main)[name] for name in _COPIED},
         "sources": [source.facts() for source in sources],
         "guarantee": _guarantee(kind, sources, one, every) | _uncounted_sentence(uncounted),
         "spent": {
@@ -157,6 +158,7 @@ def derived_certificate(
         "software": software_versions(),
         "known_limitations": list(KNOWN_LIMITATIONS),
     }
+    return cast("Certificate", stated)
 
 
 def _one_period(releases: Sequence[Release]) -> Guarantee:
@@ -313,7 +315,7 @@ class DerivedKind(BundleKind[D]):
             OdError: the periods of the releases do not fit each other or the period.
         """
 
-    def report(self, flows: D, certificate: dict[str, Any]) -> str:
+    def report(self, flows: D, certificate: Certificate) -> str:
         """Return the HTML text of the page that presents these flows to their readers."""
         return filled(
             self.page,
@@ -326,11 +328,11 @@ class DerivedKind(BundleKind[D]):
         """Return the fields of the certificate that only these flows have."""
         return {}
 
-    def shown(self, _flows: D, _certificate: dict[str, Any]) -> dict[str, Any]:
+    def shown(self, _flows: D, _certificate: Certificate) -> dict[str, Any]:
         """Return the facts that only the page of these flows shows, by name."""
         return {}
 
-    def files(self, flows: D, certificate: dict[str, Any]) -> Sequence[BundleFile]:
+    def files(self, flows: D, certificate: Certificate) -> Sequence[BundleFile]:
         """Return the files of the bundle: the flows in every format, and the areas."""
         return derived_files(flows, certificate)
 
@@ -405,7 +407,7 @@ class SumKind(DerivedKind[FlowSum]):
             )
         return ordered
 
-    def notes(self, total: FlowSum, certificate: dict[str, Any]) -> Sequence[str]:
+    def notes(self, total: FlowSum, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         named = ", ".join(f"`{source['release']}`" for source in certificate["sources"])
         return [
@@ -468,7 +470,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         """Return how the flows were estimated: the name of the rule, and u if it has one."""
         return {"estimation": flows.rule.facts()}
 
-    def notes(self, flows: AssistedFlows, certificate: dict[str, Any]) -> Sequence[str]:
+    def notes(self, flows: AssistedFlows, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         *_, own = (f"`{source['release']}`" for source in certificate["sources"])
         learnt = (
@@ -484,7 +486,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
             *flow_notes(flows, certificate),
         ]
 
-    def shown(self, flows: AssistedFlows, certificate: dict[str, Any]) -> dict[str, Any]:
+    def shown(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
         """Return what the estimates learn from, the rule in words, and how they differ from the release."""
         return {
             "learnt_from": _learnt_from(certificate),
@@ -496,7 +498,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 ASSISTED = AssistedKind()
 
 
-def _learnt_from(certificate: dict[str, Any]) -> str:
+def _learnt_from(certificate: Certificate) -> str:
     """Return the words for what the estimates learn from, beside the measurements of the flow itself."""
     earlier = [source["release"] for source in certificate["sources"][:-1]]
     if not earlier:

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from od_core.files.table_writers import write_rows
 from od_core.flows.publishing.flow_tables import FlowTables, labels_at, largest, with_names
 from od_core.geography.geography import Geography
+from od_core.publication.certificate import Certificate
 from od_core.publication.tables import write_csv
 from od_core.publication.templates import filled
 
@@ -64,7 +65,7 @@ class DesireLines:
     """The largest flows between zones with coordinates, in the formats of maps."""
 
     tables: FlowTables
-    certificate: dict[str, Any]
+    certificate: Certificate
 
     @cached_property
     def flows(self) -> pa.Table:

@@ -27,7 +27,7 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
 from od_core.geography.geography import Geography
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import confidence
+from od_core.publication.certificate import Certificate, confidence
 from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, size_classes
@@ -61,7 +61,7 @@ _LENGTH, _LONGEST_NAME = 140, 16
 _Whole = NDArray[np.int64]
 
 
-def flows_report(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
+def flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
     """Return the HTML text of the report of a release of flows; see :meth:`od_core.publication.kind.Kind.report`."""
     tree, facts = release.plan.tree, flow_facts(release, certificate)
     interval, zones = facts["interval"], [side.levels[-1] for side in (tree.origin, tree.destination)]
@@ -80,7 +80,7 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
     )
 
 
-def flow_facts(flows: ReleasedFlows, certificate: dict[str, Any]) -> dict[str, Any]:
+def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]:
     """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
     leaves, interval, tree = leaf_flows(flows, certificate), confidence(certificate), flows.tree
     apart = between_zones(flows, leaves)
@@ -104,7 +104,7 @@ def flow_facts(flows: ReleasedFlows, certificate: dict[str, Any]) -> dict[str, A
     }
 
 
-def leaf_flows(release: ReleasedFlows, certificate: dict[str, Any]) -> pd.DataFrame:
+def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
     """Return the released flows between zones that are above 0, with their intervals if the certificate states any."""
     tree = release.tree
     interval = confidence(certificate) is not None
@@ -119,7 +119,7 @@ def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
     return leaves[leaves["origin"] != leaves["destination"]]
 
 
-def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
+def largest_flows(release: Release, certificate: Certificate) -> pd.DataFrame:
     """Return the ``LISTED`` largest flows from one zone to another, largest first.
 
     Returns:
@@ -128,7 +128,7 @@ def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame
     return between_zones(release, leaf_flows(release, certificate)).nlargest(LISTED, "trips")
 
 
-def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Markup]:
+def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title.
 
     The dictionary is empty if :func:`~od_core.flows.publishing.flow_map.drawn_flows` finds no flow to draw.
@@ -216,7 +216,7 @@ def _areas(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any] | None:
     }
 
 
-def _distances(release: ReleasedFlows, certificate: dict[str, Any]) -> dict[str, Any] | None:
+def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
     """Return all trips by distance; None if the bundle has no distances."""
     if not FlowTables.of(release, certificate).distance:
         return None
@@ -351,7 +351,7 @@ def _chart(title: str, names: list[str], shares: NDArray[np.float64], most: floa
 
 
 def largest_changes(
-    release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]
+    release: Release, certificate: Certificate, context: ReleaseContext[Release]
 ) -> pd.DataFrame | None:
     """Return the changes of flows since the release of the previous period, largest first.
 
@@ -388,7 +388,7 @@ def _same_areas(release: Release, before: Release) -> bool:
     return (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
 
 
-def _changes(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> dict[str, Any] | None:
+def _changes(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any] | None:
     """Return how many flows changed by more than their uncertainty, and the largest changes; None if none are known."""
     found = largest_changes(release, certificate, context)
     if found is None:

@@ -24,6 +24,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
+from od_core.publication.certificate import Certificate
 from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER, pair_segments_table
 from od_core.publication.templates import filled
 from od_core.records.segments import Breakdown
@@ -159,7 +160,7 @@ def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array
     return named.take(encoded.indices)
 
 
-def write_structure(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
+def write_structure(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the structure of a series to ``file`` as an SDMX-JSON 2.0 message; see :func:`structure`.
 
     The message is dated with the time of the measurement.
@@ -182,7 +183,7 @@ def write_structure(tables: FlowTables, certificate: dict[str, Any], file: Binar
     file.write((json.dumps(message, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def write_structure_in_xml(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
+def write_structure_in_xml(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the structure of a series to ``file`` as an SDMX-ML 2.1 message, which programs without SDMX 3.0 read, too.
 
     ``pysdmx`` writes SDMX-ML only where further libraries are installed, which parse XML.

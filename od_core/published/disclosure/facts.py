@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Literal
 
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
@@ -23,7 +23,8 @@ from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, PACKAGE, stated_digests
-from od_core.publication.certificate import TRIPS_OF_A_PERSON, certificate_digest
+from od_core.publication.certificate import Certificate, StatedSource, certificate_digest
+from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, named, refuse_incomplete
 from od_core.publication.templates import filled_data, sentence
@@ -52,7 +53,7 @@ class Facts:
     """
 
     key: ReleaseKey
-    certificate: dict[str, Any]
+    certificate: Certificate
     files: tuple[dict[str, Any], ...]
     losses: tuple[Loss, ...]
 
@@ -109,10 +110,9 @@ class Facts:
         return "" if derived is None else derived.what
 
     @property
-    def sources(self) -> list[dict[str, Any]]:
+    def sources(self) -> list[StatedSource]:
         """The releases that a derived release follows from, as its certificate states them; else an empty list."""
-        sources: list[dict[str, Any]] = self.certificate.get("sources", [])
-        return sources
+        return self.certificate.get("sources", [])
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class Facts:
         return sentence(str(self.certificate["guarantee"].get(name, "")))
 
 
-def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
+def guarantee_of(certificate: Certificate) -> Guarantee:
     """Return the promise of a certificate for one privacy unit.
 
     That of derived flows is for all their releases together under units ``user`` and ``user_year``. Under other units,
@@ -228,7 +228,9 @@ def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
     """
     spent = certificate["spent"]
     if "sources" in certificate:
-        name = "all_periods" if certificate["unit"] in ("user", "user_year") else "one_period"
+        name: Literal["all_periods", "one_period"] = "one_period"
+        if certificate["unit"] in ("user", "user_year"):
+            name = "all_periods"
         loss = certificate.get("privacy_loss", {}).get(name, {})
         rho, variances = loss.get("rho_exact"), loss.get("variances")
         return Guarantee(
@@ -275,7 +277,7 @@ class Loss:
 _TOGETHER = {"user": "of all periods", "user_year": "of a year", "user_period": "of a period", "trip": "of a period"}
 
 
-def losses_of(certificate: dict[str, Any]) -> tuple[Loss, ...]:
+def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     """Return what is promised for a privacy unit: by everything that the cap allows, by a year, and by the release.
 
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
