@@ -86,7 +86,7 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
         assert "Each year is protected by itself" in notice
         leaf = [step for step in facts["plan"]["steps"] if "max_uncounted" not in step][-1]
         assert f"at most {math.ceil(DEVIATIONS * math.sqrt(Fraction(leaf['variance'])))} up or down" in notice
-        assert "in each period and 3 in the year" in explain_release(bundle).protected
+        assert "in each period and 3 in the year" in explain_release(bundle).said["protected"]
         assert open_bundle(bundle)[1].uncounted == stated["trips"]
         opened = open_release(project.var / "release.duckdb", "trips", period=month)
         assert (opened.uncounted, opened.plan.uncounted_step.max_trips) == (stated["trips"], K)
