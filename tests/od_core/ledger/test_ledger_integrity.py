@@ -131,6 +131,17 @@ def test_an_edited_row_with_a_hash_of_its_own_breaks_the_chain(history):
         Ledger(history)
 
 
+def test_a_newest_row_with_a_hash_of_its_own_is_not_the_one_that_the_head_names(history):
+    """No row after it has to be hashed anew, so only the head knows."""
+    row = {**rows(history)[-1], "at": "2001-07-01T00:00:00+00:00"}
+    del row["hash"]
+    forged = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("UPDATE entries SET at = ?, hash = ? WHERE number = ?", (row["at"], forged, row["number"]))
+    assert refusal(history) == "OD-LEDGER-ROLLED-BACK"
+
+
 def refusal(path: Path) -> str | None:
     """Code with which a ledger is refused; None where it is taken."""
     try:
