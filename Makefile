@@ -62,7 +62,9 @@ test-some: .venv/installed-spark
 	$(IN_FOLDER) $(SLOW) $(SOME)
 	$(IN_FOLDER) $(SLOW) $(SOME_APART)
 
+# After the fast tests, the generated examples once more, many of them and others at every run; then the slow tests.
 test-all: test .venv/installed-spark
+	$(IN_FOLDER) $(SLOW) -m hypothesis --hypothesis-profile thorough tests/od_core tests/od_assets
 	$(IN_FOLDER) $(SLOW) -m "slow and not ($(APART))" tests
 	$(IN_FOLDER) $(SLOW) -m "$(APART)" tests
 

@@ -24,6 +24,7 @@ import pandas as pd
 from benchmarks.estimator import data_set
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory
 from od_assets.components import OdRelease, OdWarehouse
+from od_assets.components.series import series_definitions
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.warmup import rehearse
@@ -93,7 +94,7 @@ def _job_seconds(
     (folder / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "declared"\n', encoding="utf-8")
     domain = {"name": name, "cap": {"rho": "1", "reason": "a benchmark"}}
     (domains / f"{name}.yaml").write_text(json.dumps(domain), encoding="utf-8")
-    component = OdRelease.resolve_from_dict(
+    component = OdRelease.model_validate(
         {
             "name": name,
             "owners": ["team:benchmarks"],
@@ -107,7 +108,7 @@ def _job_seconds(
     )
     with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
         job = dg.Definitions.merge(
-            component.build_defs(None), OdWarehouse.resolve_from_dict({}).build_defs(None)
+            series_definitions(component), OdWarehouse.model_validate({}).build_defs(None)
         ).resolve_job_def(f"{name}_release")
     silent = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     (folder / "home").mkdir()

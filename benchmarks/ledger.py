@@ -84,14 +84,14 @@ def measured(releases: int, series: int) -> dict[str, Any]:
 def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, Any]:
     import dagster as dg
 
-    from od_assets.cli.declared_series import declared_series
     from od_assets.compatibility import without_beta_warnings
     from od_assets.resources.arrivals import source_kept
     from od_assets.resources.folders import Folders
     from od_assets.sensors.automation import arrival_sensor
+    from od_assets.series.reading import declaration
     from od_core.ledger.ledger import Ledger
 
-    declared = [declared_series(name).settings() for name in names]
+    declared = [declaration(name) for name in names]
     geography, folders = declared[0].read_geography(), Folders()
     plan = declared[0].plan(geography, days[0])
 

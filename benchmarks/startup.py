@@ -88,8 +88,8 @@ def _releases(folder: Path, environment: Mapping[str, str]) -> list[dict[str, An
 def graph_of(series: str) -> tuple[dict[str, Any], list[str]]:
     """Return the assets and checks of the release job of a series in JSON-ready form, and the series' periods."""
     from od_assets.code_location import load_definitions
-    from od_assets.components.declarations import declaration
     from od_assets.runs.period_status import chosen_periods
+    from od_assets.series.reading import declaration
 
     with warnings.catch_warnings(action="ignore"):
         definitions = load_definitions()

@@ -17,35 +17,8 @@ import notebook_cells
 BIBLIOGRAPHY = Path(__file__).parent / "references.bib"
 SOURCES = "reference/sources.md"
 
+
 # What the fields mean that have no description in the code.
-MEANINGS = {
-    "name": "Name of the data set or table; for a data set, the name of its file.",
-    "periods": "Periods of the series.",
-    "noise": "Noise backend: `opendp`, or `table`, which is as exact and faster.",
-    "revision": "Revision of all periods; a higher number makes, and charges, a new release.",
-    "trips": "Confidential records.",
-    "geography": "Public areas, of origins and destinations.",
-    "privacy": "Budget of one release.",
-    "columns": "Columns of the records.",
-    "mechanism": "Name of the mechanism.",
-    "mechanism_options": "Options of the mechanism.",
-    "tree": "Which side the flow tree refines first: `destination` or `origin`.",
-    "map": "Public places and their map.",
-    "origin": "Column of the origins.",
-    "destination": "Column of the destinations.",
-    "epsilon": "Epsilon.",
-    "rho": "Rho, instead of epsilon.",
-    "delta": "Delta.",
-    "cap": "Most that all releases together may spend on an elementary period.",
-    "code": "Column of the codes.",
-    "longitude": "Column of the longitudes, in degrees.",
-    "latitude": "Column of the latitudes, in degrees.",
-    "tables": "Tables of known flows.",
-    "epsilons": "Budgets to compare at.",
-    "runs": "Runs of each mechanism and budget.",
-}
-
-
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the comments of a page by what the code says."""
     for comment, made in MADE.items():
@@ -134,7 +107,7 @@ def components() -> Iterator[str]:
 
 def domain() -> Iterator[str]:
     """Yield the keys of a privacy domain."""
-    from od_assets.declared.series import DomainSection
+    from od_assets.series.data_set import DomainSection
 
     yield from _section(DomainSection, "a file of `defs/domains`", {})
 
@@ -142,12 +115,12 @@ def domain() -> Iterator[str]:
 def _section(section: Any, place: str, seen: dict[Any, str]) -> Iterator[str]:
     yield "| key | type | default | meaning |\n|---|---|---|---|"
     nested = []
-    for name, field in section.model_fields.items():
+    for field_name, field in section.model_fields.items():
+        name = field.alias or field_name
         parts = [part for part in (field.annotation, *_within(field.annotation)) if hasattr(part, "model_fields")]
         nested += [(name, part) for part in parts]
         default = "required" if field.is_required() else _default(field)
-        meaning = field.description or MEANINGS.get(name, "")
-        yield f"| `{name}` | {_type(field.annotation)} | {default} | {_cell(meaning)} |"
+        yield f"| `{name}` | {_type(field.annotation)} | {default} | {_cell(field.description)} |"
     for name, part in nested:
         where = name if place == "attributes" or place.startswith("a file") else f"{place}.{name}"
         if part in seen:

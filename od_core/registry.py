@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from inspect import signature
 from typing import Any, TypeVar
 
 from od_core.errors import OdError, nearest_known
@@ -64,8 +65,9 @@ class Registry(dict[str, Callable[..., T]]):
         try:
             return maker(**options)
         except TypeError:
+            known = nearest_known(", ".join(options), tuple(signature(maker).parameters))
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
-                f"mechanism {mechanism!r} does not have the options: {', '.join(options)}",
+                f"mechanism {mechanism!r} does not have the options: {', '.join(options)} ({known})",
                 next_step="correct the mechanism's options",
             ) from None

@@ -28,5 +28,5 @@ def make_dg_project(root: Path) -> Path:
 
 def with_warehouse(definitions: dg.Definitions) -> dg.Definitions:
     """Add what all releases of a project share, and its executor, as this repository declares both."""
-    shared = OdWarehouse.resolve_from_dict({}).build_defs(None)
+    shared = OdWarehouse.model_validate({}).build_defs(None)
     return dg.Definitions.merge(definitions, shared, dg.Definitions(executor=dg.in_process_executor))

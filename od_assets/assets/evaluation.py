@@ -1,8 +1,5 @@
 """Define the assets of a comparison of mechanisms on public or synthetic data: runs, tables and figures."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -10,11 +7,10 @@ import pandas as pd
 
 from od_assets.failures import public_failures
 from od_assets.metadata import allowed
-from od_assets.project import Project
 from od_assets.resources.dead_runs import mark_process
-from od_core.evaluation.comparison import CONTENDERS, TABLE_COLUMNS, Run, compare, planned_runs, refusals, table
+from od_assets.series.comparison import Comparison
+from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, refusals, table
 from od_core.evaluation.figures import draw_figures
-from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.report import ITALY, comparison_markdown, data_sets_markdown, published_markdown
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, write_durably
 
@@ -37,39 +33,7 @@ RUN_COLUMNS = dg.TableSchema(
 )
 
 
-@dataclass(frozen=True)
-class ComparisonSettings:
-    """The checked settings of a comparison of mechanisms, in the terms of od_core.
-
-    Attributes:
-        name: prefix of its assets.
-        project: Dagster project that declares the comparison.
-        data_sets: functions that make or read the data sets, by name.
-        mechanisms: names of the mechanisms to compare; None for all.
-        epsilons: values of epsilon as decimal text.
-        runs: number of runs per mechanism, data set and epsilon.
-    """
-
-    name: str
-    project: Project
-    data_sets: dict[str, Callable[[], KnownFlows]]
-    mechanisms: tuple[str, ...] | None
-    epsilons: tuple[str, ...]
-    runs: int
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the runs, tables and figures."""
-        return self.project.var / "evaluation" / self.name
-
-    def planned(self, data_set: str) -> list[Run]:
-        """Return the planned runs on one data set."""
-        contenders = [one for one in CONTENDERS if self.mechanisms is None or one.mechanism in self.mechanisms]
-        asked_for = self.mechanisms is not None
-        return planned_runs([data_set], contenders, epsilons=self.epsilons, number=self.runs, all_of_them=asked_for)
-
-
-def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> list[dg.AssetsDefinition]:
+def evaluation_assets(settings: Comparison, traits: dict[str, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets of a comparison. ``traits`` are common arguments of all assets, such as owners."""
     common = {**traits, "group_name": "evaluation"}
     partitions = dg.StaticPartitionsDefinition(list(settings.data_sets))

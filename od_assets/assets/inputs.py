@@ -23,14 +23,15 @@ from od_assets.metadata import (
 from od_assets.resources.arrivals import hold_to_marker
 from od_assets.resources.release_work import FlowWork, ReleaseWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings
+from od_assets.series.flows import FlowSeries
+from od_assets.series.series import G, P, Series
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.estimation.top_down import published_root
 from od_core.records.count_files import CountFiles
 from od_core.records.load import load_records, refuse_absent
 
 
-def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geography: G | None) -> None:
+def load_period(settings: Series[P, G], period: str, target: Path, geography: G | None) -> None:
     """Copy the records of a period to a Parquet file.
 
     Args:
@@ -62,7 +63,7 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
 
 
 def source_assets(
-    settings: SeriesSettings[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: Series[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series. ``traits`` are common arguments, such as owners."""
     name = settings.name
@@ -108,7 +109,7 @@ def source_assets(
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(od_warehouse.confidential):
-            work: ReleaseWork[Any, Any] = ReleaseWork(od_warehouse, settings, key)
+            work: ReleaseWork[Any, Any] = ReleaseWork.of(od_warehouse, settings, key)
             listed = work.geography if has_nowhere else None
             with work.reading() as records:
                 load_period(settings, key.period, records, listed)
@@ -121,7 +122,7 @@ def source_assets(
 
 
 def _records_elsewhere(
-    settings: SeriesSettings[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
+    settings: Series[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
 ) -> dg.AssetsDefinition:
     """Return the raw-trips asset of a series whose records Spark reads at their own location."""
 
@@ -143,7 +144,7 @@ def _records_elsewhere(
 
 
 def input_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
     name = settings.name

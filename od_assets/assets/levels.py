@@ -15,7 +15,7 @@ from od_assets.metadata import TRIP_COUNTS, allowed, columns_of, same_columns, s
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
-from od_assets.series.settings import ReleaseSettings
+from od_assets.series.flows import FlowSeries
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.segment_levels import combined_totals, refuse_beyond_memory
 from od_core.flows.estimation.segment_refinement import refined_levels
@@ -30,7 +30,7 @@ from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, 
 
 
 def level_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the assets of a series' levels, coarse to fine. ``traits`` are common arguments, such as owners."""
     common = {**traits, "group_name": group_name(settings.name, "levels"), "partitions_def": partitions}
@@ -42,12 +42,12 @@ def level_assets(
     return [*levels, *bands, *([_refined_asset(settings, common)] if settings.mechanism.refines else [])]
 
 
-def noisy_columns(settings: ReleaseSettings) -> list[dg.TableColumnDep]:
+def noisy_columns(settings: FlowSeries) -> list[dg.TableColumnDep]:
     """Return the column of noisy values of every measurement, as sources of what is computed from all of them."""
     return [dg.TableColumnDep(measurement_key(settings, level), NOISY.name) for level in settings.measurement_levels]
 
 
-def _measurement_columns(settings: ReleaseSettings, level: int) -> dict[str, Any]:
+def _measurement_columns(settings: FlowSeries, level: int) -> dict[str, Any]:
     """Return the columns of a measurement. Its pairs of areas are the children of pairs with estimated trips."""
     zones = columns_of([settings.name, "geography"], settings.placing_columns)
     pairs = {column.name: [*zones, *_column_above(settings, level, column)] for column in (ORIGIN, DESTINATION)}
@@ -55,7 +55,7 @@ def _measurement_columns(settings: ReleaseSettings, level: int) -> dict[str, Any
     return with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
 
 
-def _estimate_columns(settings: ReleaseSettings, level: int) -> dict[str, Any]:
+def _estimate_columns(settings: FlowSeries, level: int) -> dict[str, Any]:
     """Return the columns of an estimate, which sums to the estimate of the level above."""
     measured = measurement_key(settings, level)
     trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(settings, level, TRIPS)]
@@ -63,13 +63,13 @@ def _estimate_columns(settings: ReleaseSettings, level: int) -> dict[str, Any]:
     return with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources)
 
 
-def _column_above(settings: ReleaseSettings, level: int, column: Column) -> list[dg.TableColumnDep]:
+def _column_above(settings: FlowSeries, level: int, column: Column) -> list[dg.TableColumnDep]:
     """Return a column of the estimate of the level above; empty for the first level."""
     has_parents = level > settings.measured_levels[0]
     return [dg.TableColumnDep(estimate_key(settings, level - 1), column.name)] if has_parents else []
 
 
-def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
+def _measurement_asset(settings: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
     has_parents = level > settings.measured_levels[0]
 
     @dg.asset(
@@ -113,7 +113,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
     return noisy_measurement
 
 
-def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
+def _estimate_asset(settings: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
     @dg.asset(
         key=estimate_key(settings, level),
         deps=[measurement_key(settings, level)],
@@ -156,7 +156,7 @@ def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
     )
 
 
-def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.AssetsDefinition:
+def _refined_asset(settings: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefinition:
     rule = ESTIMATORS[declared_rule(settings.mechanism.options)]
     measured = [measurement_key(settings, level) for level in settings.measurement_levels]
     estimated = [estimate_key(settings, level) for level in settings.estimated_levels]
@@ -212,7 +212,7 @@ def _refine(work: FlowWork) -> None:
         work.store.remove(ATTEMPTS)
 
 
-def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
+def band_asset(settings: FlowSeries, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
     """Return one multi-asset with the noisy measurements and the estimates of all levels of a band below the first.
 
     One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaf level

@@ -25,7 +25,8 @@ from od_assets.metadata import (
 from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import released_key
-from od_assets.series.settings import ReleaseSettings, SeriesSettings
+from od_assets.series.flows import FlowSeries
+from od_assets.series.series import Series
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
 from od_core.flows.derived_flows import MOST
@@ -33,7 +34,8 @@ from od_core.flows.publishing.flow_tables import flows_table
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import text_above, text_below
 from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
-from od_core.publication.certificate import certificate, certificate_digest
+from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.certify import certificate
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, LOWER, ORIGIN, TRIPS, UPPER, Column
 from od_core.publication.context import context_of
 from od_core.publication.kind import Kind, R, ReleaseContext
@@ -41,7 +43,7 @@ from od_core.published.derived import publish_assisted
 
 
 def publication_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the assets flows and bundle of a series. ``traits`` are common arguments, such as owners."""
     name = settings.name
@@ -94,7 +96,7 @@ def publication_assets(
 
 
 def bundle_asset(
-    settings: SeriesSettings[Any, Any],
+    settings: Series[Any, Any],
     partitions: dg.PartitionsDefinition,
     traits: dict[str, Any],
     *,
@@ -105,7 +107,7 @@ def bundle_asset(
     work: type[FlowWork] | type[TableWork[Any, Any]],
     metadata: Callable[[R, Balance], dict[str, Any]],
     intervals: bool = True,
-    tables: Callable[[R, dict[str, Any], ReleaseContext[R]], dict[str, Any]] | None = None,
+    tables: Callable[[R, Certificate, ReleaseContext[R]], dict[str, Any]] | None = None,
 ) -> dg.AssetsDefinition:
     """Return the asset that publishes a release of any kind.
 
@@ -187,7 +189,7 @@ def bundle_asset(
 
 
 def assisted_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the asset of the model-assisted flows of a series; none if the series does not declare them.
 

@@ -27,9 +27,9 @@ from od_assets.metadata import (
 )
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.group_size_settings import GroupSizeSettings
-from od_assets.series.settings import TableSettings
-from od_assets.series.stops_settings import StopsSettings
+from od_assets.series.group_sizes import GroupSizeSeries
+from od_assets.series.series import TableSeries
+from od_assets.series.stops import StopsSeries
 from od_core.files.durable import file_digest
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.ledger.balance import Balance
@@ -72,7 +72,7 @@ class TableAssets(Generic[R]):
 
 
 def table_assets(
-    settings: TableSettings[Any, Any],
+    settings: TableSeries[Any, Any],
     partitions: dg.PartitionsDefinition,
     traits: dict[str, Any],
     assets: TableAssets[R],
@@ -153,7 +153,7 @@ def table_assets(
     return [*source_assets(settings, partitions, traits), counted, measured, published_table, bundle]
 
 
-def group_size_assets(settings: GroupSizeSettings) -> TableAssets[GroupSizeRelease]:
+def group_size_assets(settings: GroupSizeSeries) -> TableAssets[GroupSizeRelease]:
     """Return the descriptions of a series' assets."""
     zones = columns_of([settings.name, "geography"], settings.placing_columns)
     records = columns_of([settings.name, "raw_trips"], record_columns(settings.columns))
@@ -191,7 +191,7 @@ def group_size_assets(settings: GroupSizeSettings) -> TableAssets[GroupSizeRelea
     )
 
 
-def stops_assets(settings: StopsSettings) -> TableAssets[StopsRelease]:
+def stops_assets(settings: StopsSeries) -> TableAssets[StopsRelease]:
     """Return the descriptions of a series' assets. Their columns depend on the places of a trip."""
     columns = boxes_table(settings.dimensions, settings.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
@@ -228,7 +228,7 @@ def stops_assets(settings: StopsSettings) -> TableAssets[StopsRelease]:
     )
 
 
-def _places(settings: StopsSettings, dimension: int) -> list[dg.TableColumnDep]:
+def _places(settings: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
     """Return the columns that place a trip along a dimension of the grid: longitude, then latitude, of each place."""
     origin, destination, *stops = settings.columns.codes
     place = [origin, *stops, destination][dimension // 2]

@@ -11,11 +11,11 @@ from od_assets.metadata import allowed
 from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.resources.verify import verified
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.series import Series
 from od_core.errors import OdError
 
 
-def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
+def daily_check(settings: Series[Any, Any]) -> dg.AssetChecksDefinition:
     """Return the check of all bundles of a series. It blocks nothing, because the bundles are already public.
 
     It is not part of the release job, because it takes as long as all releases of the series together.

@@ -22,12 +22,13 @@ from od_assets.metadata import allowed
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, refined_key
-from od_assets.series.group_size_settings import GroupSizeSettings
+from od_assets.series.flows import FlowSeries
+from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.partitions import SeriesPeriods
-from od_assets.series.settings import ReleaseSettings, SeriesSettings, TreeSettings
-from od_assets.series.stops_settings import StopsSettings
+from od_assets.series.series import Series, TreeSeries
+from od_assets.series.stops import StopsSeries
 from od_core.files.duckdb_session import memory_database
-from od_core.files.durable import file_digest
+from od_core.files.durable import file_digest, file_state
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import FlowTree
@@ -294,12 +295,17 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
     return run_checks
 
 
-def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
+def geography_checks(settings: TreeSeries[Any, Any]) -> AssetChecks:
     """Return the check that in every stored zone list, each area lies in exactly one area of the level above."""
 
     def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
-        kept = [(read_zones(warehouse.geographies / zones.file), zones.levels) for zones in settings.kept_zone_lists]
-        return {"is_a_partition": sum(geography_violations(zones, levels) for zones, levels in kept)}
+        kept = [(warehouse.geographies / zones.file, zones.levels) for zones in settings.kept_zone_lists]
+
+        def violations() -> int:
+            return sum(geography_violations(read_zones(path), levels) for path, levels in kept)
+
+        read = (f"{path} {file_digest(path)} {levels}" for path, levels in kept)
+        return {"is_a_partition": warehouse.once(tuple(read), violations)}
 
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
@@ -309,27 +315,32 @@ def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
     )
 
 
-def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
+def record_checks(settings: Series[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
 
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
-        staged = work.staged
+        work: ReleaseWork[Any, Any] = ReleaseWork.of(warehouse, settings, settings.key(period))
+        staged, listed = work.staged, work.geography
         # The pages contain a digest of the numbers of faults, so they stay in the confidential folder.
         docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
-        zones, destinations = settings.listed_codes(work.geography)
-        with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
-            warehouse.confidential.close(docs)  # pages that an earlier version left readable
-            met = checked(
-                records_meet_expectations,
-                staged.records,
-                zones,
-                settings.fault_threshold,
-                docs,
-                destinations=destinations,
-                breakdowns=settings.breakdowns,
-            )
-        return {RECORDS_CHECK: any_unmet(met)}
+        zones, destinations = settings.listed_codes(listed)
+
+        def unmet() -> int:
+            with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
+                warehouse.confidential.close(docs)  # pages that an earlier version left readable
+                met = checked(
+                    records_meet_expectations,
+                    staged.records,
+                    zones,
+                    settings.fault_threshold,
+                    docs,
+                    destinations=destinations,
+                    breakdowns=settings.breakdowns,
+                )
+            return any_unmet(met)
+
+        state = file_state(staged.records) if staged.records.exists() else None
+        return {RECORDS_CHECK: warehouse.once((str(docs), listed.digest, str(state)), unmet)}
 
     asset = dg.AssetKey([settings.name, "raw_trips"])
     return AssetChecks(asset, {RECORDS_CHECK: RECORDS_REQUIREMENT}, count_violations)
@@ -338,8 +349,9 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
 def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
     """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
     ledger = warehouse.ledger
-    planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.charged_steps}
-    return int(Counter(ledger.charges(key)) != Counter(planned))
+    with ledger.one_look():
+        planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.charged_steps}
+        return int(Counter(ledger.charges(key)) != Counter(planned))
 
 
 def any_unmet(expectations: dict[str, bool]) -> int:
@@ -347,7 +359,7 @@ def any_unmet(expectations: dict[str, bool]) -> int:
     return int(not all(expectations.values()))
 
 
-def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
+def release_checks(settings: FlowSeries) -> list[AssetChecks]:
     """Return all blocking checks of a release of flows, in the order of its assets."""
     return [
         geography_checks(settings),
@@ -357,7 +369,7 @@ def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
     ]
 
 
-def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
+def _estimate_checks(settings: FlowSeries) -> list[AssetChecks]:
     """Return the checks of the estimates: one for each level, or one for all levels of the refined flows."""
     if settings.mechanism.refines:
         levels = range(settings.depth + 1)
@@ -375,9 +387,7 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
     return [0, *levels] if knows_root and levels[0] > 0 else levels
 
 
-def _level_checks(
-    settings: ReleaseSettings, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool
-) -> AssetChecks:
+def _level_checks(settings: FlowSeries, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool) -> AssetChecks:
     asks = {"non_negative_integers": "Each node appears once, with a whole number of at least 0."}
     if max(levels) > 0:
         asks["children_sum_to_parents"] = "The children of every node of the level above sum to that node."
@@ -399,7 +409,7 @@ def _level_checks(
     return AssetChecks(asset, asks, count_violations)
 
 
-def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
+def _flow_checks(settings: FlowSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work = FlowWork.of(warehouse, settings, settings.key(period))
         plan, staged = work.plan, work.staged
@@ -453,7 +463,7 @@ def _segment_violations(work: FlowWork, levels: Mapping[int, pa.Table]) -> dict[
 # Group-size tables.
 
 
-def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
+def group_size_checks(settings: GroupSizeSeries) -> list[AssetChecks]:
     """Return all blocking checks of a group-size table, in the order of its assets."""
     return [
         geography_checks(settings),
@@ -462,7 +472,7 @@ def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
     ]
 
 
-def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
+def _histogram_checks(settings: GroupSizeSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
         plan, table = work.plan, work.staged.table()
@@ -487,7 +497,7 @@ def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
 # Trips with stops.
 
 
-def stops_checks(settings: StopsSettings) -> list[AssetChecks]:
+def stops_checks(settings: StopsSeries) -> list[AssetChecks]:
     """Return all blocking checks of a release of trips with stops, in the order of its assets."""
     return [
         _place_checks(settings),
@@ -496,7 +506,7 @@ def stops_checks(settings: StopsSettings) -> list[AssetChecks]:
     ]
 
 
-def _place_checks(settings: StopsSettings) -> AssetChecks:
+def _place_checks(settings: StopsSeries) -> AssetChecks:
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
         {"are_on_the_map": "Every place is listed once, with coordinates on the map."},
@@ -505,7 +515,7 @@ def _place_checks(settings: StopsSettings) -> AssetChecks:
     )
 
 
-def _box_checks(settings: StopsSettings) -> AssetChecks:
+def _box_checks(settings: StopsSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
         plan = work.plan

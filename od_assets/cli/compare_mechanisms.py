@@ -40,8 +40,7 @@ def compare_mechanisms(
 
     component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
-    component = component.model_copy(update={name: choice for name, choice in choices.items() if choice})
-    component.settings()
+    component = component.model_copy(update={name: choice for name, choice in choices.items() if choice}).checked()
     prepare_dagster_home()
     outcome = run_comparison(component, to)
     if outcome.failures:

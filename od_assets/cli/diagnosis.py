@@ -41,8 +41,7 @@ from od_assets.checks.expectations import listed_codes, listed_for, record_fault
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.cli.findings import Finding, found
 from od_assets.code_location import BROKEN, load_definitions, unloadable
-from od_assets.components.declarations import comparison, declaration, refuse_broken_declarations, refuse_unloadable
-from od_assets.components.series import Series
+from od_assets.components.declarations import refuse_broken_declarations, refuse_unloadable
 from od_assets.instance import storage_fault
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, current_project, dagster_home, stated_home
 from od_assets.resources.arrivals import arrival, hold_to_marker
@@ -50,8 +49,10 @@ from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import chosen_periods, planned_period
+from od_assets.series.flows import FlowSeries
 from od_assets.series.names import declared_comparisons, declared_releases
-from od_assets.series.settings import ReleaseSettings, SeriesSettings, TableSettings
+from od_assets.series.reading import comparison, declaration
+from od_assets.series.series import Series, TableSeries
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
@@ -73,7 +74,7 @@ from od_core.records.open_file import in_records
 from od_core.records.segments import Breakdown
 
 
-def charged(settings: SeriesSettings[Any, Any], period: str) -> Finding:
+def charged(settings: Series[Any, Any], period: str) -> Finding:
     """Return a finding on the budget of a release: whether the ledger would refuse its charge."""
     warehouse = Warehouse.of(settings.project)
     work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
@@ -95,7 +96,7 @@ def charged(settings: SeriesSettings[Any, Any], period: str) -> Finding:
 
 def _lost(work: ReleaseWork[Any, Any], plan: Plan) -> list[int]:
     """Return the numbers of the steps whose draw was lost. Draws in parts are left out, whose files are elsewhere."""
-    in_parts = isinstance(work.settings, ReleaseSettings) and work.settings.bands is not None
+    in_parts = isinstance(work.settings, FlowSeries) and work.settings.bands is not None
     return [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
 
 
@@ -443,7 +444,7 @@ class _Inspection:
         return "\n".join([f"{title}: {verdict}", *dict.fromkeys(refused), "", *self.numbers, ""])
 
 
-def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
+def inspected(settings: Series[Any, Any], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
 
     For unit ``user_year``, the first finding is on the counters of users with which the records would be counted.
@@ -471,7 +472,7 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
     return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
 
 
-def _refuse_waiting(settings: SeriesSettings[Any, Any], period: str, waits: str) -> None:
+def _refuse_waiting(settings: Series[Any, Any], period: str, waits: str) -> None:
     """Raise OdError for a file that has not arrived: the error of a run, if it would refuse the file too."""
     source = settings.records_path(period)
     refuse_absent(source)
@@ -545,7 +546,7 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
     """Count the records as a release does. Raises OdError if a release would refuse them."""
     settings, period = work.settings, work.key.period
     counted: Counted
-    if isinstance(settings, TableSettings):
+    if isinstance(settings, TableSeries):
         counted = settings.count(records, geography, period)
     else:
         counted = trip_counts_of(
@@ -674,19 +675,18 @@ def of_declaration(name: str) -> list[Finding]:
     """
     what = f"declaration {name}"
     try:
-        component = declaration(name)
-        settings = component.settings()
+        settings = declaration(name)
     except OdError as error:
         return [Finding.of_error(what, error)]
     return [
-        Finding(f"{what}, data set {component.domain}: {settings.columns.row}"),
-        *_of_plan(component, settings),
-        found(f"assets and schedules of {name}", lambda: refuse_unloadable(component)),
+        Finding(f"{what}, data set {settings.domain.name}: {settings.columns.row}"),
+        *_of_plan(settings),
+        found(f"assets and schedules of {name}", lambda: refuse_unloadable(settings)),
     ]
 
 
-def _of_plan(component: Series, settings: SeriesSettings[Any, Any]) -> list[Finding]:
-    what = f"geography of {component.name}"
+def _of_plan(settings: Series[Any, Any]) -> list[Finding]:
+    what = f"geography of {settings.name}"
     try:
         geography = settings.read_geography()
     except OdError as error:
@@ -694,16 +694,16 @@ def _of_plan(component: Series, settings: SeriesSettings[Any, Any]) -> list[Find
     counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
 
     def plan() -> str:
-        planned = settings.plan(geography, planned_period(component, None))
+        planned = settings.plan(geography, planned_period(settings, None))
         Warehouse.of(settings.project).hold_to_declared(settings.domain)
         asked, cap = text_above(planned.charge.as_rho), text_above(settings.domain.cap.allowed_rho())
         return f"rho {asked} of a cap of {cap}"
 
-    return [Finding(f"{what}: {counts}"), found(f"plan of {component.name}", plan)]
+    return [Finding(f"{what}: {counts}"), found(f"plan of {settings.name}", plan)]
 
 
 def _check_comparison(name: str) -> None:
-    comparison(name).settings()
+    comparison(name).checked()
 
 
 def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
@@ -712,12 +712,11 @@ def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
     absent: OdError | None = None
     for name in names:
         try:
-            component = declaration(name)
-            settings = component.settings()
+            settings = declaration(name)
         except OdError:
             continue  # another finding reports the fault of its declaration
         try:
-            chosen_periods(component, period, every=False)
+            chosen_periods(settings, period, every=False)
         except OdError as error:
             absent = error
             continue

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Annotated
 
 import typer
 
-from od_assets.cli.init_questions import Question, asks, further_fields
+from od_assets.cli.init_questions import QUESTIONS, Question, further_fields
 from od_assets.cli.plan import plan
 from od_assets.terminal import console
 
@@ -16,73 +17,16 @@ def init(
     name: Annotated[
         str, typer.Argument(help="Name of the release and of its data set: lower-case letters, digits, _.")
     ],
-    records: Annotated[str | None, typer.Option(help=asks("records"))] = None,
-    reader: Annotated[str | None, typer.Option(help=asks("reader"))] = None,
-    origin: Annotated[str | None, typer.Option(help=asks("origin"))] = None,
-    destination: Annotated[str | None, typer.Option(help=asks("destination"))] = None,
-    date: Annotated[str | None, typer.Option(help=asks("date"))] = None,
-    trips: Annotated[str | None, typer.Option(help=asks("trips"))] = None,
-    zones: Annotated[str | None, typer.Option(help=asks("zones"))] = None,
-    levels: Annotated[str | None, typer.Option(help=asks("levels"))] = None,
-    prefixes: Annotated[str | None, typer.Option(help=asks("prefixes"))] = None,
-    names: Annotated[str | None, typer.Option(help=asks("names"))] = None,
-    coordinates: Annotated[str | None, typer.Option(help=asks("coordinates"))] = None,
-    every: Annotated[str | None, typer.Option(help=asks("every"))] = None,
-    first: Annotated[str | None, typer.Option(help=asks("first"))] = None,
-    last: Annotated[str | None, typer.Option(help=asks("last"))] = None,
-    time_zone: Annotated[str | None, typer.Option(help=asks("time_zone"))] = None,
-    unit: Annotated[str | None, typer.Option(help=asks("unit"))] = None,
-    column: Annotated[str | None, typer.Option(help=asks("column"))] = None,
-    one_row_a_trip: Annotated[str | None, typer.Option(help=asks("one_row_a_trip"))] = None,
-    max_trips: Annotated[str | None, typer.Option(help=asks("max_trips"))] = None,
-    max_trips_year: Annotated[str | None, typer.Option(help=asks("max_trips_year"))] = None,
-    id_pattern: Annotated[str | None, typer.Option(help=asks("id_pattern"))] = None,
-    neighbours: Annotated[str | None, typer.Option(help=asks("neighbours"))] = None,
-    epsilon: Annotated[str | None, typer.Option(help=asks("epsilon"))] = None,
-    delta: Annotated[str | None, typer.Option(help=asks("delta"))] = None,
-    cap: Annotated[str | None, typer.Option(help=asks("cap"))] = None,
-    reason: Annotated[str | None, typer.Option(help=asks("reason"))] = None,
-    settled_seconds: Annotated[str | None, typer.Option(help=asks("settled_seconds"))] = None,
-    owner: Annotated[str | None, typer.Option(help=asks("owner"))] = None,
     further: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other field, such as geography.unknown=264; can be given more than once."),
     ] = None,
+    **given: str | None,
 ) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
     from od_assets.cli.init_answers import answered
     from od_assets.cli.new_declaration import initialize, places_of
 
-    given = {
-        "records": records,
-        "reader": reader,
-        "origin": origin,
-        "destination": destination,
-        "date": date,
-        "trips": trips,
-        "zones": zones,
-        "levels": levels,
-        "prefixes": prefixes,
-        "names": names,
-        "coordinates": coordinates,
-        "every": every,
-        "first": first,
-        "last": last,
-        "time_zone": time_zone,
-        "unit": unit,
-        "column": column,
-        "one_row_a_trip": one_row_a_trip,
-        "max_trips": max_trips,
-        "max_trips_year": max_trips_year,
-        "id_pattern": id_pattern,
-        "neighbours": neighbours,
-        "epsilon": epsilon,
-        "delta": delta,
-        "cap": cap,
-        "reason": reason,
-        "settled_seconds": settled_seconds,
-        "owner": owner,
-    }
     places_of(name)  # refuses a taken name before any question
     fields = further_fields(further or [])
     ask = _asked if sys.stdin.isatty() else None
@@ -92,6 +36,24 @@ def init(
     files = "\n".join(map(str, written.files))
     console.print(f"Areas: {areas}.\nWritten:\n{files}\n", soft_wrap=True)
     plan(name)
+
+
+def _with_options(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature of ``init`` in which every question has an option of its own, which Typer reads."""
+    name, further, _ = signature.parameters.values()
+    options = [
+        inspect.Parameter(
+            question.flag,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, typer.Option(help=question.asks)],
+        )
+        for question in QUESTIONS
+    ]
+    return signature.replace(parameters=[name, *options, further.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
+
+
+init.__signature__ = _with_options(inspect.signature(init, eval_str=True))  # type: ignore[attr-defined]
 
 
 def _asked(question: Question) -> str:

@@ -199,11 +199,6 @@ QUESTIONS = (
 )
 
 
-def asks(flag: str) -> str:
-    """Return the question that an option of ``od-release init`` answers."""
-    return next(question.asks for question in QUESTIONS if question.flag == flag)
-
-
 def further_fields(settings: list[str]) -> Fields:
     """Return the additional fields that ``--set`` gives as FIELD=VALUE.
 

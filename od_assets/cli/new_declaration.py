@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -15,19 +15,17 @@ from typing import Any
 
 from od_assets.cli.declaration_files import already_there, make_file, removed_if_refused, write_text, yaml_block
 from od_assets.cli.init_questions import Answers, Fields, fill, put, values_of
-from od_assets.components import OdRelease
-from od_assets.components.declarations import declaration, declared_by, refuse_unloadable
-from od_assets.declared.series import Periods
+from od_assets.components.declarations import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
+from od_assets.series.flows import FlowSeries
 from od_assets.series.names import WAREHOUSE, declarations_of
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.reading import declaration, declared_by
+from od_assets.series.series import Periods, Series
 from od_core.errors import BudgetExceeded
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
-from od_core.privacy.accounting import LARGEST
-from od_core.privacy.budget import Cap
 from od_core.privacy.person_year import alike
 from od_core.privacy.plan import Plan
 
@@ -82,35 +80,33 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
     places = places_of(name)
     with removed_if_refused() as made:
         release = _release(name, answers, settings or {})
-        fits = declared_by(release, OdRelease, f"{name}/defs.yaml")
-        data_set, fitting = _data_set(name, answers, fits.periods), fits.model_dump(exclude_defaults=True)
+        fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
+        data_set = _data_set(name, answers, fits.stated_periods)
+        fitting = fits.model_dump(by_alias=True, exclude_defaults=True)
         text = f"type: od_assets.components.OdRelease\n\nattributes:\n{yaml_block(_kept(release, fitting), indent=2)}"
         make_file(places[1], yaml_block(data_set), made)
         make_file(places[0], text, made)
         warehouse = current_project().defs / "warehouse" / "defs.yaml"
         if not declarations_of(WAREHOUSE):
             make_file(warehouse, f"type: {WAREHOUSE}\nattributes: {{}}\n", made)
-        component = declaration(name)
-        found = component.settings()
-        geography, period = found.read_geography(), planned_period(component, None)
-        unlimited = replace(found, domain=replace(found.domain, cap=Cap(rho=LARGEST)))
-        enough = cap_above(_for_one_cap(unlimited, unlimited.plan(geography, period)))
+        found = declaration(name)
+        geography, period = found.read_geography(), planned_period(found, None)
+        enough = cap_above(_for_one_cap(found, found.plan_without_cap(geography, period)))
         if data_set["cap"] == _NOTHING_YET:
             data_set["cap"] = {"rho": enough, "reason": answers["reason"] or _reason(answers, data_set)}
             write_text(places[1], yaml_block(data_set))
-        declared = declaration(name)
-        found = declared.settings()
+        found = declaration(name)
         try:
             found.plan(geography, period)
         except BudgetExceeded as error:
             step = f"leave --cap out, for a cap of {enough}, or give a larger --cap or a smaller --epsilon"
             raise error.changed(next_step=step) from None
         Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
-        refuse_unloadable(declared)  # a declaration with a fault would stop the whole project from loading
+        refuse_unloadable(found)  # a declaration with a fault would stop the whole project from loading
     return Initialized((*places, *({warehouse} & {*made})), geography.area_counts)
 
 
-def _for_one_cap(settings: SeriesSettings[Any, Any], plan: Plan) -> Fraction:
+def _for_one_cap(settings: Series[Any, Any], plan: Plan) -> Fraction:
     """Return the rho of the releases that one cap must allow: of one period, or of a year under unit ``user_year``."""
     if plan.unit.kind != "user_year":
         return plan.charge.as_rho

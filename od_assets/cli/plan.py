@@ -38,15 +38,15 @@ def plan(
 
     Reads no record and spends nothing.
     """
-    from od_assets.cli.declared_series import declared_series
     from od_assets.cli.planning_page import write_planning_page
     from od_assets.cli.printing import print_guarantee, print_plan
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import planned_period
+    from od_assets.series.reading import declaration
 
     _refuse_options(target, table, to, page)
-    component = declared_series(release)
-    settings, period = component.settings(), planned_period(component, period)
+    settings = declaration(release)
+    period = planned_period(settings, period)
     planned = settings.plan(settings.read_geography(), period)
     Folders().hold_to_declared(settings.domain)
     if target:
@@ -64,7 +64,7 @@ def plan(
         write_planning_page(settings, planned, page)
     guarantee = settings.kind.guarantee(planned, planned.spent)
     if planned.unit.max_trips_year is not None:
-        from od_core.publication.certificate import year_sentence
+        from od_core.publication.certify import year_sentence
 
         periods = len(settings.domain.periods_of_year(settings.periods.first))
         guarantee["year"] = year_sentence(planned.unit, planned.spent, periods)
@@ -103,13 +103,13 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.declared_series import declared_series
     from od_assets.cli.tables import print_frame
     from od_assets.cli.target_plan import forecast_of
     from od_assets.runs.period_status import planned_period
+    from od_assets.series.reading import declaration
 
-    component = declared_series(release)
-    settings, period = component.settings(), planned_period(component, period)
+    settings = declaration(release)
+    period = planned_period(settings, period)
     found = forecast_of(settings, settings.plan(settings.read_geography(), period), epsilon, runs)
     if to is not None:
         found.write(to)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from od_assets.cli.declaration_files import write_text
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.flows.planning_page import planning_page
 from od_core.privacy.plan import Plan
 
 
-def write_planning_page(settings: SeriesSettings[Any, Any], plan: Plan, path: Path) -> None:
+def write_planning_page(settings: Series[Any, Any], plan: Plan, path: Path) -> None:
     """Write the planning page of a plan. An existing file is replaced.
 
     Raises:

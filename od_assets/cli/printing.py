@@ -21,11 +21,11 @@ from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.person_year import alike
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle import REPORT
-from od_core.publication.html.report_page import rounded
+from od_core.publication.number_formats import rounded
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome, Released
-    from od_assets.series.settings import SeriesSettings
+    from od_assets.series.series import Series
     from od_core.published.derived import PublishedFlows
 
 
@@ -61,7 +61,7 @@ def conversion_text(plan: Plan) -> str:
     return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
 
 
-def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool) -> None:
+def print_plan(settings: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
     Args:
@@ -93,7 +93,7 @@ def print_plan(settings: SeriesSettings[Any, Any], plan: Plan, *, verbose: bool)
         console.print(f"A release spends {spent_text(plan.spent)}.{conversion_text(plan)}\n")
 
 
-def year_text(settings: SeriesSettings[Any, Any], plan: Plan) -> str:
+def year_text(settings: Series[Any, Any], plan: Plan) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound."""
     domain, unit = settings.domain, plan.unit
     periods = len(domain.periods_of_year(settings.periods.first))

@@ -275,15 +275,15 @@ def site(
     release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
     bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
     """
-    from od_assets.components.declarations import declared_site
     from od_assets.resources.folders import Folders
+    from od_assets.series.reading import declared_site
     from od_core.published.site import HOME, write_site
 
     given = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
     declared = declared_site()
     described = replace(declared.described(), **{name: text for name, text in given.items() if text is not None})
     folders = Folders()
-    written = write_site(folders.releases, to or declared.place(), described, folders.database)
+    written = write_site(folders.releases, to or declared.place, described, folders.database)
     if as_json:
         facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
         facts |= {"changed": written.changed, "left_out": list(map(str, written.left_out))}

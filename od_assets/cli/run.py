@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -31,9 +30,9 @@ def run(
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
         with _without_collection():
             from od_assets.cli.printing import print_outcome
-            from od_assets.components.declarations import declaration
             from od_assets.runs.period_status import chosen_periods, refuse_without_file
             from od_assets.runs.run_period import release_job, run_period
+            from od_assets.series.reading import declaration
 
             component = declaration(release)
             periods = chosen_periods(component, period, every=every)
@@ -76,36 +75,26 @@ def status(as_json: Json = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
-    from od_assets.cli.declared_series import declared_series
     from od_assets.cli.tables import print_status
-    from od_assets.declared.reading import refuse_wrong_type, sound_series
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import derived_status, period_status, release_status
-    from od_assets.series.names import COMPARISON, RELEASES, component_type, declaration_files
+    from od_assets.series.names import RELEASES, component_type, declaration_files
+    from od_assets.series.reading import declaration, refuse_wrong_type
     from od_core.files.durable import is_locked
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
-    found, faults, sound = [], [], set()
+    found, faults = [], []
     types = {path: component_type(path) for path in declaration_files()}
-    declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
     of_releases = {path.parent.name: path for path, kind in types.items() if kind in RELEASES}
-    for name, path in sorted(of_releases.items()):
+    for name in sorted(of_releases):
         try:
-            series = sound_series(path) if declared[name] == 1 else None
-            if series is None:
-                series = declared_series(name)
-                series.settings()
-            else:
-                sound.add(path)
-            found.append(series)
+            found.append(declaration(name))
         except OdError as error:
             faults.append(error)
-    for path in types:
-        if path in sound:
-            continue  # its type was checked when it was read
+    for path in set(types).difference(of_releases.values()):
         try:
             refuse_wrong_type(path)
         except OdError as error:

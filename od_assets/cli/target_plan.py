@@ -19,11 +19,11 @@ import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
 from od_assets.cli.tables import print_rows
-from od_assets.declared.section import with_environment, yaml_documents
 from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
 from od_assets.series.names import RELEASES, declaration_file, declarations_of
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.section import with_environment, yaml_documents
+from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console
 from od_core.errors import OdError
 from od_core.evaluation.forecast import (
@@ -49,7 +49,8 @@ from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, exact_fraction
 from od_core.privacy.plan import Plan
-from od_core.publication.html.report_page import rounded
+from od_core.publication.certificate import Certificate
+from od_core.publication.number_formats import rounded
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import published_bundles
 
@@ -57,7 +58,7 @@ SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 
 
-def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
+def public_table(settings: Series[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
     """Return the newest published flows of the data set over the areas of the plan, or else a synthetic table.
 
     Releases of the series itself are preferred to those of other series. Releases without trips are skipped, because
@@ -76,7 +77,7 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
     return key, _opened(key, folder, plan)
 
 
-def stated_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[str, KnownFlows]:
+def stated_table(settings: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[str, KnownFlows]:
     """Return a sentence on a public table, and the table.
 
     Args:
@@ -130,7 +131,7 @@ def refuse_records(path: Path) -> None:
                 raise _confidential(path, f"{declaration.parent.name} declares it as records")
 
 
-def source_of(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
+def source_of(settings: Series[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
     """Return sentences on a table that stands for the true flows, and its consequences for errors.
 
     Args:
@@ -155,7 +156,7 @@ def source_of(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table:
     )
 
 
-def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, dict[str, Any]]]:
+def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
     """Yield the key, folder and certificate of each published release of flows over the areas of a plan."""
     areas = {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest}
     for key, folder in published_bundles(releases_folder(current_project().var)).items():
@@ -282,7 +283,7 @@ class Forecast:
 
 
 def forecast_of(
-    settings: SeriesSettings[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
+    settings: Series[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
@@ -354,7 +355,7 @@ class PayablePeriods:
     paid: int
 
     @classmethod
-    def of(cls, settings: SeriesSettings[Any, Any], plan: Plan) -> Self:
+    def of(cls, settings: Series[Any, Any], plan: Plan) -> Self:
         """Return the periods that the cap pays for with the budget of a plan. Nothing is charged or stored.
 
         Raises:
@@ -489,7 +490,7 @@ class TargetPlan:
 
 
 def target_plan(
-    settings: SeriesSettings[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = TARGET_RUNS
+    settings: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = TARGET_RUNS
 ) -> TargetPlan:
     """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
 

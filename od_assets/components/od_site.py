@@ -7,13 +7,13 @@ from pydantic import Field
 
 from od_assets.assets.site import site_asset
 from od_assets.components.series import Declared
-from od_assets.declared.site import DeclaredSite, publishing_assets
 from od_assets.metadata import source_of, with_sources
 from od_assets.project import Project
 from od_assets.resources.dead_runs import SITE_TAG, sweep_dead_runs
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.lineage import lineage_events, lineage_is_configured
 from od_assets.sensors.notices import Notices, release_failed, release_published
+from od_assets.series.site import DeclaredSite, publishing_assets
 from od_core.ledger.confidential import LOCK_SECONDS
 
 
@@ -34,8 +34,6 @@ class SiteScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is 
 class OdSite(Declared, DeclaredSite):
     """The web site of all published releases, written again after each publication. Declare it once per project."""
 
-    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
-
     labels: ClassVar[tuple[str, ...]] = ("origin-destination", "site")
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
@@ -46,12 +44,12 @@ class OdSite(Declared, DeclaredSite):
         Raises:
             OdError: a text or an address cannot be written on the site.
         """
-        project = Project.of(context)
+        site = self.within(Project.of(context))
         asset = site_asset(
-            self.described(),
-            Warehouse.of(project),
-            self.place(project),
-            publishing_assets(project),
+            site.described(),
+            Warehouse.of(site.project),
+            site.place,
+            publishing_assets(site.project),
             {"owners": self.owners, "code_version": "1"},
         )
         after_publication = dg.AutomationConditionSensorDefinition(

@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -23,17 +22,16 @@ from od_assets.checks.release_checks import (
     stops_checks,
 )
 from od_assets.compatibility import owned_job
-from od_assets.declared.flows import DeclaredFlows
-from od_assets.declared.group_sizes import DeclaredGroupSizes
-from od_assets.declared.section import Section, by_kind, hide_variables
-from od_assets.declared.series import DeclaredSeries, Freshness
-from od_assets.declared.stops import DeclaredStops
 from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import release_tags
 from od_assets.sensors.automation import arrival_sensor, release_schedule
-from od_assets.series.names import DECLARATION
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.flows import FlowSeries
+from od_assets.series.group_sizes import GroupSizeSeries
+from od_assets.series.reading import refuse_other_folder
+from od_assets.series.section import Declaration
+from od_assets.series.series import Freshness, Series
+from od_assets.series.stops import StopsSeries
 from od_core.errors import OdError
 
 _DOMAIN_EXAMPLE = """\
@@ -56,8 +54,8 @@ def example_domain(request: dg.ScaffoldRequest[Any], name: str) -> None:
         domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
 
 
-class Declared(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
-    """Base of all components: a declaration whose JSON schema, for ``dg check yaml``, tells sections apart.
+class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's base is untyped
+    """Base of all components: a declaration, which commands read with the same model and without Dagster.
 
     Attributes:
         labels: tags that ``dg list components`` shows.
@@ -71,91 +69,88 @@ class Declared(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # D
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=list(cls.labels))
 
     @classmethod
-    def get_model_cls(cls) -> type[BaseModel] | None:
-        """Return the model of the declaration, whose JSON schema has the same change as that of every section."""
-        model: type[BaseModel] | None = super().get_model_cls()
-        extra = None if model is None else model.model_config.get("json_schema_extra")
-        if model is not None and not callable(extra):
-            model.model_config["json_schema_extra"] = partial(by_kind, dict(extra or {}))
-        return model
+    def get_model_cls(cls) -> type[BaseModel]:
+        """Return the model of the attributes in YAML, which is the component."""
+        return cls
 
     @classmethod
-    def resolve_from_model(cls, context: Any, model: BaseModel) -> Self:
-        """Return the component of a declaration. No error of this process shows what its templates stand for."""
-        hide_variables(model.model_dump())
-        made: Self = super().resolve_from_model(context, model)
-        return made
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:  # noqa: ARG003 - Dagster passes it
+        """Return the component that Dagster has read from YAML."""
+        return cls() if attributes is None else attributes  # type: ignore[return-value]  # get_model_cls is the class
 
 
-class Series(Declared, DeclaredSeries):
-    """A release series of any kind, with one release per period."""
+def definitions_in(context: dg.ComponentLoadContext | None, series: Series[Any, Any]) -> dg.Definitions:
+    """Return the definitions of a series in the project that a context loads; in the current one without a context."""
+    refuse_other_folder(series, None if context is None else context.path)
+    return series_definitions(series.within(Project.of(context)))
 
-    def refuse_other_folder(self, folder: Path | None) -> None:
-        """Check the folder of a declaration in YAML. No command would find the series in a folder of another name.
 
-        Args:
-            folder: folder in which the series is declared; None if it is not known.
+def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
+    """Return the assets, checks, jobs, schedules and sensors of a series, whose names begin with its name.
 
-        Raises:
-            OdError: the folder has a declaration, and another name than the series.
-        """
-        if folder is not None and folder.name != self.name and (folder / DECLARATION).is_file():
-            raise OdError(
-                "OD-CONFIG",
-                f"{folder.name}/{DECLARATION}: name: {self.name!r} differs from the name of its folder",
-                next_step="correct the declaration",
-            )
+    Raises:
+        OdError: a value of the series is wrong.
+    """
+    assets, checks = _assets_and_checks(series.checked())
+    verification = daily_check(series)
+    verify_job, verify_daily = daily_schedule(series.name, series.owners, verification)
+    own = [key for asset in assets for key in asset.keys]
+    job = owned_job(
+        f"{series.name}_release",
+        series.owners,
+        selection=dg.AssetSelection.assets(*own) - dg.AssetSelection.checks(verification),
+        description=f"Release one period of {series.name}, or read it back if it is already released.",
+        tags=release_tags(series.name, series.revision, series.periods.every),
+    )
+    schedules = [] if series.schedule is None else [release_schedule(series, series.owners, series.schedule, job)]
+    sensors = [] if series.arrivals is None else [arrival_sensor(series, series.owners, job)]
+    return dg.Definitions(
+        assets=with_sources(_with_freshness(series, assets)),
+        asset_checks=[*check_definitions(checks, series.periods), verification],
+        jobs=[job, verify_job],
+        schedules=[*schedules, verify_daily],
+        sensors=sensors,
+    )
 
-    def partitions(self, project: Project | None = None) -> dg.PartitionsDefinition:
-        """Return the periods as Dagster partitions. Raises OdError as :meth:`checked_periods` does."""
-        return self.checked_periods(project).definition()
 
-    def traits(self, settings: SeriesSettings[Any, Any], mechanism: str) -> dict[str, Any]:
-        """Return the arguments that all assets of the series share: owners, code version and tags."""
-        return {
-            "owners": self.owners,
-            "code_version": "1",
-            "tags": {
-                "od/mechanism": mechanism,
-                "od/neighbours": settings.unit.neighbours,
-                "od/unit": settings.unit.kind,
-            },
-        }
+def _assets_and_checks(series: Series[Any, Any]) -> tuple[list[dg.AssetsDefinition], list[AssetChecks]]:
+    """Return the assets and the checks of a series of any kind."""
+    common = series.periods.definition(), _traits(series)
+    if isinstance(series, FlowSeries):
+        makers = (input_assets, level_assets, publication_assets, assisted_assets)
+        return [asset for make in makers for asset in make(series, *common)], release_checks(series)
+    if isinstance(series, GroupSizeSeries):
+        checks = group_size_checks(series)
+        return table_assets(series, *common, group_size_assets(series), checks), checks
+    if isinstance(series, StopsSeries):
+        checks = stops_checks(series)
+        return table_assets(series, *common, stops_assets(series), checks), checks
+    raise TypeError(f"there are no assets of {type(series).__name__}")
 
-    def definitions(
-        self, settings: SeriesSettings[Any, Any], assets: Sequence[dg.AssetsDefinition], checks: Sequence[AssetChecks]
-    ) -> dg.Definitions:
-        """Return the assets, checks, jobs, schedules and sensors, whose names begin with the name of the series."""
-        verification = daily_check(settings)
-        verify_job, verify_daily = daily_schedule(self.name, self.owners, verification)
-        own = [key for asset in assets for key in asset.keys]
-        job = owned_job(
-            f"{self.name}_release",
-            self.owners,
-            selection=dg.AssetSelection.assets(*own) - dg.AssetSelection.checks(verification),
-            description=f"Release one period of {self.name}, or read it back if it is already released.",
-            tags=release_tags(self.name, self.revision, settings.periods.every),
-        )
-        schedules = [] if self.schedule is None else [release_schedule(settings, self.owners, self.schedule, job)]
-        sensors = [] if self.arrivals is None else [arrival_sensor(settings, self.owners, job)]
-        return dg.Definitions(
-            assets=with_sources(self._with_freshness(assets, settings.periods.clock)),
-            asset_checks=[*check_definitions(checks, settings.periods), verification],
-            jobs=[job, verify_job],
-            schedules=[*schedules, verify_daily],
-            sensors=sensors,
-        )
 
-    def _with_freshness(self, assets: Sequence[dg.AssetsDefinition], clock: str) -> list[dg.AssetsDefinition]:
-        """Return the assets, with any deadlines attached to the bundle. Raises OdError if the deadlines are invalid."""
-        if self.freshness is None:
-            return list(assets)
-        policy, bundle = _policy(self.freshness, clock), dg.AssetKey([self.name, "bundle"])
+def _traits(series: Series[Any, Any]) -> dict[str, Any]:
+    """Return the arguments that all assets of a series share: owners, code version and tags."""
+    return {
+        "owners": series.owners,
+        "code_version": "1",
+        "tags": {
+            "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
+            "od/neighbours": series.unit.neighbours,
+            "od/unit": series.unit.kind,
+        },
+    }
 
-        def due(spec: dg.AssetSpec) -> dg.AssetSpec:
-            return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec
 
-        return [asset.map_asset_specs(due) for asset in assets]
+def _with_freshness(series: Series[Any, Any], assets: Sequence[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
+    """Return the assets, with any deadlines attached to the bundle. Raises OdError if the deadlines are invalid."""
+    if series.freshness is None:
+        return list(assets)
+    policy, bundle = _policy(series.freshness, series.periods.clock), dg.AssetKey([series.name, "bundle"])
+
+    def due(spec: dg.AssetSpec) -> dg.AssetSpec:
+        return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec
+
+    return [asset.map_asset_specs(due) for asset in assets]
 
 
 def _policy(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
@@ -219,23 +214,14 @@ class ReleaseScaffolder(SeriesScaffolder):
 
 
 @dg.scaffold_with(ReleaseScaffolder)
-class OdRelease(Series, DeclaredFlows):
+class OdRelease(Declared, FlowSeries):
     """Origin-destination tables, period after period, with a differential privacy guarantee."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "origin-destination")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        self.refuse_other_folder(None if context is None else context.path)
-        settings = self.settings(Project.of(context))
-        partitions = settings.periods.definition()
-        traits = self.traits(settings, settings.mechanism.name)
-        assets = [
-            asset
-            for make in (input_assets, level_assets, publication_assets, assisted_assets)
-            for asset in make(settings, partitions, traits)
-        ]
-        return self.definitions(settings, assets, release_checks(settings))
+        return definitions_in(context, self)
 
 
 class GroupSizeScaffolder(SeriesScaffolder):
@@ -247,19 +233,14 @@ class GroupSizeScaffolder(SeriesScaffolder):
 
 
 @dg.scaffold_with(GroupSizeScaffolder)
-class OdGroupSizes(Series, DeclaredGroupSizes):
+class OdGroupSizes(Declared, GroupSizeSeries):
     """Group sizes (how many groups have j members), period after period, with a differential privacy guarantee."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "group-sizes")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        self.refuse_other_folder(None if context is None else context.path)
-        settings = self.settings(Project.of(context))
-        mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
-        traits, checks = self.traits(settings, mechanism), group_size_checks(settings)
-        assets = table_assets(settings, settings.periods.definition(), traits, group_size_assets(settings), checks)
-        return self.definitions(settings, assets, checks)
+        return definitions_in(context, self)
 
 
 class StopsScaffolder(SeriesScaffolder):
@@ -271,15 +252,11 @@ class StopsScaffolder(SeriesScaffolder):
 
 
 @dg.scaffold_with(StopsScaffolder)
-class OdStops(Series, DeclaredStops):
+class OdStops(Declared, StopsSeries):
     """Trips with their stops, as boxes of a map, period after period, with a differential privacy guarantee."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "trips-with-stops")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        self.refuse_other_folder(None if context is None else context.path)
-        settings = self.settings(Project.of(context))
-        traits, checks = self.traits(settings, settings.mechanism.name), stops_checks(settings)
-        assets = table_assets(settings, settings.periods.definition(), traits, stops_assets(settings), checks)
-        return self.definitions(settings, assets, checks)
+        return definitions_in(context, self)

@@ -12,7 +12,8 @@ from typing import Any, Generic, Self, TypeVar
 from od_assets.resources.arrivals import source_kept
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import store_of
-from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings, TableSettings
+from od_assets.series.flows import FlowSeries
+from od_assets.series.series import G, P, Series, TableSeries
 from od_core import Release, ReleasePlan
 from od_core.errors import OdError
 from od_core.extras import require
@@ -51,7 +52,7 @@ class ReleaseWork(Generic[P, G]):
         key: key of the release.
     """
 
-    def __init__(self, warehouse: Warehouse, settings: SeriesSettings[P, G], key: ReleaseKey) -> None:
+    def __init__(self, warehouse: Warehouse, settings: Series[P, G], key: ReleaseKey) -> None:
         if warehouse.var != settings.project.var:
             raise OdError(
                 "OD-WAREHOUSE-OTHER",
@@ -63,10 +64,10 @@ class ReleaseWork(Generic[P, G]):
         self.key = key
 
     @classmethod
-    def of(cls, warehouse: Warehouse, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> Self:
+    def of(cls, warehouse: Warehouse, settings: Series[Any, Any], key: ReleaseKey) -> Self:
         """Return the work on a release. In a run, it is always the same object, so its plan is computed only once."""
         known = warehouse.works.get(key)
-        if type(known) is not cls or known.settings is not settings:
+        if not isinstance(known, cls) or known.settings is not settings:
             known = warehouse.works[key] = cls(warehouse, settings, key)
         return known
 
@@ -91,7 +92,7 @@ class ReleaseWork(Generic[P, G]):
 
         Raises:
             OdError: the release is reserved with another geography or other settings, or the areas are not those of the
-                other periods of its revision; or as in :meth:`od_assets.series.settings.SeriesSettings.plan`.
+                other periods of its revision; or as in :meth:`od_assets.series.series.Series.plan`.
         """
         plan = self.planned(self.geography)
         self.warehouse.ledger.hold_to_plan(self.key, self.settings.domain.name, plan)
@@ -104,7 +105,7 @@ class ReleaseWork(Generic[P, G]):
         earlier period or revision that is published by now and has the same plan.
 
         Raises:
-            OdError: as in :meth:`od_assets.series.settings.SeriesSettings.plan`; or the bundle of an earlier release is
+            OdError: as in :meth:`od_assets.series.series.Series.plan`; or the bundle of an earlier release is
                 missing or changed.
         """
         plan = self.settings.plan(geography, self.key.period)
@@ -237,9 +238,9 @@ class ReleaseWork(Generic[P, G]):
             )
         warehouse.ledger.hold_to(ledger_entries(warehouse.releases))
 
-    @property
+    @cached_property
     def measurements(self) -> DurableMeasurements:
-        """Stored measurements of the release."""
+        """Stored measurements of the release, each of which is read once in a run."""
         folder = self.warehouse.confidential.path / self.key.folder  # they are only read, so it is not made
         return DurableMeasurements(folder, self.warehouse.ledger, self.key)
 
@@ -253,7 +254,7 @@ class ReleaseWork(Generic[P, G]):
 class FlowWork(ReleaseWork[ReleasePlan, Any]):
     """The work on a release of flows."""
 
-    settings: ReleaseSettings
+    settings: FlowSeries
 
     @property
     def staged(self) -> StagedRelease:
@@ -299,18 +300,23 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         asked = self.plan.steps if steps is None else steps
         return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in asked]
 
-    def release(self) -> Release:
-        """Return the release, from its staged estimates and stored measurements."""
+    @cached_property
+    def finished(self) -> Release:
+        """The release, from its staged estimates and stored measurements, which the assets of a run share."""
         leaves = self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines)
         segments = self.staged.segments(self.plan)
         uncounted = self.measurements.uncounted(self.plan)
         return finish(self.plan, leaves, self.measured(), segments=segments, uncounted=uncounted, **self.facts_of_draws)
 
+    def release(self) -> Release:
+        """Return the release."""
+        return self.finished
+
 
 class TableWork(ReleaseWork[P, G]):
     """The work on a release that is measured by a single asset and estimated as one table."""
 
-    settings: TableSettings[P, G]
+    settings: TableSeries[P, G]
 
     @property
     def staged(self) -> StagedTable[P, Any, Any]:

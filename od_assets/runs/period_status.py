@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from od_assets.declared.series import DeclaredSeries
 from od_assets.resources.arrivals import arrival
 from od_assets.resources.folders import Folders
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.ledger.entries import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger, ReleaseState
@@ -19,40 +18,40 @@ from od_core.periods import Period
 from od_core.privacy.plan import Plan
 
 
-def chosen_periods(component: DeclaredSeries, period: str | None, *, every: bool) -> list[str]:
+def chosen_periods(series: Series[Any, Any], period: str | None, *, every: bool) -> list[str]:
     """Return the ended periods to release: the given period, or all if ``every``, or by default the newest.
 
     Raises:
         OdError: the given period is not an ended period of the series, or no period has ended.
     """
-    periods = [each.text for each in component.checked_periods().ended()]
+    periods = [each.text for each in series.periods.ended()]
     if not periods:
-        raise _no_period(f"no period of {component.name} has ended")
+        raise _no_period(f"no period of {series.name} has ended")
     if every:
         return periods
     if period is not None and period not in periods:
-        raise _no_period(f"{period!r} is not an ended period of {component.name} ({periods[0]} to {periods[-1]})")
+        raise _no_period(f"{period!r} is not an ended period of {series.name} ({periods[0]} to {periods[-1]})")
     return [period or periods[-1]]
 
 
-def refuse_without_file(component: DeclaredSeries, period: str) -> None:
+def refuse_without_file(series: Series[Any, Any], period: str) -> None:
     """Raise OdError if the newest period has no file yet; name the newest period that has one.
 
     A release that has begun needs its file no more.
     """
-    settings, folders = component.settings(), Folders()
-    if (folders.confidential.path / settings.key(period).folder).exists():
+    folders = Folders()
+    if (folders.confidential.path / series.key(period).folder).exists():
         return
-    found = [arrival(settings, each) for each in reversed(settings.periods.ended())]
+    found = [arrival(series, each) for each in reversed(series.periods.ended())]
     if found[0].waits is None or found[0].changed is not None:
         return
     newest = next((each.key.period for each in found if each.changed is not None), None)
     step = "see trips.files in its declaration" if newest is None else f"release that one: --period {newest}"
     has = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
-    raise OdError("OD-FILE-ABSENT", f"{component.name} {period}: {found[0].waits}; {has}", next_step=step)
+    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {found[0].waits}; {has}", next_step=step)
 
 
-def planned_period(component: DeclaredSeries, period: str | None) -> str:
+def planned_period(series: Series[Any, Any], period: str | None) -> str:
     """Return the period to plan for: the given period, or by default the newest ended one.
 
     A plan needs no records. So if no period has ended yet, the first period is allowed and is the default.
@@ -60,26 +59,25 @@ def planned_period(component: DeclaredSeries, period: str | None) -> str:
     Raises:
         OdError: as in :func:`chosen_periods`.
     """
-    periods = component.checked_periods()
+    periods = series.periods
     first = periods.first.text
     if period in (None, first) and not periods.ended():
         return first
-    return chosen_periods(component, period, every=False)[0]
+    return chosen_periods(series, period, every=False)[0]
 
 
 def period_status(
-    components: Iterable[DeclaredSeries], ledger: Ledger, states: Mapping[str, ReleaseState]
+    series: Sequence[Series[Any, Any]], ledger: Ledger, states: Mapping[str, ReleaseState]
 ) -> list[dict[str, Any]]:
     """Return the :func:`release_status` of every ended period of some series.
 
     The field ``settings_changed`` has the names of the settings that were changed since the release was begun.
 
     Args:
-        components: the series.
+        series: the series.
         ledger: the ledger. What each data set has left is read once, whatever the number of its series.
         states: :meth:`od_core.ledger.ledger.Ledger.states` of the ledger.
     """
-    series = [component.settings() for component in components]
     ended = {settings.name: settings.periods.ended() for settings in series}
     domains = {settings.domain.name: settings.domain for settings in series}
     left: dict[str, Mapping[str, Fraction]] = {}
@@ -144,7 +142,7 @@ def derived_status(key: ReleaseKey) -> dict[str, Any]:
     }
 
 
-def _plans(settings: SeriesSettings[Any, Any]) -> Callable[[Period], Plan | None]:
+def _plans(settings: Series[Any, Any]) -> Callable[[Period], Plan | None]:
     """Return a function that plans a period, or returns None if a file is missing or a setting cannot be planned.
 
     Each plan is made once; periods with as many days have the same one.

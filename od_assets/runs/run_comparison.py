@@ -11,13 +11,14 @@ from pathlib import Path
 from dagster import EventLogEntry
 from rich.progress import Progress, TaskID
 
-from od_assets.components.declarations import comparison
-from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
+from od_assets.components.od_comparison import comparison_definitions
 from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import step_failures
 from od_assets.instance import dagster_instance
 from od_assets.project import current_project
 from od_assets.runs.run_period import by_step, execute, followed, number_of_steps
+from od_assets.series.comparison import Comparison, KnownTableSection, TableColumns
+from od_assets.series.reading import comparison
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
 
@@ -40,10 +41,10 @@ class Compared:
 
 def given_table(
     flows: Path, zones: Path, levels: list[str], trips: str | None, marked: str | None, *, one_row_a_trip: bool = False
-) -> OdComparison:
+) -> Comparison:
     """Return the comparison on one table, named after its file. Raises OdError if the table is not marked.
 
-    The arguments are fields of :class:`od_assets.components.od_comparison.KnownTableSection`.
+    The arguments are fields of :class:`od_assets.series.comparison.KnownTableSection`.
     """
     name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
     section = KnownTableSection(
@@ -56,7 +57,7 @@ def given_table(
         one_row_a_trip=one_row_a_trip,
     )
     section.table(current_project())
-    return OdComparison(
+    return Comparison(
         name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
     )
 
@@ -70,7 +71,7 @@ def declared_or_given(
     marked: str | None,
     *,
     one_row_a_trip: bool = False,
-) -> OdComparison:
+) -> Comparison:
     """Return the declared comparison with a name, or a comparison on the given files; see :func:`given_table`.
 
     Raises:
@@ -88,17 +89,16 @@ def declared_or_given(
     return given_table(flows, zones, names, trips, marked, one_row_a_trip=one_row_a_trip)
 
 
-def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
+def run_comparison(settings: Comparison, to: Path | None = None) -> Compared:
     """Make the missing runs of a comparison, then its tables and figures, and return the outcome.
 
     Progress is shown on standard error.
 
     Args:
-        component: the comparison.
+        settings: the comparison.
         to: folder to which tables and figures are copied if all steps succeed.
     """
-    settings = component.settings()
-    definitions = component.build_defs()
+    definitions = comparison_definitions(settings)
     failures: list[str] = []
     with dagster_instance() as instance:
         jobs = [(f"{settings.name}_runs", data_set) for data_set in settings.data_sets]

@@ -29,12 +29,12 @@ from rich.text import Text
 
 from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
-from od_assets.components.series import Series
 from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import asset_of, failure_lines
 from od_assets.instance import dagster_instance
 from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
 from od_core.errors import OdError
 from od_core.ledger.balance import Balance
@@ -152,7 +152,7 @@ class Outcome:
     released: Released | None
 
 
-def release_job(component: Series) -> dg.JobDefinition:
+def release_job(settings: Series[Any, Any]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
     Raises:
@@ -166,7 +166,7 @@ def release_job(component: Series) -> dg.JobDefinition:
             next_step="declare one: dg scaffold defs od_assets.components.OdWarehouse warehouse",
         )
     try:
-        return definitions.resolve_job_def(f"{component.name}_release")
+        return definitions.resolve_job_def(f"{settings.name}_release")
     except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
         raise unloadable(error) from None
 
@@ -195,9 +195,8 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     return result
 
 
-def run_period(component: Series, job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
+def run_period(settings: Series[Any, Any], job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
-    settings = component.settings()
     key = settings.key(period)
     warehouse = Warehouse()
     ledger = warehouse.ledger
@@ -212,21 +211,23 @@ def run_period(component: Series, job: dg.JobDefinition, period: str, *, quiet: 
     if not result.success:
         is_public = ledger.is_published(key)
         return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures}, None)
-    drawn = ledger.level_kinds(key).count(MEASURED) - before
-    balance = ledger.balance(settings.domain.name, period)
     bundle = warehouse.bundle(key)
     facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
     kind = settings.kind
     release = kind.open(bundle)
     released = Released(kind.contents, release.spent, release.plan.spent, kind.summary(release))
+    with ledger.one_look():
+        balance = ledger.balance(settings.domain.name, period)
+        facts |= {
+            "published": True,
+            "drawn": ledger.level_kinds(key).count(MEASURED) - before,
+            "measurements": len(release.plan.charged_steps),
+            "cap_rho": float_above(balance.cap),
+            "left_rho": float(balance.left),
+            "lost_draws": _lost(ledger, key, release.plan),
+            "unpublished": _unpublished(ledger, balance),
+        }
     facts |= {
-        "published": True,
-        "drawn": drawn,
-        "measurements": len(release.plan.charged_steps),
-        "cap_rho": float_above(balance.cap),
-        "left_rho": float(balance.left),
-        "lost_draws": _lost(ledger, key, release.plan),
-        "unpublished": _unpublished(ledger, balance),
         f"{kind.contents.replace(' ', '_')}_by_level": released.levels.to_dict("records"),
         "bundle": str(bundle),
         "database": str(warehouse.database),

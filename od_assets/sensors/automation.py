@@ -13,7 +13,7 @@ from od_assets.compatibility import owned_by
 from od_assets.metadata import source_of
 from od_assets.resources.arrivals import Arrival, arrival, correction
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.series import Series
 from od_core.periods import Period
 
 _MOST_AT_ONCE = 12
@@ -23,9 +23,7 @@ _MOST_SAID = 12
 """Maximum number of periods in the report of one evaluation of the sensor. The newest periods are reported."""
 
 
-def release_schedule(
-    settings: SeriesSettings[Any, Any], owners: Sequence[str], cron: str, job: Any
-) -> dg.ScheduleDefinition:
+def release_schedule(settings: Series[Any, Any], owners: Sequence[str], cron: str, job: Any) -> dg.ScheduleDefinition:
     """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
 
     For monthly periods, a daily schedule therefore tries every day until the file arrives, and a monthly one only once.
@@ -57,7 +55,7 @@ def release_schedule(
     return schedule
 
 
-def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
+def arrival_sensor(settings: Series[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
     """Return a sensor that releases ended periods whose files have arrived, oldest first.
 
     The sensor also reports why other periods cannot be released yet. It never releases a published period again, even
@@ -107,7 +105,7 @@ def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], jo
 
 
 def _request(
-    settings: SeriesSettings[Any, Any], period: Period, found: Arrival, since: datetime.datetime | None
+    settings: Series[Any, Any], period: Period, found: Arrival, since: datetime.datetime | None
 ) -> dg.RunRequest:
     stamp = "" if since is None else since.isoformat()
     return dg.RunRequest(run_key=f"{found.key}@{stamp}", partition_key=settings.periods.partition(period))

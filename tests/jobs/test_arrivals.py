@@ -119,7 +119,7 @@ def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
     path, marker = project.root / "2001-01.csv", project.root / "2001-01.done"
     os.utime(path, (1, 1))  # a copy keeps the time of its original, the file system does not
     assert "2001-01.csv changed less than 60 seconds ago" in look(project, arrivals={}).skip_message
-    settings = project.component(arrivals={"complete": "{period}.done"}).settings()
+    settings = project.component(arrivals={"complete": "{period}.done"}).checked()
     january, soon = Period("2001-01"), datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=61)
     assert arrival(settings, january, soon).waits == "2001-01.csv exists, but 2001-01.done does not"
     marker.touch()

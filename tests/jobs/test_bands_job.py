@@ -133,7 +133,7 @@ def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest
 )
 def test_what_does_not_fit_together_is_refused(project: Project, changes, code) -> None:
     def planned() -> None:
-        settings = project.component(**changes).settings()
+        settings = project.component(**changes).checked()
         settings.plan(settings.read_geography(), "2001-01")
 
     with pytest.raises(OdError, match=code):
@@ -146,7 +146,7 @@ def test_levels_that_fit_part_by_part_but_not_together_wait_for_more_memory(
     """All is measured and nothing is lost; a run with more memory draws nothing."""
     component = banded(project, 1, mechanism_options={"estimate": "shrunk"})
     memory, parts = segment_levels.memory, project.var / "confidential" / str(KEY) / "parts"
-    settings = component.settings()
+    settings = component.checked()
     leaves = len(settings.read_geography().origin.zones) ** 2
     monkeypatch.setattr(segment_levels, "memory", lambda: segment_levels.SHRUNK_BYTES * leaves - 1)
     refused = project.run(component)

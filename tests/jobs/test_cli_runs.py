@@ -16,8 +16,8 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.components.declarations import declaration
 from od_assets.runs import run_period
+from od_assets.series.reading import declaration
 from od_core.ledger import measurements
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -81,7 +81,7 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
     with monkeypatch.context() as patch:
         patch.setattr(measurements, "_write_draw", dies)
         assert "trips/2001-01/r1 is not published." in ran()
-    settings, ledger = declaration("trips").settings(), Ledger(project.var / "ledger.sqlite")
+    settings, ledger = declaration("trips").checked(), Ledger(project.var / "ledger.sqlite")
     plan = settings.plan(settings.read_geography(), "2001-01")
     ledger.reserve(ReleaseKey("trips", "2001-01", 2), "trips", plan)
     said = ran()

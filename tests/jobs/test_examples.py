@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 from od_assets.components import OdRelease
-from od_assets.components.declarations import read_declaration
+from od_assets.series.reading import read_declaration
 from od_core import open_release
 from od_core.flows.staging import StagedRelease
 from tests.od_assets.conftest import Project, failure_text
@@ -172,7 +172,7 @@ def test_from_its_file_to_a_published_release(name: str, project: Project, monke
     result = project.run(component, period=example.partition)
     assert result.success, failure_text(result)
 
-    settings = component.settings()
+    settings = component.checked()
     key = settings.key(example.period)
     counts = StagedRelease(project.var / "confidential" / key.folder).trip_counts().whole()
     tree = settings.plan(settings.read_geography(), example.period).tree
@@ -186,7 +186,7 @@ def test_from_its_file_to_a_published_release(name: str, project: Project, monke
     released = open_release(bundle)
     for breakdown, segments in released.segments.items():
         assert np.array_equal(segments.sum(axis=1), released.leaves.trips), breakdown
-    assert list(released.segments) == list(component.segments)
+    assert list(released.segments) == list(component.stated_segments)
     if settings.measured_levels[0] > 0:
         assert released.flows["trips"].sum() == pairs.total()
     else:

@@ -36,7 +36,7 @@ def of_a_month() -> pd.DataFrame:
 
 
 def planned(component: OdGroupSizes) -> GroupSizePlan:
-    settings = component.settings()
+    settings = component.checked()
     return settings.plan(settings.read_geography(), "2001-01")
 
 
@@ -92,7 +92,7 @@ def test_groups_of_a_public_list(project: Project) -> None:
     assert result.success, failure_text(result)
     release = open_group_sizes(project.var / "releases" / str(KEY))
     assert release.plan.frame.groups.tolist() == [100, 0, 0, 0, 0, 100]
-    work = TableWork(Warehouse(), component.settings(), KEY)
+    work = TableWork(Warehouse(), component.checked(), KEY)
     staged = work.staged.counted(work.plan)
     trips = np.bincount(taken, minlength=200)
     for zone, first in ((0, 0), (5, 1)):  # every second taxi stands in the one, the others in the other
@@ -172,7 +172,7 @@ def test_what_was_counted_for_one_geography_is_not_drawn_under_another(month: Pr
 
 def test_a_staged_table_that_its_measurements_do_not_give_is_not_published(month: Project) -> None:
     assert month.run(month.group_sizes()).success
-    work = TableWork(Warehouse(), month.group_sizes().settings(), KEY)
+    work = TableWork(Warehouse(), month.group_sizes().checked(), KEY)
     release = work.release()
     other = tuple(np.roll(table, 1, axis=1) for table in release.histograms)
     work.staged.save_table(replace(release, histograms=other))
@@ -305,7 +305,7 @@ def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
     from od_assets.checks.release_checks import group_size_violations
     from od_core.group_sizes.publishing import StagedGroupSizes
 
-    geography = project.component().settings().read_geography().origin
+    geography = project.component().checked().read_geography().origin
     generator = np.random.default_rng(8)
     frame = Frame(geography, np.array([3, 0, 4, 5, 1, 2]), 4)
     for _ in range(20):

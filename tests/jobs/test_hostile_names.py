@@ -13,12 +13,12 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli import app as cli
-from od_assets.components import declarations
 from od_assets.runs import run_period
+from od_assets.series.reading import declaration
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certificate import certificate
+from od_core.publication.certify import certificate
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 from tests.projects import make_dg_project
@@ -61,7 +61,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
     (defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN), encoding="utf-8")
     with dg.DagsterInstance.ephemeral() as instance:
-        definitions = Project(root, lambda: instance).definitions(declarations.declaration("trips"))
+        definitions = Project(root, lambda: instance).definitions(declaration("trips"))
         monkeypatch.setattr(run_period, "load_definitions", lambda: definitions)
         yield root
 

@@ -25,7 +25,7 @@ MONTHS = ("2001-01", "2001-02")
 
 def release_job() -> dg.JobDefinition:
     """The job, as another process would load it."""
-    component = OdRelease.resolve_from_dict(copy.deepcopy(ATTRIBUTES))
+    component = OdRelease.model_validate(copy.deepcopy(ATTRIBUTES))
     return with_warehouse(component.build_defs(None)).resolve_job_def("trips_release")
 
 

@@ -69,7 +69,7 @@ def test_a_draw_that_dies_is_charged_twice(mapped: Project, monkeypatch: pytest.
     with monkeypatch.context() as context:
         context.setattr(release_module, "measure", dies)
         assert not mapped.run(mapped.stops()).success
-    assert "charged again, which the cap allows: 1" in charged(mapped.stops().settings(), "2001-01").what
+    assert "charged again, which the cap allows: 1" in charged(mapped.stops().checked(), "2001-01").what
     assert mapped.run(mapped.stops()).success
     assert Ledger(mapped.var / "ledger.sqlite").draws(KEY, 1) == 2
     assert open_stops(mapped.var / "releases" / str(KEY)).spent.epsilon == Fraction(1, 5)
@@ -132,5 +132,5 @@ def test_a_mistake_in_the_declaration_is_one_line(mapped: Project, changes: dict
 
 
 def planned(project: Project, changes: dict) -> None:
-    settings = project.stops(**changes).settings()
+    settings = project.stops(**changes).checked()
     settings.plan(settings.read_geography(), "2001-01")

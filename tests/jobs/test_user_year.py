@@ -121,7 +121,7 @@ def test_a_year_of_users_is_counted_certified_and_verified(released: Project) ->
         assert "within the cap of the privacy domain" in year
     assert [row["verified"] for row in verified("trips")] == [True] * 3
     release = open_release(released.var / "release.duckdb", "trips", period="2001-02")
-    assert release.plan.unit == of_users(released).settings().domain.unit
+    assert release.plan.unit == of_users(released).checked().domain.unit
     assert leaks(released.root) == []
 
 

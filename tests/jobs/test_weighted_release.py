@@ -34,7 +34,7 @@ WEIGHTED = {
 )
 def test_a_declaration_of_weights_is_whole(project: Project, changes: dict[str, object], code: str) -> None:
     with pytest.raises(OdError, match=code):
-        project.component(**changes).settings()
+        project.component(**changes).checked()
 
 
 def test_a_month_with_weights_is_published_and_verified(project: Project) -> None:

@@ -18,7 +18,7 @@ import od_assets.assets.levels
 import od_core.group_sizes.release
 import od_core.ledger.measurements
 import od_core.stops.release
-from od_assets.components.series import Series
+from od_assets.series.series import Series
 from od_core.group_sizes.groups import Frame, Query
 from od_core.group_sizes.release import cells
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing

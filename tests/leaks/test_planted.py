@@ -22,11 +22,11 @@ import od_assets.components.series
 import od_assets.engines.steps
 from od_assets.cli.diagnosis import inspected
 from od_assets.components import OdSite
-from od_assets.components.series import Series
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.lineage import lineage_events
 from od_assets.sensors.notices import Failed, Published
+from od_assets.series.series import Series
 from od_core import data_contract
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -78,7 +78,7 @@ def show(project: Project, component: Series) -> None:
         print(spec.key, spec.description, spec.tags, *spec.metadata.items())
     [bundle] = (project.var / "releases" / component.name).glob("*/r1")
     print(data_contract(bundle))
-    site = OdSite.resolve_from_dict({"owners": ["team:statistics"], "url": "https://statistics.example"})
+    site = OdSite.model_validate({"owners": ["team:statistics"], "url": "https://statistics.example"})
     job = site.build_defs(None).resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(instance=project.instance, run_config=SILENT).success
     assert (project.var / "site" / "feed.atom").is_file()
@@ -155,7 +155,7 @@ def test_an_unlisted_category_is_found_nowhere(
     many = {"segments": without, "domain__cap__rho": "3e-13", "revision": 2}
     for accepted, threshold in ((False, "0"), (True, "1/1000")):
         second = of_flows(kept_project, **many, trips__fault_threshold=threshold)
-        print(*inspected(second.settings(), "2001-01"))
+        print(*inspected(second.checked(), "2001-01"))
         result = kept_project.run(second)
         assert result.success == accepted
         assert ("OD-TRIPS-FAULTS" in failure_text(result)) != accepted
@@ -197,7 +197,7 @@ def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(
     stops = kept_project.stops(trips__columns=columns, trips__one_row_a_trip=True)
     kept_project.write_records(planted().drop(columns="trips"))
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.series.stops_settings.place_records", quoting)
+        context.setattr("od_assets.series.stops.place_records", quoting)
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(stops))
     assert found() == []
     assert kept_project.run(stops).success
@@ -310,7 +310,7 @@ def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Ca
         )
         result = kept_project.materialize("geography", "raw_trips", component=component)
         assert "OD-FILE" in failure_text(result) or "OD-TRIPS" in failure_text(result), name
-        [finding] = inspected(component.settings(), "2001-01")
+        [finding] = inspected(component.checked(), "2001-01")
         assert str(finding.fault).startswith("the input would be refused")
         print(finding)
         assert found() == [], name
@@ -381,7 +381,7 @@ def test_an_error_that_is_not_scrubbed_is_found(
 def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, found: Callable[[], list[str]]) -> None:
     """The defect seeded: the default IO manager pickles what an asset returns."""
     component = of_flows(kept_project)
-    settings, partitions = component.settings(), component.partitions()
+    settings, partitions = component.checked(), component.periods.definition()
     sound = next(
         asset
         for asset in od_assets.assets.inputs.input_assets(settings, partitions, {})

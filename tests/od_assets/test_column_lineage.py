@@ -8,7 +8,7 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from od_assets.components.series import Series
+from od_assets.series.series import Series
 
 from .conftest import SEGMENTS, Project
 

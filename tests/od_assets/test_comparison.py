@@ -11,9 +11,10 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from od_assets.components import OdComparison, declarations
+from od_assets.components import OdComparison
 from od_assets.resources.dead_runs import PROCESS_TAG
 from od_assets.runs.run_comparison import run_comparison
+from od_assets.series import reading
 from od_core.errors import OdError
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
@@ -51,7 +52,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def component(**changes: Any) -> OdComparison:
-    declared: OdComparison = OdComparison.resolve_from_dict(ATTRIBUTES | changes)
+    declared: OdComparison = OdComparison.model_validate(ATTRIBUTES | changes)
     return declared
 
 
@@ -104,7 +105,7 @@ def test_data_that_is_not_marked_is_refused_by_name(
 )
 def test_a_declaration_with_a_mistake_is_refused(root: Path, changes: dict[str, Any], code: str) -> None:
     with pytest.raises(OdError, match=code):
-        component(**changes).settings()
+        component(**changes).checked()
 
 
 def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
@@ -114,12 +115,12 @@ def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
 
 
 def test_the_project_declares_the_comparison_of_its_documents() -> None:
-    declared = declarations.comparison("comparison")
-    assert [*declared.settings().data_sets][-2:] == ["italy", "us_flights"]
-    assert len(declared.settings().planned("italy")) == 6 * 3 * 5  # all but the solver
-    assert "comparison" not in declarations.declared_releases()
+    declared = reading.comparison("comparison")
+    assert [*declared.checked().data_sets][-2:] == ["italy", "us_flights"]
+    assert len(declared.checked().planned("italy")) == 6 * 3 * 5  # all but the solver
+    assert "comparison" not in reading.declared_releases()
     with pytest.raises(OdError, match=r"OD-EVALUATION-UNKNOWN: .*'comparison'"):
-        declarations.comparison("comparisn")
+        reading.comparison("comparisn")
 
 
 def test_its_assets_stand_in_a_group_of_their_own(root: Path) -> None:

@@ -245,10 +245,10 @@ def test_workspace_and_dg_name_the_same_location() -> None:
 
 def test_declarations_are_read_without_a_solver() -> None:
     """Every command line reads them, and SciPy's solvers take a second to import (Numba imports SciPy without them)."""
-    program = "import sys, od_assets.components.declarations; print(*sys.modules)"
+    program = "import sys, od_assets.series.reading; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(result.stdout.split())
-    assert "od_assets.components.declarations" in loaded
+    assert "od_assets.series.reading" in loaded
     assert not loaded & {"scipy.optimize", "scipy.sparse", "scipy.linalg"}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_assets.checks import release_checks
+from od_assets.checks import expectations, release_checks
 from od_assets.checks.data_docs import PublicFiles
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
 from od_assets.checks.release_checks import record_checks
@@ -26,6 +26,13 @@ from .conftest import ZONES, Project, records
 
 LISTED = tuple(ZONES["zone"])
 CANARY = "CANARY77Q"
+
+
+@pytest.fixture(autouse=True)
+def every_table_checked(
+    equal_tables_checked_once: Callable[..., dict[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expectations, "_run", equal_tables_checked_once)
 
 
 @pytest.fixture
@@ -125,7 +132,7 @@ def test_published_flows(tmp_path: Path, change: object, unmet: str | None) -> N
 def test_flows_are_checked_once_in_a_run_unless_they_change(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before publication, every check runs again; Great Expectations has nothing new to say of the same table."""
     assert project.run().success
-    settings, looked = project.component().settings(), list[int]()
+    settings, looked = project.component().checked(), list[int]()
 
     def look(*given: object) -> dict[str, bool]:
         met = flows_meet_expectations(*given)  # type: ignore[arg-type]
@@ -145,11 +152,11 @@ def test_flows_are_checked_once_in_a_run_unless_they_change(project: Project, mo
 
 def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> None:
     """Else one closes to others a page that Great Expectations replaces for the second, and fails."""
-    settings, warehouse = project.component().settings(), Warehouse()
+    settings, warehouse = project.component().checked(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
     count_now, found = record_checks(settings).count_violations, list[dict[str, int]]()
     count_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
-    look = threading.Thread(target=lambda: found.append(count_now(warehouse, "2001-01")))
+    look = threading.Thread(target=lambda: found.append(count_now(Warehouse(), "2001-01")))
     with exclusive(FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs):
         look.start()
         look.join(timeout=1.5)
@@ -163,7 +170,7 @@ FILES_CHANGE = {"open", "os.chmod", "os.mkdir", "os.rename", "os.remove"}
 
 def test_pages_about_records_are_closed_at_every_moment(project: Project) -> None:
     """Looked at before every step that Python takes with files: a kill may come between any two of them."""
-    settings, warehouse = project.component().settings(), Warehouse()
+    settings, warehouse = project.component().checked(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
     docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     shutil.rmtree(docs)  # of the check that has run
@@ -194,7 +201,7 @@ def test_pages_about_what_is_public_are_read_by_all_whatever_the_umask(tmp_path:
 
 
 def test_pages_that_an_earlier_run_left_open_are_closed(project: Project) -> None:
-    settings, warehouse = project.component().settings(), Warehouse()
+    settings, warehouse = project.component().checked(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
     docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     for path in (docs, *docs.rglob("*")):

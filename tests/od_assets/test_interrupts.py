@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 
 from od_assets.cli import app as cli
-from od_assets.components import declarations
 from od_assets.interrupts import Interrupted, interruptible
 from od_assets.resources import verify
 from od_assets.runs import period_status, run_period
+from od_assets.series import reading
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import Project
@@ -63,7 +63,7 @@ def test_no_period_is_begun_after_an_interrupt(
                 raise as_seen or Interrupted(number) from None
         return SimpleNamespace(facts={"release": period}, released=True)
 
-    monkeypatch.setattr(declarations, "declaration", lambda _name: project.component())
+    monkeypatch.setattr(reading, "declaration", lambda _name: project.component())
     monkeypatch.setattr(period_status, "chosen_periods", lambda *_, **__: PERIODS)
     monkeypatch.setattr(run_period, "release_job", lambda _: None)
     monkeypatch.setattr(run_period, "run_period", run)

@@ -46,7 +46,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[d
 
 
 def sensors() -> list[str]:
-    return [sensor.name for sensor in OdWarehouse.resolve_from_dict({}).build_defs(None).sensors or []]
+    return [sensor.name for sensor in OdWarehouse.model_validate({}).build_defs(None).sensors or []]
 
 
 def brief(event: dict[str, Any]) -> str:

@@ -16,11 +16,11 @@ from dagster import ComponentTree
 
 from od_assets.code_location import load_definitions
 from od_assets.components import OdWarehouse
-from od_assets.components.declarations import declaration
 from od_assets.definitions import defs
 from od_assets.project import CHECKOUT, Project, current_project, prepare_dagster_home, project_at
 from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
 from od_assets.series.names import RELEASES, declaration_file, declared_releases
+from od_assets.series.reading import declaration
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, SILENT, failure_text, records
 from tests.od_assets.conftest import Project as TrialProject
@@ -175,7 +175,7 @@ def test_declarations_may_name_variables_of_the_environment(
     text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": attributes})
     (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
     (project.defs / "domains" / "trips.yaml").write_text("{name: trips, cap: {rho: 1, reason: a test}}\n")
-    assert declaration("trips").settings().records_path("2001-01") == tmp_path / "lake" / "2001-01.csv"
+    assert declaration("trips").checked().records_path("2001-01") == tmp_path / "lake" / "2001-01.csv"
     monkeypatch.delenv("LAKE")
     line = 1 + next(place for place, part in enumerate(text.splitlines()) if "env.LAKE" in part)
     with pytest.raises(OdError, match=rf"OD-CONFIG: trips/defs\.yaml: trips\.files \(line {line}\): .*LAKE is not set"):
@@ -184,7 +184,7 @@ def test_declarations_may_name_variables_of_the_environment(
 
 def test_this_repository_sets_its_executor_in_its_own_project_alone() -> None:
     assert defs().executor is dg.in_process_executor
-    assert OdWarehouse.resolve_from_dict({}).build_defs(None).executor is None
+    assert OdWarehouse.model_validate({}).build_defs(None).executor is None
     assert project_at(CHECKOUT) == Project(CHECKOUT, CHECKOUT / "od_assets" / "defs", "od_assets.definitions")
 
 

@@ -55,7 +55,7 @@ DECLARED: dict[str, tuple[dict[str, Any], RecordColumns, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", DECLARED)
 def test_a_reader_that_is_declared(project: Project, name: str) -> None:
     trips, columns, changed = DECLARED[name]
-    settings = project.component(trips=trips).settings()
+    settings = project.component(trips=trips).checked()
     form = FORMATS[name.split()[0]]
     assert settings.columns == columns
     for field in form.__dataclass_fields__:
@@ -78,7 +78,7 @@ def test_a_reader_that_is_declared(project: Project, name: str) -> None:
 )
 def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, Any], code: str, said: str) -> None:
     with pytest.raises(OdError) as error:
-        project.component(trips={"files": "{period}.csv"} | trips).settings()
+        project.component(trips={"files": "{period}.csv"} | trips).checked()
     assert error.value.code == code
     assert said in error.value.message
     assert "\n" not in str(error.value)
@@ -92,13 +92,13 @@ def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, 
     with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, but .*column"):
         project.component(
             trips={"files": "{period}.csv", "one_row_a_trip": True} | given, max_weight=trips.get("max_weight")
-        ).settings()
+        ).checked()
 
 
 def test_what_a_row_is_is_declared_of_every_kind_of_release(project: Project) -> None:
     for component in (project.component, project.group_sizes, project.stops):
         for stated in (False, True):
-            assert component(trips__one_row_a_trip=stated).settings().record_format.one_row_a_trip is stated
+            assert component(trips__one_row_a_trip=stated).checked().record_format.one_row_a_trip is stated
 
 
 @pytest.mark.parametrize("given", [{"categories": {"a": [1]}}, {"categories": {"a": "1"}}, {"nowhere": [264]}])
@@ -112,16 +112,16 @@ def test_other_kinds_of_releases_take_the_columns_of_a_reader(project: Project) 
     """Its origins and dates are the groups, and its ends the places; but rows of many trips are not rows of one."""
     tlc = {"files": "{period}.parquet", "reader": "tlc"}
     columns = FORMATS["tlc"].columns
-    sizes = project.group_sizes(trips=tlc).settings()
+    sizes = project.group_sizes(trips=tlc).checked()
     assert sizes.columns == RecordColumns(columns.origin, columns.origin, date=columns.date)
     assert sizes.record_format.name == "tlc"
-    stops = project.stops(trips=tlc).settings()
+    stops = project.stops(trips=tlc).checked()
     assert (stops.columns, stops.stages) == (columns, ("origin", "destination"))
     for component in (project.group_sizes, project.stops):
         with pytest.raises(OdError, match=r"OD-READER-FLOWS.*'lodes' gives flows"):
-            component(trips={"files": "{period}.csv.gz", "reader": "lodes"}).settings()
+            component(trips={"files": "{period}.csv.gz", "reader": "lodes"}).checked()
     with pytest.raises(OdError, match=r"OD-CONFIG.*columns area and date"):
-        project.group_sizes(trips={"files": "{period}.csv", "columns": {"date": "date"}}).settings()
+        project.group_sizes(trips={"files": "{period}.csv", "columns": {"date": "date"}}).checked()
 
 
 def test_nowhere_is_placed_where_the_geography_has_a_zone_for_it(project: Project) -> None:
@@ -144,8 +144,8 @@ def test_a_list_of_groups_has_no_place_for_nowhere(project: Project) -> None:
     geography = {"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z00"}
     groups = {"file": "groups.csv", "group": "taxi", "area": "zone"}
     by_group = {"files": "{period}.csv", "columns": {"group": "taxi", "date": "date"}, "nowhere": ["x"]}
-    assert not project.group_sizes(trips=by_group, groups=groups, geography=geography).settings().takes_nowhere
-    assert project.group_sizes(geography=geography).settings().takes_nowhere
+    assert not project.group_sizes(trips=by_group, groups=groups, geography=geography).checked().takes_nowhere
+    assert project.group_sizes(geography=geography).checked().takes_nowhere
 
 
 def test_every_field_of_a_declaration_is_described() -> None:

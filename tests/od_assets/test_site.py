@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.components import OdSite
-from od_assets.components.declarations import declared_site
 from od_assets.metadata import ALLOWED
 from od_assets.resources.dead_runs import PROCESS_TAG, SITE_TAG
+from od_assets.series.reading import declared_site
 from od_core import OdError
 from od_core.ledger.ledger import Ledger
 
@@ -37,7 +37,7 @@ def declare(project: Project, folder: str, component: str, /, **attributes: obje
 def definitions(project: Project) -> dg.Definitions:
     """The release and the site, as a code location has them."""
     declare(project, "trips", "OdRelease", **ATTRIBUTES)
-    site = OdSite.resolve_from_dict(DECLARED).build_defs(None)
+    site = OdSite.model_validate(DECLARED).build_defs(None)
     return dg.Definitions.merge(project.definitions(project.component()), site)
 
 
@@ -108,19 +108,18 @@ def test_a_release_stays_published_where_the_site_fails(released: Project) -> No
     assert [key.release for key in ledger.published()] == ["trips"]
 
 
-def test_a_release_without_its_bundle_fails_the_site_after_it_is_written(project: Project) -> None:
-    found = definitions(project)
-    project.write_records(records().assign(date="2001-02-15"), "2001-02")
-    assert project.run().success
-    assert project.run(period="2001-02").success
-    shutil.rmtree(project.var / "releases" / "trips" / "2001-01" / "r1")
-    result = written(project, found)
+def test_a_release_without_its_bundle_fails_the_site_after_it_is_written(released: Project) -> None:
+    found = definitions(released)
+    released.write_records(records().assign(date="2001-02-15"), "2001-02")
+    assert released.run(period="2001-02").success
+    shutil.rmtree(released.var / "releases" / "trips" / "2001-01" / "r1")
+    result = written(released, found)
     assert not result.success
     assert "OD-BUNDLE-ABSENT" in failure_text(result)
     assert "trips/2001-01/r1" in failure_text(result)
-    assert (project.var / "site" / "trips" / "2001-02" / "r1" / "flows.parquet").is_file()
-    assert project.run().success
-    assert written(project, found).success
+    assert (released.var / "site" / "trips" / "2001-02" / "r1" / "flows.parquet").is_file()
+    assert released.run().success
+    assert written(released, found).success
 
 
 def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> None:
@@ -129,13 +128,13 @@ def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> 
     (project.defs / "broken").mkdir()
     (project.defs / "broken" / "defs.yaml").write_text("attributes: [", encoding="utf-8")
     declare(project, "warehouse", "OdWarehouse")
-    graph = OdSite.resolve_from_dict(DECLARED).build_defs(None).resolve_asset_graph()
+    graph = OdSite.model_validate(DECLARED).build_defs(None).resolve_asset_graph()
     parents = {key.to_user_string() for key in graph.get(SITE).parent_keys}
     assert parents == {"trips/bundle", "trips/assisted", "departures/bundle", "broken/bundle"}
 
 
 def test_its_runs_wait_for_releases_and_are_known_when_they_are_killed() -> None:
-    [sensor] = OdSite.resolve_from_dict(DECLARED).build_defs(None).sensors or []
+    [sensor] = OdSite.model_validate(DECLARED).build_defs(None).sensors or []
     assert isinstance(sensor, dg.AutomationConditionSensorDefinition)
     assert sensor.run_tags[SITE_TAG]
     assert int(sensor.run_tags["dagster/priority"]) < 0
@@ -146,7 +145,7 @@ def test_a_declaration_with_a_fault_is_refused(project: Project) -> None:
     with pytest.raises(OdError, match=r"OD-SITE-ADDRESS: site/defs\.yaml: 'here'"):
         declared_site()
     declare(project, "site", "OdSite", **DECLARED | {"folder": "public"})
-    assert declared_site().place() == project.root / "public"
+    assert declared_site().place == project.root / "public"
     declare(project, "second", "OdSite", **DECLARED)
     with pytest.raises(OdError, match="OD-CONFIG: the site is declared twice: in second and site"):
         declared_site()

@@ -78,7 +78,7 @@ def test_through_the_job_into_every_format(two: Project) -> None:
     assert kept["trips.csv"][:2] == ["county,zone,latitude,longitude", "01,0101,0.0,0.0"]
     assert kept["trips.csv"][-1] == "elsewhere,elsewhere,,"
     assert sorted(kept["trips.destinations.csv"][1:]) == sorted(f"{r},{t},{block}" for block, (r, t) in WORKS.items())
-    settings = component.settings()
+    settings = component.checked()
     version = two.instance.get_latest_materialization_event(dg.AssetKey(["trips", "geography"]))
     assert version is not None
     assert settings.read_geography().digest in str(version)
@@ -224,7 +224,7 @@ def test_both_kept_lists_are_checked_again(two: Project) -> None:
 
     component = declared(two)
     assert two.materialize("geography", component=component).success
-    violations = geography_checks(component.settings()).count_violations
+    violations = geography_checks(component.checked()).count_violations
     assert violations(Warehouse(), "") == {"is_a_partition": 0}
     for name in ("trips.csv", "trips.destinations.csv"):
         path = two.var / "geographies" / name
@@ -236,7 +236,7 @@ def test_both_kept_lists_are_checked_again(two: Project) -> None:
 
 def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     component = declared(two)
-    monkeypatch.setattr("od_assets.components.declarations.declaration", lambda _name: component)
+    monkeypatch.setattr("od_assets.series.reading.declaration", lambda _name: component)
     text = " ".join(CliRunner().invoke(cli.app, ["plan", "trips"]).stdout.split())
     assert "of the origins county_2. Flows at such a level equal those at the level above." in text
     plan = json.loads(CliRunner().invoke(cli.app, ["plan", "trips", "--json"]).stdout)

@@ -14,11 +14,12 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
-from od_assets.components.declarations import Declared, declaration, refuse_unloadable
-from od_assets.declared.reading import sound_series
-from od_assets.declared.section import _section_of
-from od_assets.declared.series import DomainSection
+from od_assets.components.declarations import refuse_unloadable
+from od_assets.components.series import Declared
 from od_assets.runs.period_status import planned_period
+from od_assets.series.data_set import DomainSection
+from od_assets.series.reading import declaration
+from od_assets.series.section import _section_of
 from od_core.errors import OdError
 from tests.od_assets.conftest import Project, projects_in
 
@@ -356,10 +357,9 @@ def write(project: Project, wrong: Wrong | None = None) -> None:
 
 def look() -> None:
     """Read, resolve and plan the declaration and load its definitions, as all commands do."""
-    component = declaration("trips")
-    settings = component.settings()
-    settings.plan(settings.read_geography(), planned_period(component, None))
-    refuse_unloadable(component)
+    series = declaration("trips")
+    series.plan(series.read_geography(), planned_period(series, None))
+    refuse_unloadable(series)
 
 
 def test_the_declaration_without_a_fault_is_accepted(declared: Project) -> None:
@@ -400,38 +400,20 @@ def test_a_wrong_declaration_is_refused_in_one_line(declared: Project, wrong: Wr
     assert len(line) < 600
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_what_is_read_without_dagster_is_what_dagster_reads(declared: Project, wrong: Wrong) -> None:
-    """Commands that only plan read declarations without Dagster, which states every fault."""
-    write(declared, wrong)
-    read = sound_series(declared.defs / "trips" / "defs.yaml")
-    if read is not None:  # only what Dagster accepts, too: the fault is in a file, a schedule or an owner
-        assert read.settings() == declaration("trips").settings()
-    elif wrong.file == "trips/defs.yaml":
-        with pytest.raises(OdError):
-            declaration("trips")
+def test_no_text_is_evaluated(declared: Project) -> None:
+    """Dagster would make a number of the text, and refuse it as a cron line in other words."""
+    write(declared, defs(PRIVACY, f'{PRIVACY}  schedule: "5"\n', "", ""))
+    assert declaration("trips").schedule == "5"
 
 
-def test_a_sound_declaration_is_read_without_dagster(declared: Project) -> None:
-    write(declared)
-    read = sound_series(declared.defs / "trips" / "defs.yaml")
-    assert read is not None
-    assert read.model_dump() == declaration("trips").model_dump()
-
-
-@pytest.mark.parametrize(
-    "line",
-    ['domain: "{{ env.OD_DOMAIN }}"', 'schedule: "5"', "owners: ['[1]']"],
-)
-def test_what_dagster_evaluates_is_left_to_dagster(
-    declared: Project, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A template is replaced, and a text such as "5" becomes a number, which a schedule must not be."""
+@pytest.mark.parametrize("form", ["{{ env.OD_DOMAIN }}", "{{env('OD_DOMAIN')}}", '{{ env("OD_DOMAIN") }}'])
+def test_a_text_can_name_a_variable(declared: Project, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OD_DOMAIN", "trips")
-    name = line.partition(":")[0]
-    kept = [stated for stated in DEFS.splitlines() if not stated.startswith(f"  {name}:")]
-    write(declared, Wrong(WHOLE, "\n".join([*kept, f"  {line}", ""]), "", ""))
-    assert sound_series(declared.defs / "trips" / "defs.yaml") is None
+    write(declared)
+    path = declared.defs / "trips" / "defs.yaml"
+    path.write_text(with_value(DEFS, ("attributes", "domain"), form), encoding="utf-8")
+    look()
+    assert OdRelease.model_validate(yaml.safe_load(path.read_text())["attributes"]).domain.name == "trips"
 
 
 @pytest.mark.parametrize("component", [OdRelease, OdGroupSizes, OdStops])
@@ -451,7 +433,8 @@ def test_every_wrong_declaration_stands_once() -> None:
 
 def fields(section: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Path of every field of a component or section, and of its sections."""
-    for name, field in section.model_fields.items():
+    for field_name, field in section.model_fields.items():
+        name = field.alias or field_name
         yield (*above, name)
         part = _section_of(field.annotation)
         if hasattr(part, "model_fields"):

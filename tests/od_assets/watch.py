@@ -7,9 +7,9 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.components.series import Series
 from od_assets.definitions import defs
 from od_assets.sensors.notices import Failed, Notices, Published
+from od_assets.series.series import Series
 
 from .conftest import Project
 

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from od_assets.components import OdRelease
-from od_assets.components.declarations import declaration, read_declaration
+from od_assets.series.reading import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -76,7 +76,7 @@ def settings(folder: Path) -> Any:
     path.write_text(yaml.dump({"attributes": DECLARED}), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OD_PROJECT", str(folder))
-        return read_declaration(path, OdRelease).settings()
+        return read_declaration(path, OdRelease).checked()
 
 
 def zone_file(name: str, content: str | bytes | pd.DataFrame | None) -> Callable[[Path], object]:

@@ -56,9 +56,9 @@ ALLOWED = {
     ("od_core/spark/session.py", "{error}"): "a confidential detail",
     ("od_assets/engines/steps.py", "{error}"): "written to the log in the confidential folder",
     # Texts of what is declared in public. OdError hides what templates stand for.
-    ("od_assets/components/declarations.py", "{error}"): "Dagster's words on owners, cron lines and templates",
-    ("od_assets/declared/section.py", "error.problem"): "PyYAML names a sign, a tag, an anchor or a name",
-    ("od_assets/declared/section.py", "error.errors"): "pydantic's words on a field, without its value",
+    ("od_assets/components/declarations.py", "{error}"): "Dagster's words on owners and cron lines",
+    ("od_assets/series/section.py", "error.problem"): "PyYAML names a sign, a tag, an anchor or a name",
+    ("od_assets/series/section.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_core/publication/read_back.py", "error.args"): "a KeyError: the name of a column or a fact",
     # Not texts of exceptions.
     ("od_core/flows/projection/mixed_integer.py", "result.message"): "HiGHS states the status of the solver",

@@ -146,7 +146,7 @@ def flights_project(make_project: Callable[[], Project], tmp_path: Path) -> tupl
 
 
 def shown_by_flights(project: Project, attributes: dict[str, Any], auditor: Auditor) -> tuple[str, float]:
-    assert project.run(OdRelease.resolve_from_dict(attributes), "2001-06").success
+    assert project.run(OdRelease.model_validate(attributes), "2001-06").success
     bundle = project.var / "releases" / "us_flights" / "2001-06" / "r1"
     return best(auditor.canaries.bits, auditor.guesses(bundle, 0.3), 1e-8)
 

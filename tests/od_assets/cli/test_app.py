@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.tables import print_frame
 from od_assets.components import OdRelease
-from od_assets.components.declarations import declaration, read_declaration
 from od_assets.project import CHECKOUT, current_project
 from od_assets.runs.period_status import chosen_periods
+from od_assets.series.reading import declaration, read_declaration
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.projects import make_dg_project
@@ -84,7 +84,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan reads no record, so that it can be looked at before the first month has ended; a run cannot begin."""
-    plan = project.component().settings()
+    plan = project.component().checked()
     expected = plan.plan(plan.read_geography(), "2001-01").facts()
     declared = {**ATTRIBUTES, "periods": {"first": "2150-06"}}
     folder = project.defs / "trips"
@@ -209,8 +209,8 @@ def test_every_mistake_in_a_declaration_is_named(
 
     def use() -> None:
         component = read_declaration(path, OdRelease)
-        component.settings().key("2001-01")
-        component.partitions()
+        component.checked().key("2001-01")
+        component.periods.definition()
 
     with pytest.raises(OdError) as caught:
         use()
@@ -232,5 +232,5 @@ def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) ->
     for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):
         text = US_FLIGHTS.read_text(encoding="utf-8").replace('"1e-8"', delta)
         (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
-        budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).settings().budget)
-    assert budgets == {declaration("us_flights").settings().budget}
+        budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).checked().budget)
+    assert budgets == {declaration("us_flights").checked().budget}

@@ -23,7 +23,7 @@ from od_assets.cli.declaration_files import yaml_block
 from od_assets.cli.init_answers import found_records, found_zones
 from od_assets.cli.init_questions import QUESTIONS
 from od_assets.cli.new_declaration import ROOM, cap_above
-from od_assets.components.declarations import declaration
+from od_assets.series.reading import declaration
 from od_core import PrivacyUnit
 from od_core.errors import OdError
 from od_core.privacy.person_year import equal_periods
@@ -108,7 +108,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
 def test_of_users_the_bound_and_the_column_are_declared(empty: Project) -> None:
     empty.write_records(records().assign(rider="r1"))
     assert init(unit="user_period", column="rider", max_trips="4", neighbours="unbounded").exit_code == 0
-    settings = declaration("mine").settings()
+    settings = declaration("mine").checked()
     assert settings.unit.kind == "user_period"
     assert (settings.unit.column, settings.unit.max_trips, settings.unit.neighbours) == ("rider", 4, "unbounded")
     assert settings.domain.cap.allowed_rho() >= ROOM * settings.plan(settings.read_geography(), "2001-01").charge.rho
@@ -120,7 +120,7 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
     result = init(unit="user_year", column="rider", neighbours="unbounded", **of_year)
     assert result.exit_code == 0, result.exception
     assert "Without max_trips_year, it would spend" in " ".join(result.stdout.split())
-    settings = declaration("mine").settings()
+    settings = declaration("mine").checked()
     unit = PrivacyUnit("user_year", "unbounded", "rider", 4, max_trips_year=10, id_pattern="r[0-9]+")
     assert settings.unit == unit
     data_set = yaml.safe_load((empty.defs / "domains" / "mine.yaml").read_text())
@@ -144,7 +144,7 @@ def test_a_bound_of_a_year_is_for_a_unit_of_a_year(empty: Project) -> None:
 def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str, first: str, elementary: str) -> None:
     result = init(every=every, first=first)
     assert result.exit_code == 0, result.exception
-    assert declaration("mine").settings().domain.elementary_period == elementary
+    assert declaration("mine").checked().domain.elementary_period == elementary
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_a_wrong_answer_is_named_and_asked_again_or_refused(
     )
     assert fault in said
     assert f": {refused.exception.next_step}." in said
-    assert declaration("mine").settings()
+    assert declaration("mine").checked()
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_an_answer_that_no_declaration_has_is_asked_again_at_once(
     assert said.count(f"{asked}:") + said.count(f"{asked} [") == 2
     first, second = said.index(asked), said.rindex(asked)
     assert first < said.index(fault) < second
-    assert declaration("mine").settings()
+    assert declaration("mine").checked()
 
 
 def test_a_cap_without_a_reason_is_asked_for_its_reason_at_once(empty: Project, typed: Callable[..., str]) -> None:
@@ -504,7 +504,7 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
     said = typed(one_row_a_trip="true")
     assert "nothing says whether a row is one trip;" in said
     assert "Meaning of a row of the records: one row per trip." in said
-    assert declaration("mine").settings().record_format.one_row_a_trip
+    assert declaration("mine").checked().record_format.one_row_a_trip
     assert "one_row_a_trip: true" in written(empty)["mine/defs.yaml"]
 
 
@@ -528,7 +528,7 @@ def test_a_path_that_is_given_twice_is_of_files_that_come_later(empty: Project, 
     """Though it looks misspelt."""
     said = typed(records="{period}.parquet\n{period}.parquet", origin="origin")
     assert "There is no file {period}.parquet yet." in said
-    assert declaration("mine").settings().records == "{period}.parquet"
+    assert declaration("mine").checked().records == "{period}.parquet"
 
 
 def test_a_file_that_cannot_be_opened_is_refused_with_what_to_write(empty: Project, typed: Callable[..., str]) -> None:
@@ -613,7 +613,7 @@ def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
     (empty.root / "2001-01.csv").rename(empty.root / odd.replace("{period}", "2001-01"))
     result = init(records=odd, zones="zones.csv")
     assert result.exit_code == 0, result.exception
-    assert declaration("mine").settings().records == odd
+    assert declaration("mine").checked().records == odd
 
 
 def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:
@@ -636,13 +636,13 @@ def test_a_cap_is_the_least_decimal_of_three_digits_above_five_plans(rho: Fracti
 
 def test_an_interruption_leaves_nothing(empty: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped by the operator while the geography is read, once both files are there."""
-    from od_assets.series.settings import ReleaseSettings
+    from od_assets.series.flows import FlowSeries
 
-    def stop(self: ReleaseSettings) -> None:
+    def stop(self: FlowSeries) -> None:
         assert len(written(empty)) == 2
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ReleaseSettings, "read_geography", stop)
+    monkeypatch.setattr(FlowSeries, "read_geography", stop)
     init()
     assert written(empty) == {}
     assert [folder.name for folder in empty.defs.iterdir()] == ["domains"]

@@ -20,7 +20,7 @@ from tests.od_assets.conftest import ZONES, Project, records, states
 
 def input_of(project: Project, component: Any = None) -> tuple[Finding, str]:
     """What is said of January, and the file of details; nothing else is there but that file."""
-    settings = (component or project.component()).settings()
+    settings = (component or project.component()).checked()
     before = states(project.root)
     (finding,) = inspected(settings, "2001-01")
     made = {name for name in states(project.root) if name not in before}

@@ -23,7 +23,7 @@ BEGUN = "noisy_measurement_1.draw_1.parquet"
 
 def begun(project: Project, *levels: int, **changes: Any) -> Any:
     """Charge the month, begin the draws of some levels, and return the settings."""
-    settings = project.component(**RHO | changes).settings()
+    settings = project.component(**RHO | changes).checked()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
@@ -46,7 +46,7 @@ def refused_in_run(settings: Any) -> str:
 
 
 def test_without_a_ledger_nothing_is_asked_and_none_is_made(project: Project) -> None:
-    settings, before = project.component().settings(), states(project.root)
+    settings, before = project.component().checked(), states(project.root)
     finding = charged(settings, "2001-01")
     assert (finding.ok, finding.what) == (True, "budget of trips/2001-01/r1: nothing is spent yet")
     assert states(project.root) == before
@@ -63,7 +63,7 @@ def test_without_a_ledger_nothing_is_asked_and_none_is_made(project: Project) ->
 )
 def test_a_refusal_of_the_ledger_is_that_of_the_run(project: Project, changes: dict[str, Any], code: str) -> None:
     begun(project)
-    settings, before = project.component(**RHO | changes).settings(), states(project.root)
+    settings, before = project.component(**RHO | changes).checked(), states(project.root)
     finding = charged(settings, "2001-01")
     assert states(project.root) == before
     assert str(finding.fault).startswith(f"{code}: ")
@@ -74,7 +74,7 @@ def test_what_is_charged_is_not_charged_again_and_a_raised_cap_is_not_entered(pr
     settings = begun(project)
     assert charged(settings, "2001-01").what == "budget of trips/2001-01/r1: it is charged already"
     raised = {"rho": "0.2", "reason": "a revision"}
-    finding = charged(project.component(**RHO, revision=2, domain__cap=raised).settings(), "2001-01")
+    finding = charged(project.component(**RHO, revision=2, domain__cap=raised).checked(), "2001-01")
     assert (finding.ok, finding.what) == (True, "budget of trips/2001-01/r2: the cap allows it")
     assert Warehouse().ledger.balance("trips", "2001-01").cap == Fraction(1, 10)
 
@@ -84,7 +84,7 @@ def test_a_lost_draw_is_charged_once_more_if_the_cap_allows_it(project: Project)
     settings = begun(project, 1, domain__cap={"rho": "0.06", "reason": "no room"})
     finding = charged(settings, "2001-01")
     assert str(finding.fault).startswith("OD-LEDGER-CAP: drawing a lost level again needs rho 0.0")
-    room = project.component(**RHO, domain__cap={"rho": "0.1", "reason": "room"}).settings()
+    room = project.component(**RHO, domain__cap={"rho": "0.1", "reason": "room"}).checked()
     assert charged(room, "2001-01").what.endswith("lost draws are charged again, which the cap allows: 1")
     folder = Warehouse().confidential.subfolder(settings.key("2001-01").folder)
     (folder / BEGUN).write_bytes(b"")

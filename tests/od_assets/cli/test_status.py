@@ -16,18 +16,18 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.tables import print_status
-from od_assets.declared import section
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
+from od_assets.series import section
+from od_assets.series.flows import FlowSeries
 from od_assets.series.names import declaration_files
-from od_assets.series.settings import ReleaseSettings
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ATTRIBUTES, Project
 
 
 def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = project.component().settings()
+    settings = project.component().checked()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
@@ -53,7 +53,7 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
 
 
 def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> None:
-    settings = project.component().settings()
+    settings = project.component().checked()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
@@ -70,14 +70,14 @@ def test_what_periods_and_series_share_is_read_once(project: Project, monkeypatc
     """A plan for each number of days of a month, what a data set has left, and the state of all releases."""
     year = project.component(periods__last="2001-12", domain__cap__rho="1")
     other = project.component(name="others", periods__last="2001-12", domain__cap__rho="1")
-    settings, ledger = year.settings(), Warehouse().ledger
+    settings, ledger = year.checked(), Warehouse().ledger
     ledger.declare(settings.domain)
-    for each in (settings, other.settings()):
+    for each in (settings, other.checked()):
         for period in each.periods.ended():
             ledger.reserve(each.key(period.text), "trips", each.plan(each.read_geography(), period.text))
     planned, looked = [], []
-    plan, remaining = ReleaseSettings.plan, Ledger.remaining
-    monkeypatch.setattr(ReleaseSettings, "plan", lambda *given: planned.append(given[2]) or plan(*given))
+    plan, remaining = FlowSeries.plan, Ledger.remaining
+    monkeypatch.setattr(FlowSeries, "plan", lambda *given: planned.append(given[2]) or plan(*given))
     monkeypatch.setattr(Ledger, "remaining", lambda *given: looked.append(given[1]) or remaining(*given))
     rows = period_status([year, other], ledger, ledger.states())
     assert [row["settings_changed"] for row in rows] == [[]] * 24
@@ -94,7 +94,7 @@ def test_rho_and_epsilon_are_the_same_number_wherever_they_are_printed(project: 
     text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
     (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
     assert project.run(component).success
-    settings = component.settings()
+    settings = component.checked()
     bundle = Warehouse().bundle(settings.key("2001-01"))
     spent = json.loads((bundle / "certificate.json").read_text())["spent"]
     rho = Fraction(spent["rho_exact"])

@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 from od_assets.cli import target_plan as planning
 from od_assets.cli.app import app
 from od_assets.cli.target_plan import target_plan, with_fields
-from od_assets.components.declarations import declaration
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
+from od_assets.series.reading import declaration
 from od_core import OdError
 from od_core.evaluation.known_flows import us_flights
 from od_core.ledger.release_key import ReleaseKey
@@ -204,7 +204,7 @@ def decimal_of(text: str) -> float:
 
 def test_the_declared_periods_that_the_remaining_cap_pays_for_are_counted(empty):
     """Under unit trip, each month has a cap of its own. A month whose cap is nearly used up cannot be released."""
-    settings = declaration("us_flights").settings()
+    settings = declaration("us_flights").checked()
     months = [period.text for period in settings.periods.declared()]
     found = facts("--target", STATES, "--table", "synthetic")
     assert (found["periods"], found["periods_paid"]) == (len(months), len(months))
@@ -324,7 +324,7 @@ def test_a_public_table_of_which_nothing_says_what_a_row_is_is_refused_with_a_st
 
 def test_other_kinds_have_no_targets(empty):
     component = declaration("us_departures")
-    settings = component.settings()
+    settings = component.checked()
     plan = settings.plan(settings.read_geography(), planned_period(component, None))
     with pytest.raises(OdError, match=r"OD-FORECAST-KIND.*group sizes"):
         target_plan(settings, plan, [STATES], None)

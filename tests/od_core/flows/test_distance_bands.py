@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
@@ -78,7 +78,6 @@ def test_without_noise_bands_and_means_are_the_truth(unknown):
             assert np.isnan(mean)
 
 
-@settings(max_examples=10)
 @given(random=st.randoms(use_true_random=True), unknown=st.booleans())
 def test_bands_sum_to_all_trips_and_bounds_hold_them(random: Random, unknown: bool):
     released, _ = made(random, unknown=unknown, mechanism=random.choice([*KEEPING, *DROPPING]))

@@ -21,7 +21,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
-from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.certificate import CheckResult
+from od_core.publication.certify import certificate
 from tests.od_core.group_sizes.test_release import GEOGRAPHY, TOP_CODE, released
 from tests.od_core.publication.examples import AROUND
 

@@ -22,7 +22,8 @@ from od_core.ledger.integrity import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import checksum_lines, staged_folder, write_bundle, write_zip, zip_beside
-from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.certificate import CheckResult
+from od_core.publication.certify import certificate
 from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.kind import ReleaseContext
 

@@ -40,7 +40,7 @@ from od_core.flows.publishing.sdmx import AGENCY, area_identifier, structure, ti
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
-from od_core.publication.certificate import certificate
+from od_core.publication.certify import certificate
 from od_core.publication.codebook import datapackage
 from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication import examples

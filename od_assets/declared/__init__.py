@@ -1,1 +1,0 @@
-"""Read what projects declare, and check it, without Dagster. Components build Dagster definitions from it."""

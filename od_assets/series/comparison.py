@@ -1,0 +1,114 @@
+"""Declare a comparison of mechanisms on synthetic and public data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field
+
+from od_assets.project import Project
+from od_assets.series.section import Declaration, Number, Section
+from od_core import Budget
+from od_core.errors import OdError
+from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF_RUNS, Run, planned_runs
+from od_core.evaluation.known_flows import KnownFlows, KnownTable, synthetic_data_sets
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.records.formats import RecordColumns
+from od_core.registry import choose
+
+
+class TableColumns(Section):
+    """Columns of a file of flows that are not confidential."""
+
+    origin: str = Field("origin", description="Column of the origins.")
+    destination: str = Field("destination", description="Column of the destinations.")
+    trips: str | None = Field(
+        None, description="Column of the number of trips, for flows; leave out for one row per trip."
+    )
+
+
+class KnownTableSection(Section):
+    """A table whose true flows are not confidential."""
+
+    name: str = Field(..., description="Name of the table.")
+    marked: str | None = Field(
+        None, description="public or synthetic; without it, the table cannot be used for a comparison."
+    )
+    flows: str = Field(..., description="Parquet or CSV file.")
+    columns: TableColumns = Field(default_factory=TableColumns, description="Columns of the table.")
+    one_row_a_trip: bool = Field(
+        False, description="Whether each row is one trip, even if unnamed columns may hold numbers of trips."
+    )
+    zones: str = Field(..., description="CSV or Parquet file with one row per zone; codes are text.")
+    levels: list[str] = Field(
+        ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
+    )
+
+    def table(self, project: Project) -> KnownTable:
+        """Return the table in the terms of od_core. Raises OdError if it is not marked as public or synthetic."""
+        return KnownTable(
+            self.name,
+            self.marked,  # type: ignore[arg-type]  # checked by the table
+            project.root / self.flows,
+            project.root / self.zones,
+            tuple(self.levels),
+            RecordColumns(**self.columns.model_dump()),
+            self.one_row_a_trip,
+        )
+
+
+class Comparison(Declaration):
+    """A comparison of mechanisms, as a project declares it."""
+
+    name: str = Field(
+        ..., description="Name of the comparison and prefix of its assets: lower-case letters, digits, underscores."
+    )
+    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
+    synthetic: list[str] = Field(default=[], description="Names of the synthetic data sets of the paper.")
+    tables: list[KnownTableSection] = Field(default=[], description="Tables of known flows.")
+    mechanisms: list[str] | None = Field(None, description="Mechanisms to compare; all if left out.")
+    epsilons: list[Number] = Field(list[Number](EPSILONS), description="Budgets to compare at.")
+    runs: int = Field(NUMBER_OF_RUNS, description="Runs of each mechanism and budget.")
+
+    def checked(self) -> Self:
+        """Return the comparison, whose values are valid.
+
+        Raises:
+            OdError: as in :attr:`data_sets`; or a value is unknown or out of range.
+        """
+        for name in self.mechanisms or []:
+            MECHANISMS.make(name)
+        for epsilon in self.epsilons:
+            Budget(epsilon, DELTA)
+        if self.runs < 1:
+            raise OdError(
+                "OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="set runs to at least 1"
+            )
+        _ = self.data_sets
+        return self
+
+    @cached_property
+    def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
+        """Functions that make or read the data sets, by name.
+
+        Raises:
+            OdError: a synthetic data set is unknown, or a table is not marked as public or synthetic.
+        """
+        made, code, step = synthetic_data_sets(), "OD-EVALUATION-UNKNOWN", "correct the declaration of the comparison"
+        chosen = {name: choose("synthetic data set", name, made, code=code, next_step=step) for name in self.synthetic}
+        return chosen | {table.name: table.table(self.project).read for table in self.tables}
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the runs, tables and figures."""
+        return self.project.var / "evaluation" / self.name
+
+    def planned(self, data_set: str) -> list[Run]:
+        """Return the planned runs on one data set."""
+        contenders = [one for one in CONTENDERS if self.mechanisms is None or one.mechanism in self.mechanisms]
+        asked_for = self.mechanisms is not None
+        epsilons = tuple(map(str, self.epsilons))
+        return planned_runs([data_set], contenders, epsilons=epsilons, number=self.runs, all_of_them=asked_for)

@@ -1,0 +1,466 @@
+"""Declare a series of flows, and its breakdowns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+from pydantic import Field
+
+from od_assets.series.engine import SparkEngine
+from od_assets.series.inputs import Records, Zones
+from od_assets.series.section import Number, Section
+from od_assets.series.series import OptionValue, Privacy, TreeSeries
+from od_core import Budget, Geography, ReleasePlan, plan_release
+from od_core.errors import OdError
+from od_core.flows.bands import PART_TRIPS, Bands
+from od_core.flows.mechanisms import MECHANISMS, Mechanism
+from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.queries import Segments, measured_levels
+from od_core.geography.flow_tree import TreeOrder
+from od_core.geography.hierarchy import equally_deep
+from od_core.privacy.neighbours import Neighbours
+from od_core.privacy.plan import Uncounted
+from od_core.records.formats import RecordColumns, RecordFormat
+from od_core.records.segments import (
+    Breakdown,
+    Derivation,
+    SegmentSource,
+    breakdowns,
+    check_sources,
+    counts_unlisted,
+)
+from od_core.records.zone_lists import ZoneList
+from od_core.registry import refuse_unknown
+
+
+class SegmentSection(Section):
+    """A breakdown: public categories, such as modes of transport, by which every trip is also counted."""
+
+    column: str | None = Field(None, description="Column of the category; that of the breakdown's name if left out.")
+    derive: str = Field(
+        "text",
+        description="What is taken from the column: text, hour (of a time), day_type or day_of_week (of a date or"
+        " time), or number (see breaks).",
+    )
+    lookup: dict[str, str] = Field({}, description="Category of each text; other texts are missing categories.")
+    breaks: list[int | float] = Field(
+        [], description="Ascending limits between bands of a number; each belongs to the band above it."
+    )
+    bands: list[str] = Field([], description="Names of the bands of a number, one more than there are breaks.")
+    categories: list[str] | None = Field(
+        None,
+        description="The categories, in the order in which they are published; may be left out for hours, days, bands"
+        " and lookups.",
+    )
+    unknown: str | None = Field(
+        None, description="Category of records whose category is missing or not listed; without it, they are faulty."
+    )
+
+    def source(self, name: str) -> SegmentSource:
+        """Return where the categories are read from. Raises OdError if the options do not fit."""
+        derive: Derivation = self.derive  # type: ignore[assignment]  # checked by the source
+        return SegmentSource(
+            name,
+            name if self.column is None else self.column,
+            derive,
+            tuple(self.lookup.items()),
+            tuple(self.breaks),
+            tuple(self.bands),
+        )
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        """Return the declared categories, or those that the source gives and the one of unlisted records."""
+        if self.categories is not None:
+            return tuple(self.categories)
+        given = self.source(name).given or ()
+        return given if self.unknown is None or self.unknown in given else (*given, self.unknown)
+
+
+class Columns(Section):
+    """Columns of the files of records. The reader defines the defaults (origin and destination for reader table)."""
+
+    origin: str | None = Field(None, description="Column of the origins.")
+    destination: str | None = Field(None, description="Column of the destinations.")
+    date: str | None = Field(
+        None, description="Column of the date or local time of a trip; leave out if each file is one period."
+    )
+    trips: str | None = Field(
+        None, description="Column of the number of trips, for flows; leave out for one row per trip."
+    )
+    weight: str | None = Field(None, description="Column of the weight of a record, if max_weight is declared.")
+
+
+class Trips(Records):
+    """Location and format of the confidential records."""
+
+    columns: Columns = Field(default_factory=Columns, description="Columns of the records.")
+
+
+class FlowPrivacy(Privacy):
+    """Budget of one release: (epsilon, delta), or rho with the delta at which epsilon is stated."""
+
+    epsilon: Number | None = Field(None, description="Epsilon.")
+    rho: Number | None = Field(None, description="Rho, instead of epsilon.")
+    delta: Number = Field(..., description="Delta.")
+    conversion: str | None = Field(
+        None, description="exact, tight or bun_steinke; the default of the mechanism if left out."
+    )
+    shares: str | list[Number] | dict[str, list[str] | dict[str, Number]] | None = Field(
+        None,
+        description="uniform, geography, [geometric, ratio], one share per level, or {minimise: [state x state]}.",
+    )
+
+    @property
+    def budget(self) -> Budget:
+        """See :attr:`Privacy.budget`."""
+        return Budget(self.epsilon, self.delta, rho=self.rho, conversion=self.conversion, shares=self.shares)
+
+
+class BandsSection(Section):
+    """Cuts of the flow tree. Levels below the first cut are processed part by part, which takes little memory."""
+
+    cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, such as [4].")
+    part_trips: int = Field(PART_TRIPS, description="Approximate number of released trips in one part.")
+
+
+class Spark(Section):
+    """A Spark cluster that counts the records where they are stored and processes the parts."""
+
+    address: str | None = Field(
+        None, description="Address of Spark Connect, such as sc://host:15002, or of a master, such as local[4]."
+    )
+    submit: list[str] = Field(
+        default_factory=list,
+        description="Instead of an address: spark-submit and its options, which run each step as a process.",
+    )
+    settings: dict[str, str] = Field(default_factory=dict, description="Settings of the Spark session.")
+    store: str | None = Field(
+        None,
+        description="Confidential store: a folder that every executor reaches, or an address such as s3://bucket/folder.",
+    )
+
+    def engine(self) -> SparkEngine:
+        """Return the engine. Raises OdError unless there is either an address or spark-submit."""
+        if (self.address is None) == (not self.submit):
+            raise OdError(
+                "OD-ENGINE",
+                "Spark needs either an address or spark-submit",
+                next_step="declare one of address and submit",
+            )
+        return SparkEngine(self.address or "", tuple(self.settings.items()), self.store, tuple(self.submit))
+
+
+class UncountedSection(Section):
+    """The measurement of the number of trips that the bounds of unit user_year leave out."""
+
+    share: Number = Field(..., description="Share of the budget of the release, such as 0.01.")
+    max_trips: int = Field(..., description="Largest number of trips of a user that are considered in a release.")
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The public geographies of origins and destinations, with the levels of their lists.
+
+    Attributes:
+        origin: geography of the origins.
+        other: geography of the destinations; None if they have the areas of the origins.
+
+    Raises:
+        OdError: both lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
+    """
+
+    origin: Geography
+    other: Geography | None = None
+
+    def __post_init__(self) -> None:
+        if self.other is None:
+            return
+        origin, destination = self.equally_deep
+        if origin.digest == destination.digest:
+            raise OdError(
+                "OD-GEOGRAPHY-SAME",
+                "the lists of origins and of destinations hold the same areas",
+                next_step="leave destination_geography out, because one list serves both",
+            )
+
+    @classmethod
+    def listed(cls, lists: Iterable[ZoneList], folder: Path) -> Sides:
+        """Read the geographies of one or two zone lists below a folder. Raises OdError if a list is faulty."""
+        return _of(*(zones.geography(folder) for zones in lists))
+
+    @property
+    def destination(self) -> Geography:
+        """Geography of the destinations."""
+        return self.origin if self.other is None else self.other
+
+    @cached_property
+    def equally_deep(self) -> tuple[Geography, Geography]:
+        """Geographies of origins and destinations, with levels added until both have the same number of levels."""
+        return equally_deep(self.origin, self.destination)
+
+    @property
+    def digest(self) -> str:
+        """See :attr:`od_assets.series.series.PublicList.digest`."""
+        both = f"{self.origin.digest} {self.destination.digest}"
+        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
+
+    @property
+    def area_counts(self) -> dict[str, int]:
+        """See :attr:`od_assets.series.series.PublicList.area_counts`."""
+        if self.other is None:
+            return self.origin.area_counts
+        sides = {"origin": self.origin, "destination": self.other}
+        return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
+
+
+@lru_cache(maxsize=8)
+def _of(origin: Geography, other: Geography | None = None) -> Sides:
+    """Return the combined geographies from a cache, because it takes time to make them equally deep."""
+    return Sides(origin, other)
+
+
+class FlowSeries(TreeSeries[ReleasePlan, Sides]):
+    """A series of origin-destination tables, as a project declares it."""
+
+    trips: Trips = Field(..., description="Confidential records.")
+    destination_geography: Zones | None = Field(None, description="Geography of the destinations, if it differs.")
+    max_trips: int | None = Field(
+        None, description="Largest number of trips that are counted per user, for the user units."
+    )
+    max_weight: int | None = Field(
+        None, description="Largest number of trips that a record with a weight counts, for unit trip."
+    )
+    privacy: FlowPrivacy = Field(..., description="Budget of one release.")
+    stated_mechanism: str = Field("inftda_refined", alias="mechanism", description="Name of the mechanism.")
+    mechanism_options: dict[str, OptionValue] = Field({}, description="Options of the mechanism.")
+    tree: TreeOrder = Field("destination", description="Side that the flow tree refines first.")
+    intervals: bool = Field(True, description="Whether every published cell has a 90 % interval.")
+    assisted: bool = Field(
+        False, description="Whether model-assisted flows, which learn from earlier periods, are published, too."
+    )
+    stated_bands: BandsSection | None = Field(
+        None, alias="bands", description="Levels at which the flow tree is cut; it is not cut if left out."
+    )
+    stated_segments: dict[str, SegmentSection] = Field(
+        {}, alias="segments", description="Breakdowns by name; at most 3."
+    )
+    segment_share: Number | None = Field(
+        None, description="Share of the budget of all breakdowns together; by default, totals and each have the same."
+    )
+    stated_uncounted: UncountedSection | None = Field(
+        None,
+        alias="uncounted",
+        description="For unit user_year, how the number of trips that are not counted is measured and published.",
+    )
+    stated_engine: str = Field(
+        "threads",
+        alias="engine",
+        description="Engine that counts the records and works on parts: threads (of this machine) or spark.",
+    )
+    spark: Spark | None = Field(None, description="Spark cluster, for engine spark.")
+
+    kind = FLOWS
+    protects_trips_alone: ClassVar[bool] = False
+    _checked_properties: ClassVar[tuple[str, ...]] = ("segments", "mechanism", "bands", "uncounted", "engine")
+
+    @property
+    def contribution_bounds(self) -> tuple[int | None, int | None]:
+        """See :attr:`Series.contribution_bounds`."""
+        return self.max_trips, self.max_weight
+
+    @cached_property
+    def record_format(self) -> RecordFormat:
+        """Format of the records."""
+        return self.trips.record_format()
+
+    @cached_property
+    def columns(self) -> RecordColumns:
+        """Columns of the files of records. Raises OdError if they do not fit what a row is declared to be."""
+        columns = self.record_format.columns_with(**self.trips.columns.model_dump())
+        if self.trips.one_row_a_trip and not columns.counts_rows:
+            raise OdError(
+                "OD-TRIPS-ROWS",
+                f"one_row_a_trip: true is declared, but {columns.row}",
+                next_step="remove the wrong declaration",
+            )
+        if (columns.weight is None) != (self.max_weight is None):
+            raise OdError(
+                "OD-TRIPS-WEIGHTS",
+                "records with weights need both columns: weight and max_weight, the largest number of trips that a"
+                " record counts",
+                next_step="add the missing one, or remove the other",
+            )
+        return replace(columns, user=self.unit.column, segments=() if self.segments is None else self._sources)
+
+    @property
+    def _sources(self) -> tuple[SegmentSource, ...]:
+        return tuple(section.source(name) for name, section in self.stated_segments.items())
+
+    @cached_property
+    def segments(self) -> Segments | None:
+        """Breakdowns by which trips are also counted, with their share of the budget; None if there are none."""
+        listed = {name: section.listed(name) for name, section in self.stated_segments.items()}
+        unknown = {name: part.unknown for name, part in self.stated_segments.items() if part.unknown is not None}
+        segments = Segments.of(breakdowns(listed, unknown), self.segment_share)
+        check_sources(self._sources, () if segments is None else segments.breakdowns)
+        if segments is not None:
+            segments.check(self.mechanism)
+        return segments
+
+    @property
+    def bands(self) -> Bands | None:
+        """Cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut."""
+        stated = self.stated_bands
+        return None if stated is None else Bands(tuple(stated.cuts), stated.part_trips)
+
+    @property
+    def uncounted(self) -> Uncounted | None:
+        """How the number of uncounted trips is measured; None if it is not measured."""
+        if self.stated_uncounted is None:
+            return None
+        uncounted = Uncounted(self.stated_uncounted.share, self.stated_uncounted.max_trips)
+        uncounted.check(self.unit)
+        return uncounted
+
+    @cached_property
+    def engine(self) -> SparkEngine | None:
+        """Engine that counts the records and processes the parts; None for the threads of this machine."""
+        engines = ("threads", "spark")
+        refuse_unknown("engine", self.stated_engine, engines, code="OD-ENGINE", next_step="choose threads or spark")
+        if (self.stated_engine == "spark") != (self.spark is not None):
+            raise OdError(
+                "OD-ENGINE",
+                "engine: spark needs the section spark:, and that section needs engine: spark",
+                next_step="give both, or neither",
+            )
+        if self.spark is None:
+            return None
+        if self.bands is None:
+            raise OdError(
+                "OD-ENGINE", "Spark works on parts, but no bands are declared", next_step="declare bands: {cuts: [4]}"
+            )
+        if self.arrivals is not None:
+            raise OdError(
+                "OD-ENGINE",
+                "arrivals are detected only on this machine, but Spark reads the records elsewhere",
+                next_step="declare a schedule instead",
+            )
+        return self.spark.engine()
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """Mechanism of the releases."""
+        stated = self.stated_mechanism
+        if MECHANISMS.make(stated).measures != "every_level":
+            raise OdError(
+                "OD-MECHANISM-UNPUBLISHED",
+                f"mechanism {stated!r} measures only the leaves, so its table is not consistent with"
+                " any level above; it serves for comparison and cannot be published by a declared release",
+                next_step="choose a mechanism that measures every level, or call release_flows with a ledger",
+            )
+        return MECHANISMS.make(stated, **self.mechanism_options)
+
+    @property
+    def measured_levels(self) -> list[int]:
+        """Levels of the flow tree whose totals are measured, coarse to fine."""
+        has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
+        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, counts_unlisted(self.breakdowns))
+        return measured_levels(neighbours, self.mechanism, self.depth)
+
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """See :attr:`Series.breakdowns`."""
+        return () if self.segments is None else self.segments.breakdowns
+
+    @property
+    def measurement_levels(self) -> list[int]:
+        """Levels that have a measurement, coarse to fine: with segments, also the root if its total is exact."""
+        levels = self.measured_levels
+        return levels if self.segments is None or levels[0] == 0 else [0, *levels]
+
+    @property
+    def level_bands(self) -> list[list[int]]:
+        """Measured levels of each band, coarse to fine; a single band if the tree is not cut."""
+        levels = self.measured_levels
+        return [levels] if self.bands is None else [levels[band] for band in self.bands.split(levels)]
+
+    @property
+    def estimated_levels(self) -> list[int]:
+        """Measured levels with an estimate before refinement: not the leaves, if they are refined in bands."""
+        left_out = self.depth if self.bands is not None and self.mechanism.refines else None
+        return [level for level in self.measured_levels if level != left_out]
+
+    @property
+    def records_are_here(self) -> bool:
+        """See :attr:`Series.records_are_here`."""
+        return self.engine is None
+
+    @property
+    def records_source(self) -> str:
+        """See :attr:`Series.records_source`. For an engine, also the name of a table."""
+        is_elsewhere = self.engine is not None and ("://" in self.records or "/" not in self.records)
+        return self.records if is_elsewhere else super().records_source
+
+    def records_address(self, period: str) -> str:
+        """Return the location of a period's records for an engine: an address, a path, or the name of a table."""
+        address = self.records.format(period=period)
+        return address if "://" in address or "/" not in address else str(self.records_path(period))
+
+    @property
+    def engine_name(self) -> str:
+        """Name under which Dagster shows the engine that processes the parts."""
+        return "numba" if self.engine is None else "spark"
+
+    @property
+    def depth(self) -> int:
+        """Number of levels of the flow tree below its root."""
+        return 2 * max(len(zones.levels) for zones in self.zone_lists.values())
+
+    @property
+    def zone_lists(self) -> dict[str, ZoneList]:
+        """See :attr:`TreeSeries.zone_lists`. File names cannot clash, because names of series have no dot."""
+        others = self.destination_geography
+        named = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list()}
+        return super().zone_lists | named
+
+    def sides(self, geography: Sides) -> tuple[Geography, Geography]:
+        """Return both geographies; see :meth:`Series.sides`."""
+        return geography.origin, geography.destination
+
+    def listed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""
+        return geography.origin.zones, geography.destination.zones
+
+    def read_geography(self) -> Sides:
+        """Read the geographies from the declared lists; see :meth:`Series.read_geography`."""
+        return Sides.listed(self.zone_lists.values(), self.project.root)
+
+    def kept_lists(self, geography: Sides) -> dict[str, pd.DataFrame]:
+        """Return the lists to store; see :meth:`Series.kept_lists`."""
+        sides = (geography.origin, geography.destination)
+        return {file: side.to_frame() for file, side in zip(self.zone_lists, sides, strict=False)}
+
+    def kept_geography(self, folder: Path) -> Sides:
+        """Read the geographies from the stored lists; see :meth:`Series.kept_geography`."""
+        return Sides.listed(self.kept_zone_lists, folder)
+
+    def _plan(self, geography: Sides, days: int) -> ReleasePlan:  # all periods have the same plan
+        origin, destination = geography.equally_deep
+        return plan_release(
+            origin,
+            destination_geography=destination,
+            unit=self.unit,
+            budget=self.budget,
+            mechanism=self.mechanism,
+            tree=self.tree,
+            bands=self.bands,
+            acceptance=self.acceptance,
+            segments=self.segments,
+            uncounted=self.uncounted,
+        )

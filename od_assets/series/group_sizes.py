@@ -1,0 +1,177 @@
+"""Declare a series of group-size tables: its records, groups, budget and mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+from pydantic import Field
+
+from od_assets.series.inputs import Records
+from od_assets.series.section import Number, Section
+from od_assets.series.series import OptionValue, PureEpsilon, TableSeries, TreeSeries
+from od_core import Geography
+from od_core.errors import OdError
+from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups
+from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
+from od_core.group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
+from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.privacy.budget import exact_fraction
+from od_core.records.formats import ColumnName, RecordColumns
+
+
+class MemberColumns(Section):
+    """Columns of the files of records; one of them names the group or area of a record."""
+
+    area: str | None = Field(
+        None, description="Column of leaf areas whose days are the groups; the reader's origin if left out."
+    )
+    group: str | None = Field(None, description="Column of the codes of groups of the public list.")
+    date: str | None = Field(
+        None, description="Column of the date or local time of a record; leave out if each file is one period."
+    )
+
+
+class Members(Records):
+    """Location and format of the confidential records, each of which is a member of a group."""
+
+    columns: MemberColumns = Field(default_factory=MemberColumns, description="Columns of the records.")
+
+
+class GroupList(Section):
+    """Location and columns of the public list of groups."""
+
+    file: str = Field(
+        ..., description="CSV or Parquet file with one row per group, including groups without members; codes are text."
+    )
+    group: str = Field("group", description="Column of group codes.")
+    area: str = Field("area", description="Column of leaf areas.")
+
+
+class EstimatedTopCode(Section):
+    """A top code that is estimated from the records, for a part of the budget; it requires a named mechanism."""
+
+    share: Number = Field("1/20", description="Share of epsilon for the estimate.")
+    most: int = Field(..., description="Public bound; larger groups count as groups of this many members.")
+
+    def estimate(self) -> TopCodeEstimate:
+        """Return how the top code is estimated. Raises OdError if a number is out of range."""
+        return TopCodeEstimate(exact_fraction("the share of the top code", self.share), self.most)
+
+
+class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSizePlan, Geography]):
+    """A series of group-size tables, as a project declares it."""
+
+    trips: Members = Field(..., description="Confidential records.")
+    groups: GroupList | None = Field(
+        None, description="Public list of groups; leave out if the groups are the days of areas."
+    )
+    privacy: PureEpsilon = Field(..., description="Budget of one release.")
+    stated_mechanism: str | None = Field(
+        None, alias="mechanism", description="Mechanism; if left out, a rule on public numbers chooses it."
+    )
+    mechanism_options: dict[str, OptionValue] = Field({}, description="Options of the mechanism.")
+    stated_top_code: int | EstimatedTopCode = Field(
+        ...,
+        alias="top_code",
+        description=(
+            "Largest size that is distinguished: a public number that does not come from the records, or how to"
+            " estimate it."
+        ),
+    )
+
+    kind = GROUP_SIZES
+    _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code")
+
+    @cached_property
+    def mechanism(self) -> GroupSizeMechanism | None:
+        """Mechanism of the releases; None if a rule on public numbers chooses it."""
+        if self.stated_mechanism is not None:
+            return MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
+        if self.mechanism_options:  # otherwise they would be ignored
+            raise OdError(
+                "OD-MECHANISM-OPTIONS",
+                "mechanism_options are declared without a mechanism",
+                next_step="name the mechanism",
+            )
+        return None
+
+    @property
+    def top_code(self) -> int | TopCodeEstimate:
+        """Largest size that is distinguished, or the settings of its estimate."""
+        stated = self.stated_top_code
+        return stated if isinstance(stated, int) else stated.estimate()
+
+    @cached_property
+    def columns(self) -> RecordColumns:
+        """Columns of codes (as origin and destination) and dates. Raises OdError if a column is missing."""
+        form, given = self.record_format, self.trips.columns
+        date = given.date or form.columns.date
+        code: ColumnName | None = given.group
+        if self.groups is None:
+            # In a format without fixed columns, there is no default for the column of areas.
+            code = given.area or (None if form.container == "named" else form.columns.origin)
+            if code is None or date is None or given.group is not None:
+                raise _fault(
+                    "without a list of groups, the groups are the days of areas, and the records need the columns"
+                    " area and date"
+                )
+        elif code is None or given.area is not None:
+            raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
+        return RecordColumns(code, code, date=date)
+
+    @cached_property
+    def grouping(self) -> Grouping:
+        """Definition of the groups."""
+        if self.groups is None:
+            return AreasByDay()
+        return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
+
+    def read_geography(self) -> Geography:
+        """Read the geography from the declared list; see :meth:`Series.read_geography`."""
+        return self.geography.zone_list().geography(self.project.root)
+
+    def kept_lists(self, geography: Geography) -> dict[str, pd.DataFrame]:
+        """Return the list to store; see :meth:`Series.kept_lists`."""
+        return {file: geography.to_frame() for file in self.zone_lists}
+
+    def kept_geography(self, folder: Path) -> Geography:
+        """Read the geography from the stored list; see :meth:`Series.kept_geography`."""
+        (zones,) = self.kept_zone_lists
+        return zones.geography(folder)
+
+    def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the codes of areas or groups, as origins and as destinations; see the base class."""
+        codes = self.grouping.codes(geography)
+        return codes, codes
+
+    def count(self, records: Path, geography: Geography, period: str) -> GroupSizes:
+        """Count the members of every group; see :meth:`TableSeries.count`."""
+        return self.grouping.count(records, geography, period, self.fault_threshold)
+
+    def sides(self, geography: Geography) -> tuple[Geography, Geography]:
+        """Return the geography as both origins and destinations; see :meth:`Series.sides`."""
+        return geography, geography
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """See :attr:`Series.takes_nowhere`. False for listed groups, whose records have codes of groups."""
+        return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
+
+    def _plan(self, geography: Geography, days: int) -> GroupSizePlan:
+        return plan_group_sizes(
+            geography,
+            self.grouping.per_area(geography, days),
+            unit=self.unit,
+            budget=self.budget,
+            mechanism=self.mechanism,
+            top_code=self.top_code,
+            acceptance=self.acceptance,
+        )
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the columns of the declaration")

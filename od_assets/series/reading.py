@@ -1,0 +1,187 @@
+"""Read the declarations of a project, for commands and for Dagster alike. Dagster is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from od_assets.series.comparison import Comparison
+from od_assets.series.flows import FlowSeries
+from od_assets.series.group_sizes import GroupSizeSeries
+from od_assets.series.names import (
+    COMPONENTS,
+    DECLARATION,
+    RELEASES,
+    SITE,
+    component_type,
+    declaration_file,
+    declaration_files,
+    declarations_of,
+    declared_comparisons,
+    declared_releases,
+)
+from od_assets.series.section import Section, first_fault, line_of, yaml_documents
+from od_assets.series.series import Series
+from od_assets.series.site import DeclaredSite
+from od_assets.series.stops import StopsSeries
+from od_core.errors import OdError, nearest_known
+
+S = TypeVar("S", bound=Section)
+
+MODELS: dict[str, type[Series[Any, Any]]] = dict(zip(RELEASES, (FlowSeries, GroupSizeSeries, StopsSeries), strict=True))
+"""Models of release series, by the component type that a declaration names."""
+
+
+def declaration(name: str) -> Series[Any, Any]:
+    """Return a declared release series, whose values are valid.
+
+    Raises:
+        OdError: there is no such series, or a value of its declaration or of its data set is wrong. The error names the
+            file, and a wrong field.
+    """
+    if name not in declared_releases():
+        for path in declaration_files():
+            if path.parent.name == name:
+                refuse_wrong_type(path)
+        raise OdError(
+            "OD-RELEASE-UNKNOWN",
+            f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
+            next_step="name a declared release; od-release init declares one",
+        )
+    path = declaration_file(name)
+    series = read_declaration(path, MODELS[component_type(path)])
+    refuse_other_folder(series, path.parent)
+    try:
+        return series.checked()
+    except OdError as error:
+        raise error if error.file else error.in_file(f"{name}/{DECLARATION}") from None
+
+
+def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
+    """Check the folder of a declaration in YAML. No command would find the series in a folder of another name.
+
+    Args:
+        series: the declared series.
+        folder: folder in which it is declared; None if it is not known.
+
+    Raises:
+        OdError: the folder has a declaration, and another name than the series.
+    """
+    if folder is not None and folder.name != series.name and (folder / DECLARATION).is_file():
+        raise _fault(f"{folder.name}/{DECLARATION}: name: {series.name!r} differs from the name of its folder")
+
+
+def comparison(name: str) -> Comparison:
+    """Return the declaration of a comparison. Raises OdError if it is absent or does not fit the component."""
+    if name not in declared_comparisons():
+        raise OdError(
+            "OD-EVALUATION-UNKNOWN",
+            f"there is no comparison {name!r} ({nearest_known(name, declared_comparisons())})",
+            next_step="name a declared comparison",
+        )
+    return read_declaration(declaration_file(name), Comparison)
+
+
+def declared_site() -> DeclaredSite:
+    """Return the declaration of the web site; one with default values if the project has none.
+
+    Raises:
+        OdError: the declaration does not fit the component, or there are several.
+    """
+    files = declarations_of(SITE)
+    if len(files) > 1:
+        raise _fault(f"the site is declared twice: in {' and '.join(path.parent.name for path in files)}")
+    return read_site(files[0]) if files else DeclaredSite.model_validate({"owners": []})
+
+
+def read_site(path: Path) -> DeclaredSite:
+    """Return the site that a file declares. Raises OdError if the declaration does not fit the component."""
+    found = read_declaration(path, DeclaredSite)
+    try:
+        found.described()
+    except OdError as error:
+        raise error.in_file(f"{path.parent.name}/{path.name}") from None
+    return found
+
+
+def read_declaration(path: Path, model: type[S]) -> S:
+    """Return the declaration in a YAML file.
+
+    Raises:
+        OdError: the declaration does not fit the model; the message names the file and the field.
+    """
+    where = f"{path.parent.name}/{path.name}"
+    try:
+        [document] = yaml_documents(path, where)
+        attributes = document["attributes"]
+    except (KeyError, TypeError, ValueError):
+        raise _no_attributes(where) from None
+    return declared_by(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))
+
+
+def declared_by(
+    attributes: Any, model: type[S], where: str, line: Callable[[list[str]], int | None] | None = None
+) -> S:
+    """Return a declaration with the given attributes.
+
+    Args:
+        attributes: attributes of the component.
+        model: model of the declaration.
+        where: name of the file in messages.
+        line: function that returns the line of a field in the file; None if there is no file yet.
+
+    Raises:
+        OdError: the attributes do not fit the model; the message names the file (``where``) and the field.
+    """
+    if not isinstance(attributes, dict) or not all(isinstance(name, str) for name in attributes):
+        raise _no_attributes(where)
+    try:
+        return model.model_validate(attributes)
+    except ValidationError as error:
+        raise _fault(f"{where}: {first_fault(error, model, line)}") from None
+
+
+def _no_attributes(where: str) -> OdError:
+    return _fault(f"{where} is not a YAML file with a component's attributes")
+
+
+def refuse_wrong_type(path: Path) -> None:
+    """Check that a declaration names a component. The modules of other packages are not imported.
+
+    Raises:
+        OdError: the file cannot be parsed, or names no component, one that this package does not have, or one of a
+            package that is not installed.
+    """
+    where = f"{path.parent.name}/{path.name}"
+    for document in yaml_documents(path, where):
+        refuse_type_of(document, where)
+
+
+def refuse_type_of(document: Any, where: str) -> None:
+    """Check that a YAML document names a component, as :func:`refuse_wrong_type` does for a file.
+
+    Args:
+        document: the document.
+        where: name of its file in messages.
+
+    Raises:
+        OdError: as in :func:`refuse_wrong_type`.
+    """
+    stated = document.get("type") if isinstance(document, dict) else None
+    package, _, name = str(stated).rpartition(".")
+    if not isinstance(stated, str) or not name:
+        raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
+    installed, own = package.partition(".")[0], RELEASES[0].partition(".")[0]
+    if installed == own and stated not in COMPONENTS:
+        known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
+        raise _fault(f"{where}: type: there is no component {stated} ({known})")
+    if installed and find_spec(installed) is None:
+        raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the declaration")

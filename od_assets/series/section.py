@@ -1,0 +1,264 @@
+"""Read sections of YAML files, so that an error names the line of the value."""
+
+import os
+import re
+from collections.abc import Callable, Hashable, Sequence
+from copy import deepcopy
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any, Self, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, ValidationInfo, field_validator
+
+from od_assets.project import Project, current_project
+from od_core.errors import OdError, hide, nearest_known
+
+_MOST_NODES = 100_000
+"""Largest number of values, names included, in a document. A large declaration has some hundred."""
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader that refuses a mapping in which a name is written twice. YAML would keep the last value.
+
+    It also refuses aliases that stand for more than :data:`_MOST_NODES` values: a few lines can stand for billions.
+    """
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        """Return the value of a document."""
+        if _nodes(node, {}) > _MOST_NODES:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"its aliases (*) stand for more than {_MOST_NODES:,} values", node.start_mark
+            )
+        return super().construct_document(node)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return the mapping of a node."""
+        names = [name.value for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
+        for (name, _), text in zip(node.value, names, strict=False):
+            if names.count(text) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{text!r} is written twice", name.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return the number of nodes that a node stands for. ``known`` has those of nodes that were counted before."""
+    if id(node) not in known:
+        known[id(node)] = _MOST_NODES + 1  # while it is counted: a node that contains itself has no end
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        inner = [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]
+        known[id(node)] = 1 + sum(_nodes(part, known) for part in inner)
+    return known[id(node)]
+
+
+def yaml_documents(path: Path, where: str) -> list[Any]:
+    """Return the YAML documents of a file.
+
+    Args:
+        path: the file.
+        where: name of the file in messages.
+
+    Raises:
+        OdError: the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
+    """
+    try:
+        return deepcopy(_documents(path.read_text(encoding="utf-8")))
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
+        raise _fault(where, f"is not valid YAML{line}: {error.problem}") from None
+    except OSError as error:
+        raise _fault(where, f"cannot be opened: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _fault(where, "is not UTF-8 text") from None
+    except RecursionError:
+        raise _fault(where, "is not valid YAML: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError):  # a character, a number or a date
+        raise _fault(where, "is not valid YAML: it has a character, a number or a date that cannot be read") from None
+
+
+@lru_cache(maxsize=64)
+def _documents(text: str) -> list[Any]:
+    """Return the documents of a text. All series of a data set read its file, so the same texts are parsed often."""
+    return list(yaml.load_all(text, Loader=_Loader))  # a safe loader
+
+
+def line_of(path: Path, field: Sequence[str]) -> int | None:
+    """Return the line of a field in a YAML file that can be parsed; that of its section if the field is not written.
+
+    Return None if the section is the whole file.
+
+    Args:
+        path: the file.
+        field: names of the sections and of the field; a place in a list is its number.
+    """
+    node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), None
+    for name in field:
+        parts = {}
+        if isinstance(node, yaml.MappingNode):
+            parts = {key.value: (key, value) for key, value in node.value}
+        elif isinstance(node, yaml.SequenceNode):
+            parts = {str(place): (value, value) for place, value in enumerate(node.value)}
+        if name not in parts:
+            break
+        key, node = parts[name]
+        line = key.start_mark.line + 1
+    return line
+
+
+def _fault(where: str, message: str) -> OdError:
+    return OdError("OD-CONFIG", f"{where} {message}", next_step="correct the file", file=where)
+
+
+Number = float | int | str
+"""A decimal number. YAML reads 1e-8 as text and 1.0e-8 as a float; both are valid for the same number."""
+
+
+_TEMPLATE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
+_VARIABLE = re.compile(r"\{\{ *env(?:\.(\w+)|\(['\"](\w+)['\"]\)) *\}\}")
+"""Patterns of a template in a text of a declaration, and of one that stands for an environment variable.
+
+``{{ env.LAKE }}`` and ``{{ env('LAKE') }}`` stand for the variable ``LAKE``, as in Dagster's own components.
+"""
+
+
+def by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Change the JSON schema of a section so that ``dg check yaml`` names the missing field of a nested section.
+
+    Dagster and optional fields add alternatives to a section, and an error would only say that none of them fits. With
+    this change, a mapping is compared with the section alone.
+
+    Args:
+        extra: entries to add to the schema.
+        schema: schema to change.
+    """
+    schema.update(extra)
+    for field in schema.get("properties", {}).values():
+        sections = [part for part in field.get("anyOf", ()) if "$ref" in part]
+        if len(sections) == 1:
+            field |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": field.pop("anyOf")}}
+
+
+class Section(BaseModel):
+    """A section of a declaration. True and false are accepted only for fields that are switches."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra=partial(by_kind, {}), hide_input_in_errors=True
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def with_variables(cls, value: Any, field: ValidationInfo) -> Any:
+        """Return a value with its environment variables. Refuse true and false for a field that is not a switch."""
+        annotation = cls.model_fields[str(field.field_name)].annotation
+        if isinstance(value, bool) and annotation is not bool:
+            raise ValueError("true and false are not valid here")
+        return value if _has_sections(annotation) else with_environment(value)
+
+
+class Declaration(Section):
+    """A declaration of a project: all attributes of a component."""
+
+    _project: Project | None = PrivateAttr(None)
+
+    def within(self, project: Project) -> Self:
+        """Return the declaration as one of a project; without this, the project is the current one."""
+        copy = self.model_copy()
+        for name in set(vars(copy)).difference(type(self).model_fields):
+            del vars(copy)[name]  # a value that was computed for the other project
+        copy._project = project
+        return copy
+
+    @cached_property
+    def project(self) -> Project:
+        """Project that declares it."""
+        return self._project or current_project()
+
+
+_ALTERNATIVE = re.compile(r"int|float|str|bool|\[key\]")
+_COLLECTION = re.compile(r"(list|dict)\[.*")
+"""Patterns of the names of types with which pydantic tells the alternatives of a field apart, and keys from values."""
+
+
+def with_environment(value: Any) -> Any:
+    """Return a value of a declaration with the environment variables that its texts name, as in ``{{ env.LAKE }}``.
+
+    No error of this process shows the value of such a variable.
+
+    Raises:
+        ValueError: a variable is not set, or a text has another template.
+    """
+    if isinstance(value, dict):
+        return {name: with_environment(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [with_environment(part) for part in value]
+    return _TEMPLATE.sub(_variable, value) if isinstance(value, str) else value
+
+
+def _variable(template: re.Match[str]) -> str:
+    found = _VARIABLE.fullmatch(template[0])
+    if found is None:
+        raise ValueError("a template can only name a variable of the environment, as in {{ env.LAKE }}")
+    name = found[1] or found[2]
+    if name not in os.environ:
+        raise ValueError(f"the environment variable {name} is not set")
+    hide(os.environ[name], f"{{{{ env.{name} }}}}")
+    return os.environ[name]
+
+
+def annotations_of(section: Any) -> dict[str, Any]:
+    """Return the annotation of every field of a section, by the name of the field in declarations."""
+    fields = getattr(section, "model_fields", {})
+    return {field.alias or name: field.annotation for name, field in fields.items()}
+
+
+def _has_sections(annotation: Any) -> bool:
+    """Return whether a field is a section, or has sections, whose own fields are read one by one."""
+    return hasattr(annotation, "model_fields") or any(map(_has_sections, get_args(annotation)))
+
+
+def _part_of(section: Any, name: str) -> Any:
+    """Return the section, or the mapping of sections, that is declared under a name; None if there is none."""
+    return get_args(section)[1] if get_origin(section) is dict else _section_of(annotations_of(section).get(name))
+
+
+def _section_of(annotation: Any) -> Any:
+    """Return the section class in a field's annotation, also if the field is optional; otherwise, the annotation."""
+    if get_origin(annotation) is dict:
+        return annotation
+    return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
+
+
+def _names_of(fault: Any) -> list[str]:
+    """Return the path of a fault; Dagster has it in one text, with the number of a line."""
+    return ".".join(map(str, fault["loc"])).partition(" at <string>")[0].split(".")
+
+
+def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]], int | None] | None = None) -> str:
+    """Return the field and the fault of a validation error, with the most similar known name for an unknown field.
+
+    An unknown field is reported before a missing field, because it may be a misspelling of the missing one. If a field
+    has alternatives, the fault of the alternative that fits best is reported. Class names, names of types and line
+    numbers that pydantic and Dagster add to the message are left out.
+
+    Args:
+        error: error of the validation.
+        section: class that was validated.
+        line: function that returns the line of a field, which is stated after its name; None if there is no file.
+    """
+    faults = error.errors()
+    same_field = [fault for fault in faults if _names_of(fault)[0] == _names_of(faults[0])[0]]
+    deepest = max(same_field, key=lambda fault: len(_names_of(fault)))
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), deepest)
+    path, known = [], tuple[str, ...]()
+    for name in _names_of(first):
+        if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
+            continue
+        path.append(name)
+        known = tuple(annotations_of(section))
+        section = _part_of(section, name)
+    if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
+        path.pop()
+    hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""
+    found = None if line is None else line(path)
+    place = "" if found is None else f" (line {found})"
+    return f"{'.'.join(path)}{place}: {first['msg'].removeprefix('Value error, ')}{hint}"

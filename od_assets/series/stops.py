@@ -1,0 +1,156 @@
+"""Declare a series of trips with stops: its records, map, budget and mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+from pydantic import Field
+
+from od_assets.series.inputs import Records
+from od_assets.series.section import Section
+from od_assets.series.series import OptionValue, PureEpsilon, TableSeries
+from od_core.errors import OdError
+from od_core.publication.columns import Column
+from od_core.records.formats import RecordColumns
+from od_core.records.zone_lists import read_zones
+from od_core.stops.mechanisms import MECHANISMS
+from od_core.stops.mechanisms.mechanism import StopsMechanism
+from od_core.stops.place_list import PlaceColumns, PlaceList, place_records
+from od_core.stops.plan import StopsPlan, plan_stops
+from od_core.stops.publishing import STOPS
+from od_core.stops.trajectories import Trajectories
+
+
+class PlacesOfTrips(Section):
+    """Columns of the files of records."""
+
+    places: list[str] | None = Field(
+        None,
+        description=(
+            "Columns of the codes of a trip's places, in order; the reader's origin and destination if left out."
+        ),
+    )
+    date: str | None = Field(
+        None, description="Column of the date or local time of a trip; leave out if each file is one period."
+    )
+
+
+class StopTrips(Records):
+    """Location and format of the confidential records, with one trip per row."""
+
+    columns: PlacesOfTrips = Field(default_factory=PlacesOfTrips, description="Columns of the records.")
+
+
+class PlaceMap(Section):
+    """Location of the public list of places, and the map that contains them."""
+
+    file: str = Field(..., description="CSV or Parquet file with one row per place; codes are text.")
+    code: str = Field("zone", description="Column of the codes.")
+    longitude: str = Field("longitude", description="Column of the longitudes, in degrees.")
+    latitude: str = Field("latitude", description="Column of the latitudes, in degrees.")
+    side: int = Field(256, description="Number of cells along each side of the map.")
+    edges: list[float] | None = Field(
+        None, description="West, east, south and north in degrees; the smallest map around the places if left out."
+    )
+
+
+class StopsSeries(TableSeries[StopsPlan, PlaceList]):
+    """A series of trips with their stops, as a project declares it."""
+
+    trips: StopTrips = Field(..., description="Confidential records.")
+    map: PlaceMap = Field(..., description="Public places and their map.")
+    privacy: PureEpsilon = Field(..., description="Budget of one release.")
+    stated_mechanism: str = Field("privtree", alias="mechanism", description="Name of the mechanism.")
+    mechanism_options: dict[str, OptionValue] = Field({}, description="Options of the mechanism.")
+
+    kind = STOPS
+    _checked_properties: ClassVar[tuple[str, ...]] = ("mechanism", "edges")
+
+    @cached_property
+    def mechanism(self) -> StopsMechanism:
+        """Mechanism of the releases."""
+        return MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
+
+    @cached_property
+    def columns(self) -> RecordColumns:
+        """Columns of the files of records. Raises OdError if a trip has a single place."""
+        columns, named = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns.places
+        if named is None:
+            return columns
+        if len(named) < 2:
+            raise OdError("OD-CONFIG", "a trip needs at least two places", next_step="name the columns of its places")
+        return replace(columns, origin=named[0], destination=named[-1], stops=tuple(named[1:-1]))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of a trip's places, in order."""
+        return tuple(self.trips.columns.places or ("origin", "destination"))
+
+    @property
+    def places(self) -> PlaceColumns:
+        """Columns of the list of places."""
+        return PlaceColumns(self.map.code, self.map.longitude, self.map.latitude)
+
+    @property
+    def edges(self) -> tuple[float, float, float, float] | None:
+        """West, east, south and north of the map in degrees; None for the smallest map around the places."""
+        if self.map.edges is None:
+            return None
+        if len(self.map.edges) != 4:
+            raise OdError("OD-CONFIG", "a map needs four edges", next_step="name west, east, south and north")
+        west, east, south, north = self.map.edges
+        return west, east, south, north
+
+    def count(self, records: Path, geography: PlaceList, _period: str) -> Trajectories:
+        """Place every trip on the map; see :meth:`TableSeries.count`."""
+        return place_records(records, geography, self.fault_threshold)
+
+    def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the codes of the places, as both origins and destinations; see :meth:`Series.listed_codes`."""
+        return geography.codes, geography.codes
+
+    def read_geography(self) -> PlaceList:
+        """Read the places from the declared list; see :meth:`Series.read_geography`."""
+        return self._places(self.project.root / self.map.file)
+
+    def kept_lists(self, geography: PlaceList) -> dict[str, pd.DataFrame]:
+        """Return the list of places as one table, by the name of its file; see :meth:`Series.kept_lists`."""
+        return {f"{self.name}.csv": geography.to_frame()}
+
+    def kept_geography(self, folder: Path) -> PlaceList:
+        """Read the places from the stored list; see :meth:`Series.kept_geography`."""
+        return self._places(folder / f"{self.name}.csv")
+
+    def _places(self, path: Path) -> PlaceList:
+        table = read_zones(path)
+        try:
+            return PlaceList.from_frame(table, self.places, side=self.map.side, stages=self.stages, edges=self.edges)
+        except OdError as error:
+            raise error.in_file(path.name) from None
+
+    @property
+    def listed_columns(self) -> tuple[Column, ...]:
+        """See :attr:`Series.listed_columns`."""
+        code = Column(self.places.code, "string", "Place", "Code of the place.")
+        degrees = (Column(name, "number", name, "Degrees.") for name in (self.places.longitude, self.places.latitude))
+        return (code, *degrees)
+
+    @property
+    def listed_sources(self) -> list[str]:
+        """See :attr:`Series.listed_sources`."""
+        return [str(self.project.root / self.map.file)]
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions of the grid: two per place of a trip."""
+        return 2 * len(self.stages)
+
+    def _plan(self, geography: PlaceList, days: int) -> StopsPlan:  # all periods have the same plan
+        return plan_stops(
+            geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism, acceptance=self.acceptance
+        )
