@@ -27,6 +27,7 @@ def main() -> int:
     given = parser.parse_args()
     mutants, begun = listed(given.only), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        Path(folder).chmod(0o711)  # for tests that give up the rights of root
         copies: SimpleQueue[Copy] = SimpleQueue()
         for number in range(given.workers):
             place = Path(folder) / str(number)
