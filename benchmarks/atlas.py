@@ -62,7 +62,7 @@ def flights_by_day(budget: Budget) -> Release:
 def measure(name: str, release: Release, folder: Path, *, opened: bool) -> dict[str, Any]:
     """Return the figures of one release; those of the browser only if the page is opened."""
     stated = {"unit": "trip", "interval": {}, "guarantee": {"protected": "Each trip is protected."}, "exact": []}
-    certificate = {"release": f"{name}/2001/r1", "period": "2001", "bundle_format": BUNDLE_FORMAT, **stated}
+    certificate: Any = {"release": f"{name}/2001/r1", "period": "2001", "bundle_format": BUNDLE_FORMAT, **stated}
     page = folder / "atlas.html"
 
     def write() -> None:

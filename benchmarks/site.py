@@ -27,7 +27,8 @@ from od_core.ledger.integrity import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle
-from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.certificate import CheckResult
+from od_core.publication.certify import certificate
 from od_core.publication.kind import ReleaseContext
 from od_core.published.site import Site, write_site
 from od_core.published.site_releases import SiteDescription

@@ -25,7 +25,7 @@ from od_core.group_sizes.release import GroupSizeRelease
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.publication.bundle import ATLAS, REPORT
-from od_core.publication.certificate import promise
+from od_core.publication.certificate import Certificate, promise
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.markup import data_address, in_markdown
@@ -243,7 +243,7 @@ def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
     )
 
 
-def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
+def report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Return metadata on a published release: its guarantee, its report, the pictures of the report, and its bundle."""
     drawn = kind.pictures(release, certificate)
     pictures = [f"![{in_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
@@ -251,7 +251,7 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
     return published_metadata(certificate, folder) | shown
 
 
-def published_metadata(certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
+def published_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Return metadata on a published bundle: its guarantee, its report, its release, and its folder."""
     guarantee, key = in_markdown(promise(certificate["guarantee"])), certificate["release"]
     atlas = f"[Choose areas in the atlas]({REPORTS}/{key}/{ATLAS}). It is `{ATLAS}` in the bundle."
@@ -266,7 +266,7 @@ def published_metadata(certificate: dict[str, Any], folder: Path) -> dict[str, A
     )
 
 
-def flow_tables(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> dict[str, Any]:
+def flow_tables(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any]:
     """Return the largest flows and, if there is an earlier period, the largest changes, as tables for the metadata."""
     changed = largest_changes(release, certificate, context)
     shown = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,8 +111,9 @@ def project_at(root: Path) -> Project | None:
     return Project(root, defs, str(stated.get("code_location_target_module", f"{package}.definitions")))
 
 
+@cache
 def _dg_settings(root: Path) -> dict[str, Any]:
-    """Return the settings of ``dg`` in a folder; an empty dict if there are none or the file cannot be read."""
+    """Return the settings of ``dg`` in a folder, read once; an empty dict if there are none that can be read."""
     for name, path in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         try:
             settings = tomllib.loads((root / name).read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ import pandas as pd
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certificate import certificate
+from od_core.publication.certify import certificate
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
 KEYS = [ReleaseKey("us_flights", period) for period in ("2001-05", "2001-06")]

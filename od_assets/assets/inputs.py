@@ -109,7 +109,7 @@ def source_assets(
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(od_warehouse.confidential):
-            work: ReleaseWork[Any, Any] = ReleaseWork(od_warehouse, settings, key)
+            work: ReleaseWork[Any, Any] = ReleaseWork.of(od_warehouse, settings, key)
             listed = work.geography if has_nowhere else None
             with work.reading() as records:
                 load_period(settings, key.period, records, listed)

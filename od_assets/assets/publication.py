@@ -34,7 +34,8 @@ from od_core.flows.publishing.flow_tables import flows_table
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import text_above, text_below
 from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
-from od_core.publication.certificate import certificate, certificate_digest
+from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.certify import certificate
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, LOWER, ORIGIN, TRIPS, UPPER, Column
 from od_core.publication.context import context_of
 from od_core.publication.kind import Kind, R, ReleaseContext
@@ -106,7 +107,7 @@ def bundle_asset(
     work: type[FlowWork] | type[TableWork[Any, Any]],
     metadata: Callable[[R, Balance], dict[str, Any]],
     intervals: bool = True,
-    tables: Callable[[R, dict[str, Any], ReleaseContext[R]], dict[str, Any]] | None = None,
+    tables: Callable[[R, Certificate, ReleaseContext[R]], dict[str, Any]] | None = None,
 ) -> dg.AssetsDefinition:
     """Return the asset that publishes a release of any kind.
 

@@ -41,12 +41,13 @@ class PublicFiles(TupleFilesystemStoreBackend):
 
     file_mode, folder_mode = PUBLIC_FILE_MODE, PUBLIC_FOLDER_MODE
 
-    def _set(self, key: Any, value: Any, **options: Any) -> Any:
+    def _set(self, key: Any, value: Any, **_options: Any) -> Any:
         path = Path(self.full_base_directory, self._convert_key_to_filepath(key))  # type: ignore[no-untyped-call]
         make_folder(path.parent, self.folder_mode)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, self.file_mode))
-        path.chmod(self.file_mode)  # the umask may have reduced the mode
-        return super()._set(key, value, **options)  # type: ignore[no-untyped-call]  # it keeps the mode of existing files
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, self.file_mode), "wb") as file:
+            os.fchmod(file.fileno(), self.file_mode)  # the umask may have reduced the mode
+            file.write(value.encode() if isinstance(value, str) else value)
+        return str(path)
 
 
 class ConfidentialFiles(PublicFiles):

@@ -1,6 +1,6 @@
 """Check expectations in a process of its own, which imports Great Expectations while this process does other work.
 
-The import takes four seconds of processor time, as long as the draws and estimates of a small release. So
+The import takes two seconds of processor time, nearly as long as the draws and estimates of a small release. So
 ``od-release run`` starts the process before it imports Dagster. Where none was started, as in a run from Dagster's UI,
 the expectations are checked in the calling process.
 """

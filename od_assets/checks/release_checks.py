@@ -28,7 +28,7 @@ from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.series import Series, TreeSeries
 from od_assets.series.stops import StopsSeries
 from od_core.files.duckdb_session import memory_database
-from od_core.files.durable import file_digest
+from od_core.files.durable import file_digest, file_state
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import FlowTree
@@ -299,8 +299,13 @@ def geography_checks(settings: TreeSeries[Any, Any]) -> AssetChecks:
     """Return the check that in every stored zone list, each area lies in exactly one area of the level above."""
 
     def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
-        kept = [(read_zones(warehouse.geographies / zones.file), zones.levels) for zones in settings.kept_zone_lists]
-        return {"is_a_partition": sum(geography_violations(zones, levels) for zones, levels in kept)}
+        kept = [(warehouse.geographies / zones.file, zones.levels) for zones in settings.kept_zone_lists]
+
+        def violations() -> int:
+            return sum(geography_violations(read_zones(path), levels) for path, levels in kept)
+
+        read = (f"{path} {file_digest(path)} {levels}" for path, levels in kept)
+        return {"is_a_partition": warehouse.once(tuple(read), violations)}
 
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
@@ -314,23 +319,28 @@ def record_checks(settings: Series[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
 
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
-        staged = work.staged
+        work: ReleaseWork[Any, Any] = ReleaseWork.of(warehouse, settings, settings.key(period))
+        staged, listed = work.staged, work.geography
         # The pages contain a digest of the numbers of faults, so they stay in the confidential folder.
         docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
-        zones, destinations = settings.listed_codes(work.geography)
-        with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
-            warehouse.confidential.close(docs)  # pages that an earlier version left readable
-            met = checked(
-                records_meet_expectations,
-                staged.records,
-                zones,
-                settings.fault_threshold,
-                docs,
-                destinations=destinations,
-                breakdowns=settings.breakdowns,
-            )
-        return {RECORDS_CHECK: any_unmet(met)}
+        zones, destinations = settings.listed_codes(listed)
+
+        def unmet() -> int:
+            with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
+                warehouse.confidential.close(docs)  # pages that an earlier version left readable
+                met = checked(
+                    records_meet_expectations,
+                    staged.records,
+                    zones,
+                    settings.fault_threshold,
+                    docs,
+                    destinations=destinations,
+                    breakdowns=settings.breakdowns,
+                )
+            return any_unmet(met)
+
+        state = file_state(staged.records) if staged.records.exists() else None
+        return {RECORDS_CHECK: warehouse.once((str(docs), listed.digest, str(state)), unmet)}
 
     asset = dg.AssetKey([settings.name, "raw_trips"])
     return AssetChecks(asset, {RECORDS_CHECK: RECORDS_REQUIREMENT}, count_violations)
@@ -339,8 +349,9 @@ def record_checks(settings: Series[Any, Any]) -> AssetChecks:
 def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
     """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
     ledger = warehouse.ledger
-    planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.charged_steps}
-    return int(Counter(ledger.charges(key)) != Counter(planned))
+    with ledger.one_look():
+        planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.charged_steps}
+        return int(Counter(ledger.charges(key)) != Counter(planned))
 
 
 def any_unmet(expectations: dict[str, bool]) -> int:

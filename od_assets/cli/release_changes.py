@@ -17,6 +17,7 @@ from od_core.flows.publishing.chosen_rule import by_other_rule
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.certificate import Certificate
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import bundle_folder, open_bundle
@@ -104,7 +105,7 @@ def compared(
     return Compared(one, other, *levels, changes(old, new, *levels, segment), new.plan.tree, note)
 
 
-def _opened(name: str) -> tuple[ReleaseKey, Release, dict[str, Any]]:
+def _opened(name: str) -> tuple[ReleaseKey, Release, Certificate]:
     """Return the key, the release and its certificate, for a key or the path of a bundle.
 
     Raises:

@@ -49,7 +49,8 @@ from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, exact_fraction
 from od_core.privacy.plan import Plan
-from od_core.publication.html.report_page import rounded
+from od_core.publication.certificate import Certificate
+from od_core.publication.number_formats import rounded
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import published_bundles
 
@@ -155,7 +156,7 @@ def source_of(settings: Series[Any, Any], key: ReleaseKey | None, table: KnownFl
     )
 
 
-def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, dict[str, Any]]]:
+def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
     """Yield the key, folder and certificate of each published release of flows over the areas of a plan."""
     areas = {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest}
     for key, folder in published_bundles(releases_folder(current_project().var)).items():

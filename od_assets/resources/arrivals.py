@@ -14,7 +14,7 @@ from typing import Any
 from od_assets.resources.folders import Folders
 from od_assets.series.series import Series
 from od_core.errors import OdError
-from od_core.files.durable import absence, file_digest, write_durably
+from od_core.files.durable import absence, file_digest, file_state, write_durably
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE
@@ -119,10 +119,10 @@ def source_kept(folder: Path, file: Path) -> Iterator[None]:
     Raises:
         OdError: the file was changed while it was read.
     """
-    state = _state(file) if file.is_file() else None
+    state = file_state(file) if file.is_file() else None
     yield
     facts = {"state": state, "digest": file_digest(file)}
-    if _state(file) != state:
+    if file_state(file) != state:
         raise OdError(
             "OD-FILE-INCOMPLETE",
             f"{file.name} was changed while it was read",
@@ -131,15 +131,9 @@ def source_kept(folder: Path, file: Path) -> Iterator[None]:
     write_durably(folder / _SOURCE, lambda path: path.write_text(json.dumps(facts), encoding="utf-8"))
 
 
-def _state(file: Path) -> list[int]:
-    """Return the size, inode, modification time and change time of a file, of which some differ after any change."""
-    status = file.stat()
-    return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
-
-
 def _differs(file: Path, stated: dict[str, Any]) -> bool:
     """Return whether a file has another content than stated. The content is read only if its state has changed."""
-    state = _state(file)
+    state = file_state(file)
     if state == stated["state"]:
         return False
     return state[0] != stated["state"][0] or _digest(file, *state) != stated["digest"]

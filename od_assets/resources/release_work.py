@@ -67,7 +67,7 @@ class ReleaseWork(Generic[P, G]):
     def of(cls, warehouse: Warehouse, settings: Series[Any, Any], key: ReleaseKey) -> Self:
         """Return the work on a release. In a run, it is always the same object, so its plan is computed only once."""
         known = warehouse.works.get(key)
-        if type(known) is not cls or known.settings is not settings:
+        if not isinstance(known, cls) or known.settings is not settings:
             known = warehouse.works[key] = cls(warehouse, settings, key)
         return known
 
@@ -238,9 +238,9 @@ class ReleaseWork(Generic[P, G]):
             )
         warehouse.ledger.hold_to(ledger_entries(warehouse.releases))
 
-    @property
+    @cached_property
     def measurements(self) -> DurableMeasurements:
-        """Stored measurements of the release."""
+        """Stored measurements of the release, each of which is read once in a run."""
         folder = self.warehouse.confidential.path / self.key.folder  # they are only read, so it is not made
         return DurableMeasurements(folder, self.warehouse.ledger, self.key)
 
@@ -300,12 +300,17 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         asked = self.plan.steps if steps is None else steps
         return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in asked]
 
-    def release(self) -> Release:
-        """Return the release, from its staged estimates and stored measurements."""
+    @cached_property
+    def finished(self) -> Release:
+        """The release, from its staged estimates and stored measurements, which the assets of a run share."""
         leaves = self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines)
         segments = self.staged.segments(self.plan)
         uncounted = self.measurements.uncounted(self.plan)
         return finish(self.plan, leaves, self.measured(), segments=segments, uncounted=uncounted, **self.facts_of_draws)
+
+    def release(self) -> Release:
+        """Return the release."""
+        return self.finished
 
 
 class TableWork(ReleaseWork[P, G]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     """Days after publication for which the copy of a release's records is kept; None for as long as nobody purges."""
 
     _instance: dg.DagsterInstance | None = PrivateAttr(None)
+    _run: ExitStack | None = PrivateAttr(None)
 
     @classmethod
     def of(
@@ -55,6 +56,17 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         return Path(self.folder) if self.folder else current_project().var
 
     @cached_property
+    def ledger(self) -> Ledger:
+        """Budget ledger as in :attr:`Folders.ledger`. A run opens its SQLite file and its head file only once.
+
+        A connection to a server is not kept: it could end during a long run, which goes on without it.
+        """
+        ledger: Ledger = super().ledger
+        if self._run is not None and self.ledger_place[1] is None:
+            self._run.enter_context(ledger.kept_open())
+        return ledger
+
+    @cached_property
     def works(self) -> dict[ReleaseKey, Any]:
         """Work objects of this run by key; see :meth:`od_assets.resources.release_work.ReleaseWork.of`."""
         return {}
@@ -63,7 +75,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         """Return the number of violations that ``count`` returns, which is called once in a run for each key.
 
         A check runs after its asset and again before publication. Its result is the same as long as its input is, whose
-        digest must be in the key.
+        digest or state must be in the key.
         """
         if key not in self._violations:
             self._violations[key] = count()
@@ -113,7 +125,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run)
-        with self.ledger_chain.exclusive(self.lock_seconds), closed_sessions():
+        with self.ledger_chain.exclusive(self.lock_seconds), closed_sessions(), ExitStack() as self._run:
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
             self._instance = context.instance

@@ -211,21 +211,23 @@ def run_period(settings: Series[Any, Any], job: dg.JobDefinition, period: str, *
     if not result.success:
         is_public = ledger.is_published(key)
         return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures}, None)
-    drawn = ledger.level_kinds(key).count(MEASURED) - before
-    balance = ledger.balance(settings.domain.name, period)
     bundle = warehouse.bundle(key)
     facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
     kind = settings.kind
     release = kind.open(bundle)
     released = Released(kind.contents, release.spent, release.plan.spent, kind.summary(release))
+    with ledger.one_look():
+        balance = ledger.balance(settings.domain.name, period)
+        facts |= {
+            "published": True,
+            "drawn": ledger.level_kinds(key).count(MEASURED) - before,
+            "measurements": len(release.plan.charged_steps),
+            "cap_rho": float_above(balance.cap),
+            "left_rho": float(balance.left),
+            "lost_draws": _lost(ledger, key, release.plan),
+            "unpublished": _unpublished(ledger, balance),
+        }
     facts |= {
-        "published": True,
-        "drawn": drawn,
-        "measurements": len(release.plan.charged_steps),
-        "cap_rho": float_above(balance.cap),
-        "left_rho": float(balance.left),
-        "lost_draws": _lost(ledger, key, release.plan),
-        "unpublished": _unpublished(ledger, balance),
         f"{kind.contents.replace(' ', '_')}_by_level": released.levels.to_dict("records"),
         "bundle": str(bundle),
         "database": str(warehouse.database),

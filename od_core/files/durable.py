@@ -78,10 +78,16 @@ def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDE
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
-        written = write(temporary)
-        temporary.chmod(mode)  # some writers replace the file by a new one
-        sync(temporary)
+        made = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
+        try:
+            written = write(temporary)
+            temporary.chmod(mode)
+            if os.path.samestat(os.fstat(made), temporary.stat()):
+                os.fsync(made)
+            else:  # some writers replace the file by a new one
+                sync(temporary)
+        finally:
+            os.close(made)
         temporary.replace(path)
         sync(path.parent)
     finally:
@@ -129,6 +135,12 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_state(path: Path) -> list[int]:
+    """Return the size, inode, modification time and change time of a file, of which some differ after any change."""
+    status = path.stat()
+    return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def absence(path: Path) -> str | None:
@@ -219,20 +231,20 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
         OSError: a step failed, even if ``write`` suppressed the error. The file is removed.
         OdError: the file does not contain the bytes that were written. The file is removed.
     """
-    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC, mode)
     try:
-        sink = _Sink(descriptor)
-        try:
+        with os.fdopen(descriptor, "rb") as file:
             os.fchmod(descriptor, mode)  # the umask may have reduced the mode
+            sink = _Sink(descriptor)
             write(cast("BinaryIO", sink))
             sink.raise_failure()
             os.fsync(descriptor)  # the descriptor that wrote reports every write error
             if from_disk:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         written = sink.written()
-        if file_digest(path) != written.digest:
+        if digest != written.digest:
             raise OdError(
                 "OD-DISK-DAMAGED",
                 f"{path.name} was written without an error, but reading it back gave different content",

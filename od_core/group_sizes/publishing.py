@@ -27,7 +27,8 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication import columns
-from od_core.publication.certificate import has_intervals, pure_sentences
+from od_core.publication.certificate import Certificate, has_intervals
+from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
@@ -145,7 +146,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             ]
         )
 
-    def files(self, release: GroupSizeRelease, certificate: dict[str, Any]) -> list[BundleFile]:
+    def files(self, release: GroupSizeRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
         frame = release.frame
         return [
@@ -166,7 +167,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             *areas_files(areas_table(frame.geography)),
         ]
 
-    def notes(self, _release: GroupSizeRelease, certificate: dict[str, Any]) -> list[str]:
+    def notes(self, _release: GroupSizeRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the top code and on the intervals."""
         top_code = certificate["contents"]["top_code"]
         return [
@@ -175,12 +176,12 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         ]
 
     def report(
-        self, release: GroupSizeRelease, certificate: dict[str, Any], context: ReleaseContext[GroupSizeRelease]
+        self, release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
     ) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
         return group_size_report(release, certificate, context)
 
-    def pictures(self, release: GroupSizeRelease, certificate: dict[str, Any]) -> Mapping[str, Markup]:
+    def pictures(self, release: GroupSizeRelease, certificate: Certificate) -> Mapping[str, Markup]:
         """Return the report's bar chart of group sizes, as SVG by title."""
         return group_size_pictures(release, certificate)
 
@@ -230,7 +231,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Return a list with the one geography of a release."""
         return [release.plan.frame.geography]
 
-    def tables(self, release: GroupSizeRelease, certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
+    def tables(self, release: GroupSizeRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
         """Return the rows for the tables of the release database, by table, without the column ``release``."""
         frames = {"group_sizes": release.histogram, "group_size_measurements": release.measurements}
         if has_intervals(certificate):

@@ -22,7 +22,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from od_core.errors import STAYS_CHARGED, OdError
@@ -50,6 +52,23 @@ class Head:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._keeps = False
+        self._kept: FileIO | None = None
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Open the file for writing only once in this context. It is still read whenever it is checked or renewed."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
+            self._close()
+
+    def _close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = None
 
     def check(self, entries: Entries) -> tuple[int, str]:
         """Check that the entries contain the entry that the head names, and return its number and hash.
@@ -60,7 +79,7 @@ class Head:
             OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
         """
         try:
-            head = self._path.read_bytes()
+            head = _content(self._kept) if self._kept is not None and self._is_kept() else self._path.read_bytes()
         except FileNotFoundError:
             head = None
         except PermissionError:
@@ -94,13 +113,29 @@ class Head:
             make_folder(self._path.parent, CONFIDENTIAL_FOLDER_MODE)
             write_durably(self._path, lambda file: file.write_text(newest, encoding="utf-8"))
             return
-        with self._path.open("rb+", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if file.read().decode() < newest:
+        if self._kept is None or not self._is_kept():
+            self._close()
+            self._kept = self._path.open("rb+", buffering=0)
+        fcntl.flock(self._kept, fcntl.LOCK_EX)
+        try:
+            if _content(self._kept).decode() < newest:
                 written, head = 0, newest.encode()
                 while written < len(head):  # one call may write only a part
-                    written += os.pwrite(file.fileno(), head[written:], written)
-                os.fdatasync(file.fileno())
+                    written += os.pwrite(self._kept.fileno(), head[written:], written)
+                os.fdatasync(self._kept.fileno())
+        finally:
+            fcntl.flock(self._kept, fcntl.LOCK_UN)
+            if not self._keeps:
+                self._close()
+
+    def _is_kept(self) -> bool:
+        """Return whether the open file is still the one at the path. A backup that is restored replaces it."""
+        return self._kept is not None and os.path.samestat(os.fstat(self._kept.fileno()), self._path.stat())
+
+
+def _content(file: FileIO) -> bytes:
+    """Return the content of an open head, or the beginning of a longer file."""
+    return os.pread(file.fileno(), 4096, 0)
 
 
 WAIT_SECONDS = 60.0
@@ -239,7 +274,7 @@ class SqliteChain(Chain):
         super().__init__(path.parent)
         self._path = path
         self._kept: sqlite3.Connection | None = None
-        self._kept_file: tuple[int, int] | None = None
+        self._kept_by: tuple[int, tuple[int, int] | None] | None = None
 
     def exists(self) -> bool:
         """Return whether there is a file."""
@@ -297,8 +332,8 @@ class SqliteChain(Chain):
         To read a file in WAL mode, SQLite makes files beside it. A process that may not do so uses those of a process
         that has the ledger open, or reads a ledger that nobody has open as a file that does not change.
         """
-        if self._kept is not None and _identity(self._path) == self._kept_file:
-            yield self._kept
+        if (shared := self._shared()) is not None:
+            yield shared
             return
         mode, state = "rw", None
         if not (may_write(self._path) and may_write(self._path.parent)):
@@ -323,22 +358,24 @@ class SqliteChain(Chain):
     def kept_open(self) -> Iterator[None]:
         """Keep one connection open as :meth:`Chain.kept_open` does, unless the file is replaced by another one."""
         with suppress(sqlite3.Error):  # the first transaction reports any fault of the file
-            self._kept, self._kept_file = _connect(self._path), _identity(self._path)
+            self._kept, self._kept_by = _connect(self._path), (get_ident(), _identity(self._path))
         try:
-            yield
+            with self._head.kept_open():
+                yield
         finally:
             if self._kept is not None:
                 self._kept.close()
             self._kept = None
 
+    def _shared(self) -> sqlite3.Connection | None:
+        """Return the connection of :meth:`kept_open`, if this thread opened it and the file at the path is the same."""
+        return self._kept if self._kept is not None and self._kept_by == (get_ident(), _identity(self._path)) else None
+
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection to the file that is now at the path.
-
-        It is the shared connection of :meth:`kept_open` if that was opened to the same file, and a new one otherwise.
-        """
-        if self._kept is not None and _identity(self._path) == self._kept_file:
-            yield self._kept
+        """Yield the shared connection, or a new one to the file that is now at the path."""
+        if (shared := self._shared()) is not None:
+            yield shared
             return
         with closing(_connect(self._path)) as connection:
             yield connection
@@ -521,7 +558,8 @@ class PostgresChain(Chain):
         with suppress(OdError), _usable():  # the first transaction reports any fault of the server
             self._kept = self._connect()
         try:
-            yield
+            with self._head.kept_open():
+                yield
         finally:
             if self._kept is not None:
                 self._kept.close()

@@ -53,11 +53,13 @@ def hold_to_input(
         OdError: a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
     now = _identity(confidential, trips, counters)
+    then = stored_identity(confidential, key)
     if not drawn:
+        if then == now:
+            return
         path = confidential.subfolder(key.folder) / _IDENTITY
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return
-    then = stored_identity(confidential, key)
     if then is None:
         raise _refused(
             "OD-IDENTITY-MISSING",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeAlias
 
@@ -132,6 +133,7 @@ class DurableMeasurements:
         self.store = LocalStore(folder) if store is None else store
         """Store of the levels that were measured in parts (:mod:`od_core.flows.parts`)."""
         self._folder = folder
+        self._known: dict[int, NoisyVector] = {}
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the stored noisy values of a step. If there are none, call ``draw`` and store its values first.
@@ -165,11 +167,16 @@ class DurableMeasurements:
         return [number for number, draw in begun.items() if not self._path(number, draw).exists()]
 
     def read(self, step: Step) -> NoisyVector:
-        """Return the stored noisy values of a measured step.
+        """Return the stored noisy values of a measured step. This object reads and checks each file only once.
 
         Raises:
             OdError: the level is not measured, or its file is missing or has changed since it was measured.
         """
+        if step.number not in self._known:
+            self._known[step.number] = self._read(step)
+        return self._known[step.number]
+
+    def _read(self, step: Step) -> NoisyVector:
         state = self.ledger.level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             raise OdError(
@@ -182,14 +189,15 @@ class DurableMeasurements:
         if not path.exists() and kept_digest(self.store, step.number) == state.digest:
             parts = part_files(self.store, step.number)
             return NoisyVector(*(partial(self.store.read, part) for part in parts))
-        if not path.exists() or file_digest(path) != state.digest:
+        content = path.read_bytes() if path.exists() else b""
+        if sha256(content).hexdigest() != state.digest:
             raise OdError(
                 "OD-MEASUREMENT-CHANGED",
                 f"the measurement of level {step.level} of {self.key} is {'changed' if path.exists() else 'missing'}",
                 next_step=f"restore {path.name}, or the files of its parts, in the confidential folder from a backup",
                 spent=STAYS_CHARGED,
             )
-        return NoisyVector(path)
+        return NoisyVector(pa.py_buffer(content))
 
     def uncounted(self, plan: Plan) -> int | None:
         """Return the measured number of uncounted trips, or None if the plan does not measure it.

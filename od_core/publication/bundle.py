@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 import pyarrow as pa
@@ -34,13 +34,13 @@ from od_core.files.durable import (
 )
 from od_core.ledger.integrity import EntryName
 from od_core.parallel import in_order, meanwhile
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.codebook import CHECKSUMS, codebook, datapackage, readme
 from od_core.publication.file_formats import opens, refuse_unreadable, same_geopackages, same_matrices, same_workbooks
-from od_core.publication.file_rows import refuse_holes
-from od_core.publication.html.certificate_page import certificate_page
+from od_core.publication.file_rows import are_read_whole, refuse_holes
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
+from od_core.publication.templates import filled
 
 CERTIFICATE = "certificate.json"
 
@@ -341,14 +341,14 @@ def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
 
     Those sizes and checksums may describe the damaged content, so they are not compared.
     """
-    package = _content(folder / PACKAGE)
+    package: dict[str, Any] | None = _content(folder / PACKAGE)
     for resource in [] if package is None else package.get("resources", []):
         if resource.get("path") in damaged:
             resource.update(bytes=None, hash=None)
     return package
 
 
-def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> dict[str, Any]:
+def as_published(facts: Certificate, folder: Path, published: str | None) -> Certificate:
     """Return a certificate in the wording of the software version that published it.
 
     A later version of the software may word a certificate differently or add fields. This function undoes both, so that
@@ -368,15 +368,15 @@ def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> 
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published:
         return facts
-    facts = {
+    made = {
         name: public[name] if name == _BUNDLE_FORMAT else fact
         for name, fact in facts.items()
         if name != _BUNDLE_FORMAT or name in public
     }
-    if not _numbers_agree(facts, public):
-        return facts
-    stated = {name: fact for name, fact in facts.items() if name in public}
-    return stated | {name: _in_order_of(facts[name], public[name]) for name in _SENTENCES if name in stated}
+    if _numbers_agree(made, public):
+        made = {name: fact for name, fact in made.items() if name in public}
+        made |= {name: _in_order_of(made[name], public[name]) for name in _SENTENCES if name in made}
+    return cast("Certificate", made)
 
 
 def _in_order_of(made: Any, public: Any) -> Any:
@@ -431,7 +431,7 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
 def write_bundle(
     kind: BundleKind[T],
     release: T,
-    certificate: dict[str, Any],
+    certificate: Certificate,
     report: str,
     folder: Path,
     tell: Callable[[int, int, str], None] | None = None,
@@ -461,7 +461,15 @@ def write_bundle(
     ]
 
     written: dict[str, Written] = {}
-    contents = in_order(lambda file: _write(folder / file.name, file.write), listed)
+    read_later = are_read_whole(tables)
+
+    def write(file: BundleFile) -> Written:
+        content = _write(folder / file.name, file.write)
+        if file.name not in read_later:
+            refuse_unreadable(folder / file.name)
+        return content
+
+    contents = in_order(write, listed)
     for number, (file, content) in enumerate(zip(listed, contents, strict=True), start=1):
         written[file.name] = content
         if tell is not None:
@@ -469,16 +477,18 @@ def write_bundle(
     refuse_holes(folder, tables)
     package = json_text(datapackage(kind.contents, certificate, listed, written))
     written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
+    refuse_unreadable(folder / PACKAGE)
     checksums = checksum_lines({name: content.digest for name, content in written.items()}).encode()
     _write(folder / CHECKSUMS, lambda file: file.write(checksums))
 
 
-def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
+def _pages(certificate: Certificate, report: str) -> list[BundleFile]:
     """Return the files of the report and of the certificate: HTML pages, a JSON file and a JSON Schema."""
+    page = filled("certificate.html", certificate=certificate)
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     return [
         _words(REPORT, "The release in pictures and tables.", report),
-        _words("certificate.html", "What is protected, and which budget was spent.", certificate_page(certificate)),
+        _words("certificate.html", "What is protected, and which budget was spent.", page),
         BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
@@ -490,13 +500,11 @@ def _words(name: str, description: str, text: str) -> BundleFile:
 
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
-    """Write a file, check that it has the intended bytes and can be read, and return its size and digest."""
-    written = write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
-    refuse_unreadable(path)
-    return written
+    """Write a file, check that it has the intended bytes, and return its size and digest."""
+    return write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
 
 
-def json_text(content: dict[str, Any]) -> bytes:
+def json_text(content: Mapping[str, Any]) -> bytes:
     """Return a dictionary as UTF-8 encoded JSON text with sorted names."""
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
@@ -553,7 +561,7 @@ def _certificates_agree(made: Path, public: Path) -> bool:
         return False
     versions = [content.get("software", {}).get("od-release") for content in (new, old)]
     if versions[0] == versions[1]:
-        return new | {"software": None} == old | {"software": None}
+        return bool(new | {"software": None} == old | {"software": None})
     return _numbers_agree(new, old)
 
 
@@ -566,7 +574,8 @@ def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
     return all(made.get(name) == fact for name, fact in public.items() if name not in apart)
 
 
-def _content(path: Path) -> dict[str, Any] | None:
+def _content(path: Path) -> Any:
+    """Return the JSON object in a file; None if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -9,7 +9,7 @@ from typing import Any
 from od_core.files.durable import Written
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import promise_text
-from od_core.publication.certificate import certificate_digest, promise
+from od_core.publication.certificate import Certificate, certificate_digest, promise
 from od_core.publication.columns import Table
 from od_core.publication.markup import in_markdown
 from od_core.publication.tables import BundleFile
@@ -18,7 +18,7 @@ CHECKSUMS = "SHA256SUMS"
 """Name of the file with the digest of every other file of a bundle."""
 
 
-def citation(certificate: dict[str, Any]) -> str:
+def citation(certificate: Certificate) -> str:
     """Return the text with which to cite a release, or flows that are derived from releases.
 
     It names the period and the revision, because another revision has different noise and different numbers, and the
@@ -31,7 +31,7 @@ def citation(certificate: dict[str, Any]) -> str:
     )
 
 
-def _made(certificate: dict[str, Any]) -> str:
+def _made(certificate: Certificate) -> str:
     if sources := certificate.get("sources"):
         first, last = sources[0]["release"], sources[-1]["release"]
         span = first if first == last else f"{first} to {last}"
@@ -47,7 +47,7 @@ NOT_RELEASED = (
 )
 
 
-def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], notes: Sequence[str]) -> str:
+def codebook(contents: str, certificate: Certificate, files: Sequence[BundleFile], notes: Sequence[str]) -> str:
     """Return the text of ``codebook.md``: the meaning of every file and column, as Markdown.
 
     Args:
@@ -83,9 +83,9 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
     return "\n\n".join(parts) + "\n"
 
 
-def _geographies(certificate: dict[str, Any]) -> list[str]:
+def _geographies(certificate: Certificate) -> list[str]:
     """Return one line of Markdown per geography, with its digest and its version; empty if there is no geography."""
-    versions = certificate.get("geography_versions", {})
+    versions: Mapping[str, Any] = certificate.get("geography_versions", {})
     sides: dict[str, str] = certificate.get("geographies", {})
     if len(set(sides.values())) == 1:
         sides = {"areas": next(iter(sides.values()))}
@@ -130,7 +130,7 @@ def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile]) -> str:
+def readme(contents: str, certificate: Certificate, files: Sequence[BundleFile]) -> str:
     """Return the plain text of ``README.txt``, an overview of the files; the arguments are as in :func:`codebook`."""
     first = next(file.name for file in files if file.name.endswith(".csv"))
     shown = {
@@ -174,7 +174,7 @@ _MEDIA = {
 
 
 def datapackage(
-    contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], written: Mapping[str, Written]
+    contents: str, certificate: Certificate, files: Sequence[BundleFile], written: Mapping[str, Written]
 ) -> dict[str, Any]:
     """Return the Data Package descriptor of a bundle; ``written`` has the size and digest of each file, by name."""
     return {

@@ -21,6 +21,7 @@ from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease
+from od_core.publication.certificate import Certificate
 from od_core.publication.columns import DATABASE, Described
 from od_core.publication.tables import areas_table
 
@@ -217,7 +218,7 @@ def _add(database: Path, key: ReleaseKey, contents: Contents) -> None:
         connection.execute("CHECKPOINT")  # closing the database does the same, but hides an error
 
 
-def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
+def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: Certificate) -> dict[str, Any]:
     """Return the values that every kind of release has in its table with one row per release, by column."""
     return {
         "release": str(key),

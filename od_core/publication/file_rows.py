@@ -62,6 +62,24 @@ def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]
         yield from ((file.name, fault) for file, fault in zip(examined, faults, strict=True) if fault is not None)
 
 
+def are_read_whole(files: Sequence[BundleFile]) -> set[str]:
+    """Return the names of the files that :func:`holes` reads to their ends in their format, so that no other may.
+
+    Rows that are only counted are not read.
+    """
+    names = {file.name for file in files}
+    examined = (file for file in files if file.table is not None or file.rows is not None)
+    return {
+        file.name
+        for file in examined
+        if Path(file.name).suffix in _EAGER
+        or (
+            file.name.endswith(".csv")
+            and (isinstance(file.rows, str) or (file.rows is None and f"{file.name[:-4]}.parquet" in names))
+        )
+    }
+
+
 def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
     """Raise OdError if a file of a bundle has other rows or columns than the bundle's tables; see :func:`holes`."""
     if found := [f"{name} {fault}" for name, fault in holes(folder, files)]:
@@ -293,6 +311,9 @@ def _read_atlas(path: Path) -> _Read:
 def _read_parquet(path: Path) -> _Read:
     return pq.read_schema(path).names, quoted_name(path.stem)
 
+
+_EAGER = (".omx", ".geojson", ".json", ".xml")
+"""Extensions of files that are parsed whole before their rows are compared, even if these are only counted."""
 
 _READERS: dict[str, Callable[[Path], _Read]] = {
     ".parquet": _read_parquet,

@@ -25,6 +25,7 @@ from od_core.noise.sources import NoiseSource
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, PlannedRelease, Step
 from od_core.publication import database
+from od_core.publication.certificate import Certificate
 from od_core.publication.database import Contents
 from od_core.publication.tables import BundleFile
 
@@ -74,10 +75,10 @@ class BundleKind(ABC, Generic[T]):
     format: ClassVar[str]
 
     @abstractmethod
-    def files(self, release: T, certificate: dict[str, Any]) -> Sequence[BundleFile]:
+    def files(self, release: T, certificate: Certificate) -> Sequence[BundleFile]:
         """Return the bundle files with the tables of a release."""
 
-    def notes(self, _release: T, _certificate: dict[str, Any]) -> Sequence[str]:
+    def notes(self, _release: T, _certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         return ()
 
@@ -115,11 +116,11 @@ class Kind(BundleKind[R]):
     # Bundle.
 
     @abstractmethod
-    def report(self, release: R, certificate: dict[str, Any], context: ReleaseContext[R]) -> str:
+    def report(self, release: R, certificate: Certificate, context: ReleaseContext[R]) -> str:
         """Return the HTML text of the page that presents a release to its readers."""
 
     @abstractmethod
-    def pictures(self, release: R, certificate: dict[str, Any]) -> Mapping[str, Markup]:
+    def pictures(self, release: R, certificate: Certificate) -> Mapping[str, Markup]:
         """Return the pictures of the report that are also shown outside it, as SVG by title."""
 
     # Verification.
@@ -128,7 +129,7 @@ class Kind(BundleKind[R]):
     def measured(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:
         """Return each step of a release with its noisy values."""
 
-    def recomputed(self, release: R, _certificate: dict[str, Any]) -> tuple[R, Mapping[str, Examination]]:
+    def recomputed(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
         """Return a release recomputed from its measurements, and further checks of this kind by name.
 
         By default, the release is returned unchanged, because :meth:`open` has recomputed it and refuses a release that
@@ -155,22 +156,22 @@ class Kind(BundleKind[R]):
         """Return the geographies whose areas the tables of a release name."""
 
     @abstractmethod
-    def tables(self, release: R, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+    def tables(self, release: R, certificate: Certificate) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
         """Return the rows of published numbers, by table of the database, without the column ``release``."""
 
-    def derived(self, _release: R, _certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+    def derived(self, _release: R, _certificate: Certificate) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
         """Return the rows of further tables, by table. They are computed from public data."""
         return {}
 
-    def store(self, path: Path, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> None:
+    def store(self, path: Path, release: R, key: ReleaseKey, certificate: Certificate) -> None:
         """Add a checked release to the release database. Raises OdError as ``database.store`` does."""
         database.store(path, key, self._contents(release, key, certificate))
 
-    def differing(self, path: Path, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
+    def differing(self, path: Path, release: R, key: ReleaseKey, certificate: Certificate) -> Iterator[str]:
         """Yield one line for each difference between the release database and the bundle of a release."""
         return database.differing(path, key, self._contents(release, key, certificate))
 
-    def _contents(self, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> Contents:
+    def _contents(self, release: R, key: ReleaseKey, certificate: Certificate) -> Contents:
         return Contents(
             schema=self.tables_schema(release),
             facts_table=self.facts_table,

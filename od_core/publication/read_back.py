@@ -16,6 +16,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.certificate import Certificate
 
 REPAIR = (
     "make it again, which spends nothing and replaces missing and damaged files (od-release run; sum or assist for"
@@ -24,20 +25,20 @@ REPAIR = (
 """Next step if the bundle of a published release is missing or damaged, wherever it is found."""
 
 
-def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[dict[str, Any], list[pd.DataFrame]]:
+def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Certificate, list[pd.DataFrame]]:
     """Return the certificate and the named tables of a bundle. Raises OdError if a file is missing or unreadable."""
     folder = Path(bundle)
     try:
-        stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        stated: Certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
         return stated, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
     except (OSError, ValueError):
         raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
 
 
-def certificate_of(bundle: Path) -> dict[str, Any]:
+def certificate_of(bundle: Path) -> Certificate:
     """Return the certificate in a bundle's folder. Raises OdError if it is missing or cannot be read."""
     try:
-        certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        certificate: Certificate = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
         ReleaseKey.parse(certificate["release"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise incomplete(bundle, f"it lacks a {CERTIFICATE} that can be read") from None
@@ -73,7 +74,7 @@ def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:
         raise changed("plan")
 
 
-def stated_spent(plan: Plan, certificate: dict[str, Any]) -> Spent:
+def stated_spent(plan: Plan, certificate: Certificate) -> Spent:
     """Return the budget that a release has spent according to its certificate. The ledger is not read."""
     charged = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
     return plan.spent_on([rho / step.charge.as_rho for rho, step in zip(charged, plan.charged_steps, strict=True)])

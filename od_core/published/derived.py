@@ -27,6 +27,7 @@ from od_core.flows.publishing.derived_kind import (
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.certificate import Certificate
 from od_core.publication.read_back import certificate_of, lost
 from od_core.published.opening import published_bundles, zipped_bundles
 
@@ -48,7 +49,7 @@ class PublishedFlows:
     key: ReleaseKey
     folder: Path
     flows: DerivedFlows
-    certificate: dict[str, Any]
+    certificate: Certificate
     is_new: bool
 
 

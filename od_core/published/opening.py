@@ -16,6 +16,7 @@ from od_core.flows.publishing.read_bundle import ANY, Asked, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.certificate import Certificate
 from od_core.publication.database import stored_releases
 from od_core.publication.kind import BundleKind, Kind
 from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete
@@ -32,17 +33,17 @@ KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
 DERIVED: tuple[DerivedKind[Any], ...] = (SUMS, ASSISTED)
 
 
-def bundle_kind_of(certificate: dict[str, Any]) -> BundleKind[Any]:
+def bundle_kind_of(certificate: Certificate) -> BundleKind[Any]:
     """Return what a certificate is of: a kind of release, or derived flows. Raises OdError if it is unknown."""
     return derived_kind_of(certificate) or kind_of(certificate)
 
 
-def derived_kind_of(certificate: dict[str, Any]) -> DerivedKind[Any] | None:
+def derived_kind_of(certificate: Certificate) -> DerivedKind[Any] | None:
     """Return the kind of derived flows (sums, or model-assisted flows) of a certificate; None if it is of a release."""
     return next((kind for kind in DERIVED if kind.format == certificate.get("format")), None)
 
 
-def kind_of(certificate: dict[str, Any]) -> Kind[Any]:
+def kind_of(certificate: Certificate) -> Kind[Any]:
     """Return the kind of release (flows, group sizes or stops) of a certificate. Raises OdError if it is unknown."""
     stated = certificate.get("format")
     for kind in KINDS:

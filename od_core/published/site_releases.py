@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from od_core.geography.codes import COORDINATES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import AREAS_FILE, PACKAGE, zip_beside
-from od_core.publication.certificate import promise
+from od_core.publication.certificate import Certificate, promise
 from od_core.publication.codebook import citation
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import bundle_kind_of, derived_kind_of
@@ -109,7 +110,7 @@ class SiteRelease:
 
     key: ReleaseKey
     place: Path
-    certificate: dict[str, Any]
+    certificate: Certificate
     files: tuple[dict[str, Any], ...]
 
     @classmethod
@@ -150,9 +151,10 @@ class SiteRelease:
         return f"{whose}{site.title}: {citation(self.certificate)}"
 
     @property
-    def period(self) -> Period:
-        """The period of the release."""
-        return Period(self.key.period)
+    def days(self) -> tuple[str, str]:
+        """First and last day of the period."""
+        period = Period(self.key.period)
+        return period.first.isoformat(), (period.end - timedelta(days=1)).isoformat()
 
     @property
     def extent(self) -> tuple[float, float, float, float] | None:

@@ -23,7 +23,8 @@ from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
-from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
+from od_core.publication.certify import certificate
 from od_core.publication.context import context_of
 from od_core.publication.file_rows import holes
 from od_core.publication.kind import Examination, Kind
@@ -106,7 +107,7 @@ def verify_release(published: Published) -> list[Finding]:
 
 
 def _derived_findings(
-    kind: DerivedKind[Any], published: Published, faults: str | None, stated: dict[str, Any]
+    kind: DerivedKind[Any], published: Published, faults: str | None, stated: Certificate
 ) -> list[Finding]:
     """Return the findings on derived flows, which are derived again from the bundles of their releases.
 
@@ -149,7 +150,7 @@ def _line(error: Exception) -> str:
     return str(error) if isinstance(error, OdError) else f"missing or unreadable ({type(error).__name__})"
 
 
-def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[str, Any]) -> Iterator[str]:
+def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate) -> Iterator[str]:
     """Yield one line for each file of the bundle that differs from the file made from the measurements and the ledger.
 
     Also yield a line if the certificate states that a check failed.
@@ -199,7 +200,7 @@ def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVect
             yield f"the public measurements of level {step.level} differ from those that were drawn"
 
 
-def _ledger(published: Published, public: PlannedRelease, stated: dict[str, Any]) -> Iterator[str]:
+def _ledger(published: Published, public: PlannedRelease, stated: Certificate) -> Iterator[str]:
     """Yield one line for each contradiction between the ledger and the release.
 
     The ledger's chain of hashes must be unbroken, and the ledger must record the charge, the noise, the plan and the

@@ -23,7 +23,8 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certificate import has_intervals, pure_sentences
+from od_core.publication.certificate import Certificate, has_intervals
+from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.markup import in_markdown
@@ -120,7 +121,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             ]
         )
 
-    def files(self, release: StopsRelease, certificate: dict[str, Any]) -> list[BundleFile]:
+    def files(self, release: StopsRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files with the table of boxes, and a GeoJSON file of the boxes if the plan has a map."""
         on_map, interval = release.plan.map, has_intervals(certificate)
         table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places, interval=interval)
@@ -131,7 +132,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         name = "The boxes as GeoJSON (RFC 7946): a polygon for each place of a trip."
         return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map, interval))]
 
-    def notes(self, release: StopsRelease, certificate: dict[str, Any]) -> list[str]:
+    def notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""
         intervals = [_INTERVALS] if has_intervals(certificate) else []
         if (on_map := release.plan.map) is None:
@@ -145,11 +146,11 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             " degree.",
         ]
 
-    def report(self, release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
+    def report(self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
         return stops_report(release, certificate, context)
 
-    def pictures(self, release: StopsRelease, certificate: dict[str, Any]) -> Mapping[str, Markup]:
+    def pictures(self, release: StopsRelease, certificate: Certificate) -> Mapping[str, Markup]:
         """Return the report's maps of trips, as SVG by title; none if the plan has no map."""
         return stops_pictures(release, certificate)
 
@@ -200,7 +201,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return an empty list, because the boxes name no areas."""
         return []
 
-    def tables(self, release: StopsRelease, certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
+    def tables(self, release: StopsRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
         """Return the rows for the table ``stops_boxes`` of the release database, without the column ``release``."""
         boxes = release.measured
         ends = dict(zip(_ENDS, release.intervals, strict=True)) if has_intervals(certificate) else {}

@@ -18,7 +18,7 @@ from od_assets.series.reading import declaration
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certificate import certificate
+from od_core.publication.certify import certificate
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 from tests.projects import make_dg_project

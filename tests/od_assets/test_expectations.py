@@ -156,7 +156,7 @@ def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> 
     assert project.materialize("geography", "raw_trips").success
     count_now, found = record_checks(settings).count_violations, list[dict[str, int]]()
     count_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
-    look = threading.Thread(target=lambda: found.append(count_now(warehouse, "2001-01")))
+    look = threading.Thread(target=lambda: found.append(count_now(Warehouse(), "2001-01")))
     with exclusive(FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs):
         look.start()
         look.join(timeout=1.5)

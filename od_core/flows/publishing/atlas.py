@@ -32,6 +32,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, dissolved, rings, simplified, square_degrees
 from od_core.geography.places import in_degrees, least_squared_chord, mean_places
 from od_core.publication.bundle import ATLAS
+from od_core.publication.certificate import Certificate
 from od_core.records.segments import Breakdown
 
 FIRST_WITH_ATLAS = 4
@@ -50,7 +51,7 @@ _STEPS = 4_000
 """Steps of the grid of boundaries along the side of a square as large as all areas together."""
 
 
-def write_atlas(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
+def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the page. Every call writes the same bytes."""
     title = f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}"
     packed = atlas_data(tables, certificate, title)
@@ -59,7 +60,7 @@ def write_atlas(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO)
         file.write(part)
 
 
-def atlas_data(tables: FlowTables, certificate: dict[str, Any], title: str) -> bytes:
+def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> bytes:
     """Return the data of the page: a JSON header and columns of numbers, compressed. ``atlas/src/columns.ts`` reads it.
 
     Args:
@@ -306,7 +307,7 @@ def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str
     return levels
 
 
-def _notes(tables: FlowTables, fits: Sequence[FittedTree], certificate: dict[str, Any], depth: int) -> list[str]:
+def _notes(tables: FlowTables, fits: Sequence[FittedTree], certificate: Certificate, depth: int) -> list[str]:
     """Return the sentences that a reader of the numbers must know."""
     tree: FlowTree = tables.tree
     every = "Every number contains noise."

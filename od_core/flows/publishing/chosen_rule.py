@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from od_core.publication.certificate import Certificate
+
 
 @dataclass(frozen=True)
 class Estimator:
@@ -65,15 +67,14 @@ def declared_rule(options: Mapping[str, str]) -> str:
     return "empirical_bayes" if has_dial else options.get("estimate", "least_squares")
 
 
-_ESTIMATION = "estimation"
 """Name of the certificate's field."""
 
 
-def estimation_text(certificate: dict[str, Any]) -> str:
+def estimation_text(certificate: Certificate) -> str:
     """Return sentences on the rule that a certificate states. The text is empty if no rule was chosen."""
-    if _ESTIMATION not in certificate:
+    if "estimation" not in certificate:
         return ""
-    rule, u = certificate[_ESTIMATION]["rule"], certificate[_ESTIMATION]["u"]
+    rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
     chosen, evidence = ESTIMATORS[rule].chosen.format(u=u), certificate.get("evidence", {"releases": 1})
     if evidence["releases"] == 1:
         return chosen
@@ -105,12 +106,11 @@ def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 def _on_evidence(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Return a sentence on the evidence by which a series changed its rule; an empty text if none was pooled."""
     evidence = after.get("evidence")
-    if evidence is None or evidence["releases"] == 1 or _ESTIMATION not in before:
+    if evidence is None or evidence["releases"] == 1 or "estimation" not in before:
         return ""
     parts = {(one["rule"], one["u"]): one["saved"] / evidence["releases"] / 10_000 for one in evidence["rules"]}
-    old, new = (
-        f"{parts.get((stated[_ESTIMATION]['rule'], stated[_ESTIMATION]['u']), 0.0):.1f} %" for stated in (before, after)
-    )
+    rules = (before["estimation"], after["estimation"])
+    old, new = (f"{parts.get((rule['rule'], rule['u']), 0.0):.1f} %" for rule in rules)
     return (
         f" By the evidence of {evidence['releases']} releases of the series, the former saves {old} of the error of"
         f" least squares, and the latter {new}."
@@ -121,6 +121,6 @@ def _rule(certificate: Mapping[str, Any]) -> str:
     """Return the rule by which a release was estimated, in words: the one that was chosen, or else declared."""
     options = certificate["mechanism"]["options"]
     rule, u = declared_rule(options), options.get("u")
-    if _ESTIMATION in certificate:
-        rule, u = certificate[_ESTIMATION]["rule"], certificate[_ESTIMATION]["u"]
+    if "estimation" in certificate:
+        rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
     return ESTIMATORS[rule].name if u is None else f"{ESTIMATORS[rule].name} with u = {u}"

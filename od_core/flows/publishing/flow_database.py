@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from od_core.flows.publishing.flow_tables import (
 )
 from od_core.flows.publishing.omx import cells
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release
+from od_core.publication.certificate import Certificate
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS releases (
@@ -75,7 +75,7 @@ _INTERVALS = pa.schema(
 )
 
 
-def stored_tables(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Table | pa.RecordBatchReader]:
+def stored_tables(release: Release, certificate: Certificate) -> dict[str, pa.Table | pa.RecordBatchReader]:
     """Return the tables to store, by name: ``flows``, ``measurements`` and, with intervals, ``flow_intervals``.
 
     ``flow_intervals`` has only those pairs of an origin level and a destination level that have at most ``MOST_STORED``
@@ -88,7 +88,7 @@ def stored_tables(release: Release, certificate: dict[str, Any]) -> dict[str, pa
     }
 
 
-def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.RecordBatchReader]:
+def _intervals(release: Release, certificate: Certificate) -> dict[str, pa.RecordBatchReader]:
     """Return the table ``flow_intervals`` by name; an empty dictionary if the release has no intervals.
 
     The table has every public pair of areas, for the pairs of levels with at most ``MOST_STORED`` such pairs.
@@ -106,7 +106,7 @@ def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Re
     return {"flow_intervals": pa.RecordBatchReader.from_batches(_INTERVALS, batches)}
 
 
-def stored_indicators(release: Release, certificate: dict[str, Any]) -> dict[str, pa.RecordBatchReader]:
+def stored_indicators(release: Release, certificate: Certificate) -> dict[str, pa.RecordBatchReader]:
     """Return the table ``indicators`` by name; an empty dictionary if the bundle of the release has no indicators.
 
     The rows are those of the bundle, and are computed when they are read. Columns that the bundle lacks are left out.
@@ -154,7 +154,7 @@ CREATE TABLE IF NOT EXISTS segment_intervals (
 _LEAF_COLUMNS = ("breakdown", "origin", "destination", "category", "trips")
 
 
-def stored_segments(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Table | pa.RecordBatchReader]:
+def stored_segments(release: Release, certificate: Certificate) -> dict[str, pa.Table | pa.RecordBatchReader]:
     """Return the tables of segments to store, by name; an empty dictionary if the release has no breakdowns.
 
     ``segment_intervals`` has only those pairs of an origin level and a destination level that have at most

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,7 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.bundle import ATLAS, BOUNDARIES_FILE, SEGMENT_MEASUREMENTS_FILE, SEGMENTS_FILE
+from od_core.publication.certificate import Certificate
 from od_core.publication.columns import (
     CONFIDENCE,
     MOST_LISTED,
@@ -226,7 +227,7 @@ _LONGEST_NAME = 31
 """Largest number of characters of a sheet's name in Excel."""
 
 
-def write_flow_workbook(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
+def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the workbook: the largest flows of each pair of levels, at most ``MOST_ROWS``, largest first."""
     sheets = [_flows(tables, pair, name) for pair, name in zip(tables.pairs, sheet_names(tables), strict=True)]
     write_workbook(file, [_explanation(tables, certificate, sheets), *sheets])
@@ -252,7 +253,7 @@ def _flows(tables: FlowTables, pair: LevelPair, name: str) -> Sheet:
     return Sheet(name, [line], with_names(tables.tree, rows, (pair.origin_level, pair.destination_level), " "))
 
 
-def _explanation(tables: FlowTables, certificate: dict[str, Any], sheets: list[Sheet]) -> Sheet:
+def _explanation(tables: FlowTables, certificate: Certificate, sheets: list[Sheet]) -> Sheet:
     """Return the first sheet: what the workbook is, the guarantee, how to read a number, and a list of the sheets."""
     interval = (
         "Every number contains noise. lower and upper are the ends of a"
@@ -294,7 +295,7 @@ written again if they are damaged, with the files of their own format.
 """
 
 
-def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile]:
+def flow_files(release: Release, certificate: Certificate) -> list[BundleFile]:
     """Return the files of the bundle: the flows in every format, the noisy measurements, and the areas.
 
     The content of a file is computed when the file is written.
@@ -315,7 +316,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
     ]
 
 
-def derived_files(flows: DerivedFlows, certificate: dict[str, Any]) -> list[BundleFile]:
+def derived_files(flows: DerivedFlows, certificate: Certificate) -> list[BundleFile]:
     """Return the files of derived flows: as for a release, but without measurements, which the releases have."""
     tables = FlowTables.of(flows, certificate)
     return [*_formats(tables, certificate), *segment_files(tables), *_areas(tables)]
@@ -339,7 +340,7 @@ def _areas(tables: FlowTables) -> list[BundleFile]:
     return [*listed, BundleFile(BOUNDARIES_FILE, description, write, rows=lambda: sum(map(bounded_areas, bounded)))]
 
 
-def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files with the flows of all trips in every format."""
     key, bundle_format = ReleaseKey.parse(certificate["release"]), certificate.get("bundle_format", 1)
     structure_in_sql = structure_rows(tables, key)
@@ -374,7 +375,7 @@ def _formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile
     ]
 
 
-def flow_notes(release: ReleasedFlows, certificate: dict[str, Any]) -> list[str]:
+def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     interval = certificate["interval"] is not None
     sides = {"origin": release.tree.origin, "destination": release.tree.destination}
@@ -444,7 +445,7 @@ def _tables_in_csv(tables: FlowTables, bundle_format: int) -> list[BundleFile]:
     ]
 
 
-def _more_formats(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+def _more_formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files that bundles have since format 2."""
     return [
         BundleFile(
@@ -488,7 +489,7 @@ def _distance_bands(tables: FlowTables) -> list[BundleFile]:
     ]
 
 
-def _atlas(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+def _atlas(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     return [
         BundleFile(
             ATLAS,
@@ -499,7 +500,7 @@ def _atlas(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
     ]
 
 
-def _maps(tables: FlowTables, certificate: dict[str, Any]) -> list[BundleFile]:
+def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files for maps: none without coordinates, and tables for flowmap.gl only if each zone has one code.
 
     flowmap.gl has one list of places, and two geographies may use a code for two places.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import product
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
+from od_core.publication.certificate import Certificate
 from od_core.publication.columns import (
     DISTANCE,
     FLOWS,
@@ -122,7 +123,7 @@ class FlowTables:
     format: int
 
     @classmethod
-    def of(cls, release: ReleasedFlows, certificate: dict[str, Any]) -> FlowTables:
+    def of(cls, release: ReleasedFlows, certificate: Certificate) -> FlowTables:
         """Return the tables of a release, with intervals if its certificate states a confidence of intervals.
 
         Every call returns the same object, so that files, report and database share what is computed.

@@ -43,7 +43,8 @@ from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
-from od_core.publication.certificate import guarantee_sentences
+from od_core.publication.certificate import Certificate
+from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, unlisted
 from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.tables import BundleFile
@@ -145,20 +146,20 @@ class FlowKind(Kind[Release]):
             )
         return pd.DataFrame(rows)
 
-    def files(self, release: Release, certificate: dict[str, Any]) -> Sequence[BundleFile]:
+    def files(self, release: Release, certificate: Certificate) -> Sequence[BundleFile]:
         """Return the files of the bundle of a release: its tables in every format, and the noisy measurements."""
         return flow_files(release, certificate)
 
-    def notes(self, release: Release, certificate: dict[str, Any]) -> Sequence[str]:
+    def notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         chosen = estimation_text(certificate)
         return [*([chosen] if chosen else []), *flow_notes(release, certificate)]
 
-    def report(self, release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
+    def report(self, release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
         """Return the HTML text of the page that presents a release to its readers."""
         return flows_report(release, certificate, context)
 
-    def pictures(self, release: Release, certificate: dict[str, Any]) -> Mapping[str, Markup]:
+    def pictures(self, release: Release, certificate: Certificate) -> Mapping[str, Markup]:
         """Return the map of the largest flows as SVG, by title; empty if no flow can be drawn."""
         return flow_pictures(release, certificate)
 
@@ -173,7 +174,7 @@ class FlowKind(Kind[Release]):
             measured.append((release.plan.uncounted_step, NoisyVector.in_memory([np.array([release.uncounted])])))
         return measured
 
-    def recomputed(self, release: Release, certificate: dict[str, Any]) -> tuple[Release, Mapping[str, Examination]]:
+    def recomputed(self, release: Release, certificate: Certificate) -> tuple[Release, Mapping[str, Examination]]:
         """Return the release with leaves estimated again from the measurements, and the examinations to make, by name.
 
         The examination ``flows`` compares the leaves with the published ones, ``segments`` compares their trips by
@@ -224,11 +225,11 @@ class FlowKind(Kind[Release]):
         """Return the geographies of the origins and of the destinations."""
         return [release.plan.tree.origin, release.plan.tree.destination]
 
-    def tables(self, release: Release, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+    def tables(self, release: Release, certificate: Certificate) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
         """Return the flows, measurements and intervals of a release, by table of the release database."""
         return stored_tables(release, certificate) | stored_segments(release, certificate)
 
-    def derived(self, release: Release, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+    def derived(self, release: Release, certificate: Certificate) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
         """Return the indicators of areas, and the expected error of each level, by category only with breakdowns."""
         tables = {"expected_error": expected_error_table(release), **stored_indicators(release, certificate)}
         if release.plan.segments is not None:

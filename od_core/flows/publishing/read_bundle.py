@@ -43,6 +43,7 @@ from od_core.publication.bundle import (
     SEGMENT_MEASUREMENTS_FILE,
     SEGMENTS_FILE,
 )
+from od_core.publication.certificate import Certificate
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
     absent,
@@ -246,7 +247,7 @@ class Asked:
 
 ANY = Asked(None, None, None)
 
-_Contents = tuple[dict[str, Any], PublishedTables]
+_Contents = tuple[Certificate, PublishedTables]
 """Contents of a published release: its certificate and its tables."""
 
 _LEAF_COLUMNS = ["origin", "destination", "trips"]
@@ -285,7 +286,7 @@ def _refuse_missing(folder: Path, names: tuple[str, ...]) -> None:
             raise incomplete(folder, f"{name} is missing")
 
 
-def _has_segments(certificate: dict[str, Any]) -> bool:
+def _has_segments(certificate: Certificate) -> bool:
     """Return whether a release has breakdowns, according to its certificate."""
     return "segments" in certificate["plan"]
 
@@ -341,7 +342,7 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
     return asked.newest(flows)
 
 
-def _release(certificate: dict[str, Any], tables: PublishedTables) -> Release:
+def _release(certificate: Certificate, tables: PublishedTables) -> Release:
     """Return the release, built from its published certificate and tables.
 
     Raises:

@@ -52,6 +52,12 @@ def cell(element: ET.Element) -> str | int | float | None:
 CODES = ["=1+1", "+1", "-1", "@SUM(A1)", "007", "1e5", "a&b<c>\"d'", "_x0041_", "é 猫", "x_x005F_"]
 
 
+def test_the_name_of_a_sheet_is_text() -> None:
+    file = io.BytesIO()
+    write_workbook(file, [Sheet("a <b> & c", [], pa.table({"code": ["1"]}))])
+    assert list(read_workbook(file)) == ["a <b> & c"]
+
+
 def test_text_stays_text_and_numbers_are_whole() -> None:
     table = pa.table({"code <&>": CODES, "trips": pa.array(range(-3, 7), pa.int64())})
     empty = pa.table({"code": pa.array([], pa.string()), "trips": pa.array([], pa.int64())})

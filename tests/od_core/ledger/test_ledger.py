@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,14 @@ def test_a_domain_is_declared_once(ledger):
     with pytest.raises(OdError, match="OD-LEDGER-CAP-REASON"):
         ledger.declare(domain(1))  # the first one's reason: two declarations may not take turns
     assert_chain(ledger.path)
+
+
+def test_data_sets_are_declared_apart(ledger):
+    """Another data set that is declared in between, with another unit, changes nothing."""
+    ledger.declare(domain(1))
+    ledger.declare(replace(domain(2, unit=PrivacyUnit("trip", "unbounded")), name="schools"))
+    ledger.declare(domain(1))
+    assert [row["domain"] for row in rows(ledger.path)] == ["commuters", "commuters", "schools", "schools"]
 
 
 def test_a_trial_has_the_error_of_the_call_and_enters_nothing(ledger, tmp_path, key):
@@ -181,6 +190,8 @@ def test_a_row_that_was_charged_too_little_is_found(ledger, key):
         ledger.verify()
     with pytest.raises(OdError, match="OD-CHARGE"):
         look_at_ledger(ledger.path, {}, server_of(ledger.path))
+    with pytest.raises(OdError, match="OD-CHARGE"):
+        ledger.spent(key, PLAN)
     assert len(rows(ledger.path)) == whole + 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -82,6 +83,14 @@ def test_a_head_that_is_written_piece_by_piece_is_whole(ledger, key, monkeypatch
     assert Ledger(ledger.path).draws(key, 1) == 1
 
 
+def test_the_head_is_durable_before_an_entry_counts(ledger, key, monkeypatch):
+    ledger.reserve(key, "commuters", small_plan())
+    written = []
+    monkeypatch.setattr(head_module.os, "fdatasync", lambda file: written.append(os.pread(file, 12, 0).decode()))
+    ledger.start_draw(key, 1)
+    assert written == [f"{ledger.verify():012d}"]
+
+
 EDITS = {
     "a charge made smaller": "UPDATE entries SET rho = '1/1000' WHERE number = 4",
     "a cap raised": """UPDATE entries SET content = replace(content, '"1"', '"9"') WHERE kind = 'CAP'""",
@@ -120,6 +129,17 @@ def test_an_edited_row_with_a_hash_of_its_own_breaks_the_chain(history):
         connection.execute("UPDATE entries SET rho = ?, hash = ? WHERE number = ?", ("1/1000", forged, row["number"]))
     with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
         Ledger(history)
+
+
+def test_a_newest_row_with_a_hash_of_its_own_is_not_the_one_that_the_head_names(history):
+    """No row after it has to be hashed anew, so only the head knows."""
+    row = {**rows(history)[-1], "at": "2001-07-01T00:00:00+00:00"}
+    del row["hash"]
+    forged = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("UPDATE entries SET at = ?, hash = ? WHERE number = ?", (row["at"], forged, row["number"]))
+    assert refusal(history) == "OD-LEDGER-ROLLED-BACK"
 
 
 def refusal(path: Path) -> str | None:

@@ -33,6 +33,12 @@ def test_the_first_content_stays(store):
 
 
 @pytest.mark.parametrize("durable", [True, False])
+def test_nothing_temporary_stays_beside_a_file(tmp_path, durable):
+    assert LocalStore(tmp_path).create_if_absent("a/one", b"first", durable=durable)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
 def test_of_many_at_once_one_wins_and_its_content_is_kept(tmp_path, durable):
     store = LocalStore(tmp_path)  # fsspec's files in memory, a double, are not made for threads
     contents = [bytes([number]) * 10_000 for number in range(64)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import gzip
 import json
+import re
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +22,8 @@ from od_core.ledger.integrity import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import checksum_lines, staged_folder, write_bundle, write_zip, zip_beside
-from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.certificate import CheckResult
+from od_core.publication.certify import certificate
 from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.kind import ReleaseContext
 
@@ -154,3 +158,10 @@ def sealed_again(bundle: Path) -> None:
     checked_again(bundle)
     release = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["release"]
     write_zip(bundle, release, zip_beside(bundle))
+
+
+def atlas_header(page: Path) -> dict[str, Any]:
+    """What an atlas says beside its columns of numbers."""
+    data = re.findall('(?<=id="data">)[^<]*', page.read_text(encoding="utf-8"))[0]
+    content = gzip.decompress(base64.b64decode(data))
+    return json.loads(content[4 : 4 + int.from_bytes(content[:4], "little")])

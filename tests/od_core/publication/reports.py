@@ -13,7 +13,7 @@ import pandas as pd
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.group_sizes.release import release_group_sizes
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certificate import certificate
+from od_core.publication.certify import certificate
 from od_core.publication.kind import Kind, ReleaseContext
 from od_core.published.opening import KINDS
 from od_core.stops import MapGrid, release_stops

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from importlib.resources import files
 
 import pytest
 
@@ -18,7 +19,15 @@ from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Cap, Spent
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
-from od_core.publication.certificate import guarantee_sentences
+from od_core.publication.certificate import (
+    Certificate,
+    StatedCheck,
+    StatedLedgerEntry,
+    StatedMechanism,
+    StatedSource,
+    StatedSpent,
+)
+from od_core.publication.certify import guarantee_sentences
 from od_core.publication.codebook import datapackage, readme
 from od_core.publication.tables import BundleFile
 from tests.od_core.mutants import forget_that_a_record_may_leave
@@ -44,6 +53,20 @@ def promise(certificate):
     """Epsilon and delta as the certificate's sentence states them."""
     found = re.search(rf"\({NUMBER}, {NUMBER}\)-differentially private", certificate["guarantee"]["protected"])
     return Fraction(found[1]), Fraction(found[2])
+
+
+def test_the_fields_are_those_of_the_schema():
+    """What the code may read, and mypy checks, is what is published for programs of others."""
+    schema = json.loads(files("od_core.publication").joinpath("certificate.schema.json").read_text(encoding="utf-8"))
+    by_kind = [part["then"]["properties"] for part in schema["allOf"]]
+    fields = {name: described for part in (schema["properties"], *by_kind) for name, described in part.items()}
+    assert set(Certificate.__annotations__) == set(fields)
+    assert set(StatedMechanism.__annotations__) == set(fields["mechanism"]["properties"])
+    assert set(StatedLedgerEntry.__annotations__) == set(fields["ledger"]["properties"])
+    assert set(StatedCheck.__annotations__) == set(fields["checks"]["items"]["properties"])
+    assert set(StatedSource.__annotations__) == set(by_kind[0]["sources"]["items"]["properties"])
+    spent = set(by_kind[0]["spent"]["properties"]) | set(schema["$defs"]["spent"]["properties"])
+    assert set(StatedSpent.__annotations__) == spent
 
 
 @pytest.mark.parametrize("kind", KINDS)

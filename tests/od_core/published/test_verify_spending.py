@@ -35,7 +35,8 @@ from od_core.periods import following
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.person_year import CALENDAR, year_of
-from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.certificate import CheckResult, certificate_digest
+from od_core.publication.certify import certificate
 from od_core.published.verification import verify_release
 from od_core.stops import release_stops
 from od_core.stops.publishing import STOPS

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.records.formats import ISTAT
+from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.records.published import istat_line
+
+ISTAT = FORMATS["istat"]
 
 CODES = st.integers(1, 110).flatmap(lambda province: st.integers(1, 316).map(lambda one: f"{province:03}{one:03}"))
 RECORDS = st.tuples(

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats import LODES
+from od_core.records.formats import FORMATS
 from tests.od_core.records.published import LODES_HEADER
 from tests.real_data import real_data
+
+LODES = FORMATS["lodes"]
 
 BLOCKS = st.integers(10**13, 72 * 10**13 + 10**13 - 1).map(lambda number: f"{number:015}")
 SEGMENTS = LODES_HEADER.split(",")[2:-1]

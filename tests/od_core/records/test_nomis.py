@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.records.formats import NOMIS
+from od_core.records.formats import FORMATS
 from tests.od_core.records.published import nomis_2021
+
+NOMIS = FORMATS["nomis"]
 
 INDICATOR = "Place of work indicator (4 categories) code"
 AREAS = st.sampled_from(["E06000001", "E06000002", "W06000024", "S12000033", "999999999"])

@@ -25,12 +25,14 @@ from pyarrow import feather, orc
 
 from od_core import FlowTree, Geography, OdError
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats import FORMATS, ISTAT
+from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.zone_lists import read_zones
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.files.workbooks import WORKBOOKS, zipped
 from tests.od_core.records.published import istat_line
+
+ISTAT = FORMATS["istat"]
 
 TABLE = FORMATS["table"]
 CANARY = "QX-CANARY-7731"
@@ -480,6 +482,14 @@ def test_a_text_whose_end_is_missing_is_no_shorter_text(tmp_path, loaded, target
     if encoding == "utf-8":
         with pytest.raises(OdError, match=r"OD-FILE-INCOMPLETE: trips\.csv"):
             Trajectories.from_zones(source, ["01", "03"], columns=["origin", "destination"])
+
+
+@pytest.mark.parametrize("option", [{"delimiter": ";"}, {"encoding": "latin-1"}])
+def test_options_of_text_are_refused_for_parquet(tmp_path, loaded, option):
+    source = tmp_path / "trips.parquet"
+    pd.DataFrame({"origin": ["01"], "destination": ["03"]}).to_parquet(source)
+    with pytest.raises(OdError, match=rf"{next(iter(option))} does not apply to Parquet files such as trips\.parquet"):
+        loaded(source, record_format=TABLE.declared(**option))
 
 
 def test_a_whole_text_is_read_whether_its_last_line_ends_or_not(tmp_path, loaded):

@@ -16,7 +16,7 @@ from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, Source, by_nam
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certificate import certificate
+from od_core.publication.certify import certificate
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released
 from tests.od_core.ledger import ledger_rows
