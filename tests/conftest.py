@@ -111,25 +111,40 @@ def own_folders(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def equal_bundles_compared_once() -> Iterator[None]:
-    """Let the files of bundles of the same bytes be compared with their tables once.
+def equal_bundles_read_once() -> Iterator[None]:
+    """Let files of the same bytes be read once in their format, and bundles of them be compared with their tables once.
 
     That is most of what it takes to write a small bundle, and to verify one is to write it again.
     """
-    from od_core.publication import file_rows
+    from od_core.publication import bundle, file_formats, file_rows
 
-    compare, known = file_rows.holes, dict[tuple[object, ...], list[tuple[str, str]]]()
+    opens, holes = file_formats.opens, file_rows.holes
+    readable, faults = dict[tuple[str, bytes], bool](), dict[tuple[object, ...], list[tuple[str, str]]]()
 
-    def compare_once(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
-        there = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-        asked = (*((name, sha256(content).digest()) for name, content in there.items()), *(file.name for file in files))
-        if asked not in known:
-            known[asked] = [*compare(folder, files)]
-        yield from known[asked]
+    def opens_once(path: Path) -> bool:
+        if not path.is_file():
+            return opens(path)
+        asked = (path.suffix, digest(path))
+        if asked not in readable:
+            readable[asked] = opens(path)
+        return readable[asked]
+
+    def holes_once(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
+        there = ((path.name, digest(path)) for path in sorted(folder.iterdir()))
+        asked = (*there, *(file.name for file in files))
+        if asked not in faults:
+            faults[asked] = [*holes(folder, files)]
+        yield from faults[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_rows, "holes", compare_once)
+        for module in (bundle, file_formats):
+            patch.setattr(module, "opens", opens_once)
+        patch.setattr(file_rows, "holes", holes_once)
         yield
+
+
+def digest(path: Path) -> bytes:
+    return sha256(path.read_bytes()).digest()
 
 
 @pytest.fixture(scope="module")

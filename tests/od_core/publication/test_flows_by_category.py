@@ -42,7 +42,6 @@ from tests.od_core.publication.published_kinds import HOURS, MODES, Made, flows_
 
 # The contract of all kinds is also run for this release.
 copied = contract.copied
-opened_once = contract.opened_once
 test_a_bundle_is_read_back_as_what_was_measured = contract.test_a_bundle_is_read_back_as_what_was_measured
 test_a_bundle_of_other_figures_or_without_them_is_refused = (
     contract.test_a_bundle_of_other_figures_or_without_them_is_refused
@@ -285,7 +284,7 @@ def test_a_changed_database_is_found_and_its_table_named(copied, monkeypatch):
                 assert contract.differences(copied) == [f"its {table} differ"]
 
 
-@pytest.mark.usefixtures("opened_once", "written_once")
+@pytest.mark.usefixtures("written_once")
 def test_moved_trips_are_found_although_all_sums_agree(copied):
     """From one category to another, at every pair of levels."""
     path = copied.place.bundle / "segments.parquet"
@@ -307,7 +306,7 @@ def test_moved_trips_are_found_although_all_sums_agree(copied):
     assert found["segments"] == "the flows by mode differ from the result of the measurements"
 
 
-@pytest.mark.usefixtures("opened_once", "written_once")
+@pytest.mark.usefixtures("written_once")
 @pytest.mark.parametrize("estimate", ["shrunk", "auto"])
 def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estimate, tmp_path, monkeypatch):
     """The flows and their categories are estimated again from the measurements, with shrunk totals."""
@@ -331,7 +330,6 @@ def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estima
         assert ("small flows get at least 1 standard deviations of the noise" in words) == (estimate == "auto"), name
 
 
-@pytest.mark.usefixtures("opened_once")
 def test_a_certificate_that_states_another_rule_than_the_measurements_choose_is_found(tmp_path, monkeypatch):
     key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))

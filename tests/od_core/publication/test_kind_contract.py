@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import json
 import re
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -26,13 +24,11 @@ import pytest
 
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication import bundle as bundle_module
 from od_core.publication import database as database_module
 from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate
 from od_core.publication.context import context_of
-from od_core.publication.file_formats import opens
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published import verification
@@ -179,20 +175,7 @@ def test_every_file_and_column_is_described(made):
             assert text.to_numpy().tolist() == frame.where(frame.notna(), "").astype(str).to_numpy().tolist()
 
 
-@functools.cache
-def can_be_opened(ending: str, content: bytes) -> bool:
-    with tempfile.NamedTemporaryFile(suffix=ending) as file:
-        Path(file.name).write_bytes(content)
-        return opens(Path(file.name))
-
-
-@pytest.fixture
-def opened_once(monkeypatch):
-    """Bytes that were tried once as a file of a format are not tried again."""
-    monkeypatch.setattr(bundle_module, "opens", lambda path: can_be_opened(path.suffix, path.read_bytes()))
-
-
-def test_a_file_that_is_cut_or_missing_is_named(copied, opened_once):
+def test_a_file_that_is_cut_or_missing_is_named(copied):
     """Every file of the bundle, one after the other."""
     bundle = copied.place.bundle
     assert list(bundle_faults(bundle)) == []
@@ -587,7 +570,7 @@ def written_once(made, monkeypatch):
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_any_damage_is_found_and_its_part_named(copied, opened_once, written_once, name):
+def test_any_damage_is_found_and_its_part_named(copied, written_once, name):
     damage, parts = DAMAGE[name]
     damage(copied)
     found = faults(copied.place)
