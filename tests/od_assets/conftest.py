@@ -26,6 +26,7 @@ from od_assets.cli import app as cli
 from od_assets.cli.diagnosis import charged, inspected
 from od_assets.cli.findings import Finding
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
+from od_assets.components.series import series_definitions
 from od_assets.project import CHECKOUT
 from od_assets.series.series import Series
 from tests.projects import make_dg_project, with_warehouse
@@ -188,7 +189,7 @@ class Project:
         return attributes
 
     def definitions(self, component: Series) -> dg.Definitions:
-        return with_warehouse(component.build_defs(None))
+        return with_warehouse(series_definitions(component))
 
     def run(self, component: Series | None = None, period: str = "2001-01") -> dg.ExecuteInProcessResult:
         component = component or self.component()
