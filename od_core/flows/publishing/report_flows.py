@@ -295,11 +295,18 @@ def trips_title(unit: PrivacyUnit, *, exact: bool) -> str:
 
 
 def leaf_flows(release: ReleasedFlows, certificate: dict[str, Any]) -> pd.DataFrame:
-    """Return the released flows between zones that are above 0, with their intervals if the certificate states any."""
+    """Return the released flows between zones that are above 0, with their intervals if the certificate states any.
+
+    They are computed once for the report and for the metadata in Dagster.
+    """
     tree = release.tree
     interval = confidence(certificate) is not None
-    flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
-    return flows[flows["trips"] > 0]
+    key = "leaf_flows", interval
+    if key not in release.computed:
+        flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
+        release.computed[key] = flows[flows["trips"] > 0]
+    leaves: pd.DataFrame = release.computed[key]
+    return leaves
 
 
 def largest_flows_section(release: ReleasedFlows, leaves: pd.DataFrame, interval: str | None) -> Markup:
