@@ -1,4 +1,4 @@
-# make install | test | test-some | test-all | lint | docs | comparison | atlas, with tools for development; release | ui without; compatibility
+# make install | test | test-some | test-all | mutants | lint | docs | comparison | atlas, with tools for development; release | ui without; compatibility
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
@@ -12,7 +12,7 @@ SLOW = $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope
 APART := browser or faults or spark# browsers and Spark leave event loops and sockets open, which jobs would stumble over
 IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder
 
-.PHONY: install release ui test test-some test-all lint docs comparison compatibility atlas
+.PHONY: install release ui test test-some test-all mutants lint docs comparison compatibility atlas
 
 install: .venv/installed
 
@@ -62,9 +62,15 @@ test-some: .venv/installed-spark
 	$(IN_FOLDER) $(SLOW) $(SOME)
 	$(IN_FOLDER) $(SLOW) $(SOME_APART)
 
+# After the fast tests, the generated examples once more, many of them and others at every run; then the slow tests.
 test-all: test .venv/installed-spark
+	$(IN_FOLDER) $(SLOW) -m hypothesis --hypothesis-profile thorough tests/od_core tests/od_assets
 	$(IN_FOLDER) $(SLOW) -m "slow and not ($(APART))" tests
 	$(IN_FOLDER) $(SLOW) -m "$(APART)" tests
+
+# Each planted defect of tests/mutants is found by its tests; for some only: .venv/bin/python -m tests.mutants --only TEXT
+mutants: install
+	$(IN_FOLDER) $(BIN)/python -m tests.mutants
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

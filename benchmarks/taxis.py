@@ -24,8 +24,10 @@ from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats import TLC
+from od_core.records.formats import FORMATS
 from od_core.records.load import load_records
+
+TLC = FORMATS["tlc"]
 
 LEVELS = ("borough", "service_area", "zone")
 ZONES = 263

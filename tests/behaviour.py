@@ -22,6 +22,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -118,19 +119,24 @@ def digests(root: Path) -> dict[str, str]:
     return found
 
 
-def main() -> None:
-    """Print the digests of every release, or the error that refuses it."""
-    found: dict[str, Any] = {}
+def fixed() -> tuple[Any, ...]:
+    """Return contexts in which clock and keys, and so the noise that is derived from them, are always the same."""
     names = count()
-    fixed = (
-        patch("od_core.ledger.entries.datetime.datetime", Clock),
+    return (
+        patch("od_core.ledger.entries.datetime", SimpleNamespace(datetime=Clock, UTC=datetime.UTC)),
         patch.object(secrets, "token_bytes", lambda size: b"k" * size),
         patch.object(secrets, "token_hex", lambda size: f"{next(names):0{2 * size}x}"),
         patch.object(os, "urandom", lambda size: b"u" * size),
     )
+
+
+def main() -> None:
+    """Print the digests of every release, or the error that refuses it."""
+    found: dict[str, Any] = {}
+    same = fixed()
     for name, example, options in examples():
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            for one in fixed:
+            for one in same:
                 stack.enter_context(one)
             try:
                 published(example, options, Path(folder))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +20,26 @@ from tests.checkouts_own import refuse_what_was_touched
 from tests.postgres import engine, postgres  # noqa: F401  # fixtures
 from tests.slow_folders import group, is_unwanted, markers, turn
 
-settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+QUICK = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=10,
+    # Examples of a test may share its fixtures: each says in its test what it needs to itself.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("repeatable")
+"""The same few examples at every run, of ``make test``; ``make test-all`` draws many that no run had before."""
+
+settings.register_profile("quick", QUICK)
+settings.register_profile("thorough", QUICK, derandomize=False, max_examples=300, print_blob=True)
+settings.load_profile("quick")
 
 gc.disable()  # until all tests are imported: what is imported stays, so that nothing of it is collected
 
 if TYPE_CHECKING:
+    from od_core.publication.tables import BundleFile
     from tests.od_core.publication.published_kinds import Made
+
+NUMBERS = itertools.count()
 
 FLIGHTS = Path(__file__).parents[1] / "data" / "us_flights"
 
@@ -79,13 +92,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own."""
-    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "var" / "dagster"))
+def own_folders(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own.
+
+    Where a test asks for no folder, none is made, which would take longer than most of these tests.
+    """
+    if "tmp_path" in request.fixturenames:
+        folder = request.getfixturevalue("tmp_path")
+    else:
+        folder = tmp_path_factory.getbasetemp() / f"own{next(NUMBERS)}"
+    monkeypatch.setenv("OD_VAR", str(folder / "var"))
+    monkeypatch.setenv("DAGSTER_HOME", str(folder / "var" / "dagster"))
     monkeypatch.setattr(errors, "_HIDDEN", {})
     yield
     refuse_what_was_touched()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def equal_bundles_compared_once() -> Iterator[None]:
+    """Let the files of bundles of the same bytes be compared with their tables once.
+
+    That is most of what it takes to write a small bundle, and to verify one is to write it again.
+    """
+    from od_core.publication import file_rows
+
+    compare, known = file_rows.holes, dict[tuple[object, ...], list[tuple[str, str]]]()
+
+    def compare_once(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
+        there = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        asked = (*((name, sha256(content).digest()) for name, content in there.items()), *(file.name for file in files))
+        if asked not in known:
+            known[asked] = [*compare(folder, files)]
+        yield from known[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_rows, "holes", compare_once)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -40,14 +40,13 @@ def explain(
 def _print(found: Explanation) -> None:
     from od_assets.cli.tables import print_rows
     from od_assets.terminal import console
-    from od_core.published.disclosure.facts import limit_text
 
     console.rule(str(found.facts.key))
-    console.print(found.protected)
-    console.print(f"{found.spent}\n")
+    console.print(found.said["protected"])
+    console.print(f"{found.said['spent']}\n")
     print_rows("What may be learned about one unit", [_loss(row) for row in found.losses()])
-    console.print(f"{limit_text(found.facts)}\n")
-    console.print(f"{found.statement}\n")
+    console.print(f"{found.facts.said['limit']}\n")
+    console.print(f"{found.said['statement']}\n")
     print_rows(
         "What an attacker believes about one unit, from this release alone", [_belief(row) for row in found.beliefs()]
     )
@@ -122,7 +121,7 @@ def _bound(value: float | None) -> str | None:
 
 
 def _rounded(value: float | None) -> str | None:
-    from od_core.publication.html.report_page import rounded
+    from od_core.publication.number_formats import rounded
 
     return None if value is None else rounded(value)
 

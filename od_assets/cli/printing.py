@@ -21,7 +21,7 @@ from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.person_year import alike
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle import REPORT
-from od_core.publication.html.report_page import rounded
+from od_core.publication.number_formats import rounded
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome, Released

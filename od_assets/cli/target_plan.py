@@ -49,7 +49,7 @@ from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, exact_fraction
 from od_core.privacy.plan import Plan
-from od_core.publication.html.report_page import rounded
+from od_core.publication.number_formats import rounded
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import published_bundles
 

@@ -38,9 +38,9 @@ from od_core.publication.certificate import certificate_digest
 from od_core.publication.codebook import CHECKSUMS, codebook, datapackage, readme
 from od_core.publication.file_formats import opens, refuse_unreadable, same_geopackages, same_matrices, same_workbooks
 from od_core.publication.file_rows import are_read_whole, refuse_holes
-from od_core.publication.html.certificate_page import certificate_page
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
+from od_core.publication.templates import filled
 
 CERTIFICATE = "certificate.json"
 
@@ -484,10 +484,11 @@ def write_bundle(
 
 def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
     """Return the files of the report and of the certificate: HTML pages, a JSON file and a JSON Schema."""
+    page = filled("certificate.html", certificate=certificate)
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     return [
         _words(REPORT, "The release in pictures and tables.", report),
-        _words("certificate.html", "What is protected, and which budget was spent.", certificate_page(certificate)),
+        _words("certificate.html", "What is protected, and which budget was spent.", page),
         BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]

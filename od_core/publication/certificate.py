@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -173,6 +174,12 @@ def has_intervals(certificate: dict[str, Any]) -> bool:
     again if they are damaged, without intervals.
     """
     return certificate.get("interval") is not None
+
+
+def confidence(certificate: dict[str, Any]) -> str | None:
+    """Return the confidence of a release's intervals, such as ``90 %``; None for a release without intervals."""
+    stated = certificate.get("interval")
+    return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
 
 
 def certificate_digest(certificate: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.extras import require
 from od_core.files.duckdb_session import file_name, parquet_rows, quoted_name, quoted_text, reading_database
 from od_core.parallel import in_order
+from od_core.publication.file_formats import refuse_unreadable
 from od_core.publication.tables import BundleFile
 
 if TYPE_CHECKING:
@@ -81,11 +82,13 @@ def are_read_whole(files: Sequence[BundleFile]) -> set[str]:
 
 
 def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
-    """Raise OdError if a file of a bundle has other rows or columns than the bundle's tables; see :func:`holes`."""
-    if found := [f"{name} {fault}" for name, fault in holes(folder, files)]:
+    """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`holes`."""
+    if found := dict(holes(folder, files)):
+        for name in found:
+            refuse_unreadable(folder / name)  # a fault of the disk and not of the rows
         raise OdError(
             "OD-BUNDLE-INCOMPLETE",
-            f"files of the bundle do not have the rows of its tables: {'; '.join(found)}",
+            f"files of the bundle do not have the rows of its tables: {'; '.join(map(' '.join, found.items()))}",
             next_step="nothing was published: report this as a defect of od-release, and run the release again with a"
             " version that mends it, which draws no new noise",
             spent=STAYS_CHARGED,

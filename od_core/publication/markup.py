@@ -1,7 +1,4 @@
-"""Escape text for HTML and Markdown.
-
-Every value that is not a ``Markup`` is escaped, so an area code or a name in the data cannot inject markup.
-"""
+"""Write text and pictures for Markdown."""
 
 from __future__ import annotations
 
@@ -9,24 +6,7 @@ import base64
 import html
 import re
 
-from markupsafe import Markup, escape
-
-
-def element(tag: str, *content: object, **attributes: object) -> Markup:
-    """Return an element of HTML or SVG.
-
-    Args:
-        tag: name of the element.
-        content: text, numbers or markup.
-        attributes: values by name. ``class_`` becomes ``class``, and ``stroke_width`` becomes ``stroke-width``.
-            Attributes whose value is None are left out.
-    """
-    stated = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(value)}"'
-        for name, value in attributes.items()
-        if value is not None
-    )
-    return Markup(f"<{tag}{stated}>{''.join(map(escape, content))}</{tag}>")  # noqa: S704 - both parts are escaped
+from markupsafe import Markup
 
 
 def data_address(picture: Markup) -> str:
@@ -35,18 +15,13 @@ def data_address(picture: Markup) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(alone.encode()).decode()}"
 
 
-def joined(*parts: object) -> Markup:
-    """Return the parts joined in order; parts that are not ``Markup`` are escaped."""
-    return Markup("").join(map(escape, parts))
-
-
 _MARKUP = re.compile(r"[\\`*{}\[\]|~#!$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=//)|(?<=\w)@(?=\w)")
 """Pattern of characters that may begin or end markup, a link or (in some programs) a formula.
 
 An underscore begins none between two letters or digits, as in `origin_level`.
 """
 
-_FIRST = re.compile(r"^(\d*)([-+=.)])")
+_FIRST = re.compile(r"^(\d*(?=[.)](?:\s|$)))?([-+=.)])")
 """Pattern of characters that begin a list, a rule or a heading underline, at the start of a line."""
 
 

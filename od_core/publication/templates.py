@@ -1,35 +1,149 @@
 """Fill in the templates of pages and documents, which lie in ``publication/templates``.
 
 A template holds the words and the layout. A function passes to it the facts of a release, as numbers, texts and lists;
-it decides nothing that a template can decide. A template whose name ends in ``.html`` escapes every value that is not
-``Markup``, so an area code or a name in the data cannot inject markup. A name that is not passed is an error.
+it decides nothing that a template can decide. The ending of a template's name says how values are written, so that no
+area code and no name in the data can inject anything:
+
+- ``.html``, ``.svg`` and ``.xml``: every value that is not ``Markup`` is escaped.
+- ``.md``: every value is escaped.
+- ``.json``: every value is written as JSON.
+- ``.yaml``: the file is data whose texts are templates, and the values are filled in after it was read.
+
+A name that is not passed is an error. Templates write numbers with the filters of
+:mod:`od_core.publication.number_formats`, and of the accounting.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2.utils import missing
 from markupsafe import Markup
+
+from od_core.privacy.accounting import float_above, text_above, text_below
+from od_core.publication import number_formats as formats
+from od_core.publication.markup import in_markdown
+
+
+class _Absent(StrictUndefined):
+    """A fact that a certificate lacks. Its use raises KeyError, as in Python."""
+
+    def __init__(
+        self, hint: str | None = None, obj: Any = missing, name: str | None = None, exc: type[Exception] = KeyError
+    ) -> None:
+        super().__init__(hint, obj, name, exc)  # type: ignore[arg-type]  # Jinja2 names its own errors alone
+
+    @property
+    def _undefined_message(self) -> str:
+        return str(self._undefined_name)
+
+
+def _as_markdown(value: object) -> str:
+    return in_markdown(str(value))
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, default=str)  # an absent fact has no text, and raises its error
+
+
+_WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": _as_json}
+"""How every value is written, by the ending of the template's name."""
 
 
 @cache
-def _templates() -> Environment:
-    return Environment(
+def _environment(ending: str) -> Environment:
+    """Return the environment of the templates whose names have an ending."""
+    environment = Environment(
+        extensions=["jinja2.ext.do"],
         loader=PackageLoader("od_core.publication", "templates"),
-        autoescape=select_autoescape(("html",)),
-        undefined=StrictUndefined,
+        autoescape=ending in ("html", "svg", "xml"),  # noqa: S701 - other formats escape in another way, or need not
+        finalize=_WRITTEN.get(ending),
+        undefined=_Absent,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        auto_reload=False,
     )
+    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
+    environment.filters |= {each.__name__: each for each in (*written, float_above, sentence)}
+    environment.filters |= {"above": text_above, "below": text_below, "fraction": Fraction}
+    environment.filters["between"] = lambda ends: formats.between(*ends)
+    environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
+    environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
+    return environment
 
 
-def filled(name: str, **values: object) -> str:
+def filled(name: str, /, **values: object) -> str:
     """Return the text of a template, filled in with values. The same values give the same bytes."""
-    return _templates().get_template(name).render(values)
+    return _environment(name.rpartition(".")[2]).get_template(name).render(values)
 
 
-def filled_markup(name: str, **values: object) -> Markup:
-    """Return an HTML template, filled in with values, as markup that a page can hold."""
+def filled_markup(name: str, /, **values: object) -> Markup:
+    """Return the text of a template that escapes its values, as markup that a page can hold."""
     return Markup(filled(name, **values))  # noqa: S704 - the template escapes its values
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital letter and a full stop; an empty text stays empty."""
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
+
+
+def filled_data(name: str, /, **values: object) -> Any:
+    """Return the data of a JSON or YAML template, filled in with values.
+
+    In YAML, every text is a template. The parts of a mapping are filled in in their order, and each may use those
+    before it by their names. White space is one space, and lines are kept. A value that is marked as ``!fact`` is an
+    expression: its result stands in its place, and if it is None, its name is left out, too.
+    """
+    return json.loads(filled(name, **values)) if name.endswith(".json") else _filled_in(_read(name), values)
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """An expression whose result stands in its place."""
+
+    expression: str
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads the mark ``!fact``."""
+
+
+_Loader.add_constructor("!fact", lambda _, node: _Fact(str(node.value)))
+
+
+@cache
+def _read(name: str) -> Any:
+    text = (files("od_core.publication") / "templates" / name).read_text(encoding="utf-8")
+    return yaml.load(text, _Loader)  # noqa: S506 - a safe loader with one mark
+
+
+@cache
+def _of_text(text: str) -> Template:
+    return _environment("yaml").from_string(text)
+
+
+def _filled_in(part: Any, values: dict[str, object]) -> Any:
+    if isinstance(part, str) and "{" in part:
+        lines = (" ".join(line.split()) for line in _of_text(part).render(values).splitlines())
+        return "\n".join(filter(None, lines))
+    if isinstance(part, _Fact):
+        return _environment("yaml").compile_expression(part.expression, undefined_to_none=False)(values)
+    if isinstance(part, list):
+        return [_filled_in(one, values) for one in part]
+    if not isinstance(part, dict):
+        return part
+    made: dict[str, Any] = {}
+    for name, one in part.items():
+        found = _filled_in(one, values | made)
+        if found is not None or not isinstance(one, _Fact):
+            made[name] = found
+    return made

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import float_above, text_above, text_below
+from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.plan import Plan
+from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
-from od_core.published.disclosure.facts import DETAILED, Facts, promise_text
+from od_core.publication.templates import filled_data
+from od_core.published.disclosure.facts import DETAILED, Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
 from od_core.stops.plan import StopsPlan, plan_stops
 
@@ -323,135 +326,67 @@ class Explanation:
     chosen: Alternative | None
     others: Sequence[Alternative]
 
-    @property
-    def protected(self) -> str:
-        """What was protected, in the words of the certificate, and the promise."""
-        return f"{self.facts.sentence('protected')} The promise of this release is {promise_text(self.facts)}."
-
-    @property
-    def spent(self) -> str:
-        """What was spent, and what is left of the cap."""
-        stated = self.facts.certificate["spent"]
-        if self.facts.is_derived:
-            said = "Nothing was charged: it follows from published releases, which spent rho"
-            said = f"{said} {text_above(Fraction(stated['rho_exact']))} together."
-        else:
-            draws = stated["lost_draws"]
-            lost = f", including {draws} lost draw{'s' * (draws > 1)}" if draws else ""
-            rho = text_above(Fraction(stated["rho_exact"]))
-            said = (
-                f"It cost rho {rho}{lost} for a user with all counted trips of the period; its year was charged at most"
-                " that, because the trips of a user in a year are bounded."
-                if self.facts.unit == "user_year"
-                else f"It charged rho {rho}{lost}."
-            )
-        if self.balance is None:
-            return f"{said} The ledger is not at hand, and the certificate does not state what is left of the cap."
-        cap, left, number = self.balance.cap, self.balance.left, self.balance.releases
-        spent = text_above(self.balance.spent)
-        return (
-            f"{said} The cap of data set {self.balance.domain} in period {self.balance.period} is rho"
-            f" {text_above(cap)}. {number} release{'s' * (number != 1)} spent {spent} of it, and"
-            f" {text_below(left)} is left."
-        )
-
-    @property
-    def statement(self) -> str:
-        """What the bounds on beliefs mean, and what they assume."""
-        odds = self.facts.guarantee.odds
-        if odds is None:
-            return "Epsilon is so large that the release promises nothing about beliefs."
-        rare = (
-            f" It holds but for outcomes of the noise that have probability {text_above(float(odds[1]))} in all,"
-            " whichever case is true."
-            if odds[1]
-            else " It holds for every outcome."
-        )
-        return (
-            "An attacker compares two cases that differ in one unit. By this release alone, the odds of a case grow by"
-            " at most the factor"
-            f" {text_above(odds[0])}.{rare} The bounds hold for an attacker who knows all other records. They hold as"
-            " well for one who knows any k of them, if what the attacker believes about the others does not depend on"
-            " which case is true."
-        )
+    @cached_property
+    def said(self) -> dict[str, str]:
+        """Sentences: what was ``protected`` and ``spent``, and what the bounds on beliefs mean (``statement``)."""
+        return dict(filled_data("explanation.yaml", facts=self.facts, balance=self.balance))
 
     def losses(self) -> list[dict[str, Any]]:
         """Return what everything that may be published about a unit promises, and then less, down to this release."""
-        return [
-            {
-                "of": one.of,
-                "epsilon": float_above(one.guarantee.epsilon),
-                "delta": float_above(one.guarantee.delta),
-                "best_guess_after": float_above(one.guarantee.best_guess()),
-            }
-            for one in self.facts.losses
-        ]
+        return [{"of": one.of, **_promised(one.guarantee)} for one in self.facts.losses]
 
     def beliefs(self) -> list[dict[str, float]]:
         """Return, for each prior, the least and the largest posterior, and how often the best guess is right."""
-        rows = []
-        for prior in PRIORS:
-            low, high = self.facts.guarantee.posterior(prior)
-            rows.append(
-                {
-                    "prior": float(prior),
-                    "posterior_at_least": _below(low),
-                    "posterior_at_most": float_above(high),
-                    "best_guess_before": float(max(prior, 1 - prior)),
-                    "best_guess_after": float_above(self.facts.guarantee.best_guess(prior)),
-                }
-            )
-        return rows
+        guarantee = self.facts.guarantee
+        return [
+            {
+                "prior": float(prior),
+                "posterior_at_least": _below(guarantee.posterior(prior)[0]),
+                "posterior_at_most": float_above(guarantee.posterior(prior)[1]),
+                "best_guess_before": float(max(prior, 1 - prior)),
+                "best_guess_after": float_above(guarantee.best_guess(prior)),
+            }
+            for prior in PRIORS
+        ]
 
-    def persons(self) -> list[dict[str, float | None]]:
+    def persons(self) -> list[dict[str, Any]]:
         """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
-        rows: list[dict[str, float | None]] = []
-        for units in UNITS[self.facts.unit]:
-            of_all = self.facts.guarantee.of_units(units)
-            rows.append(
-                {
-                    "units": units,
-                    "epsilon": None if of_all is None else float_above(of_all.epsilon),
-                    "delta": None if of_all is None else float_above(of_all.delta),
-                    "best_guess_after": 1.0 if of_all is None else float_above(of_all.best_guess()),
-                }
-            )
-        return rows
+        guarantee = self.facts.guarantee
+        return [{"units": units, **_promised(guarantee.of_units(units))} for units in UNITS[self.facts.unit]]
 
     def to_facts(self) -> dict[str, Any]:
         """Return the whole explanation as a JSON-ready dictionary."""
-        guarantee, odds = self.facts.guarantee, self.facts.guarantee.odds
-        balance = None
-        if self.balance is not None:
-            amounts = {"cap": self.balance.cap, "spent": self.balance.spent, "left": self.balance.left}
-            balance = {
-                "data_set": self.balance.domain,
-                "period": self.balance.period,
-                **{name: str(rho) for name, rho in amounts.items()},
-                "releases": self.balance.releases,
-            }
+        certificate, guarantee, odds = self.facts.certificate, self.facts.guarantee, self.facts.guarantee.odds
+        balance = self.balance and {
+            "data_set": self.balance.domain,
+            "period": self.balance.period,
+            "cap": str(self.balance.cap),
+            "spent": str(self.balance.spent),
+            "left": str(self.balance.left),
+            "releases": self.balance.releases,
+        }
         return {
             "release": str(self.facts.key),
             "certificate": self.facts.digest,
             "protected": {
-                "sentence": self.protected,
+                "sentence": self.said["protected"],
                 "unit": self.facts.unit,
-                "neighbours": self.facts.certificate["neighbours"],
+                "neighbours": certificate["neighbours"],
                 "contribution_bound": self.facts.bound,
                 "epsilon": float_above(guarantee.epsilon),
                 "delta": float_above(guarantee.delta),
             },
-            "spent": {"sentence": self.spent, "rho": self.facts.certificate["spent"]["rho_exact"], "cap": balance},
+            "spent": {"sentence": self.said["spent"], "rho": certificate["spent"]["rho_exact"], "cap": balance},
             "attacker": {
                 "losses": self.losses(),
-                "statement": self.statement,
-                "odds_factor": None if odds is None else float_above(odds[0]),
-                "odds_factor_fails_with_probability": None if odds is None else float_above(odds[1]),
+                "statement": self.said["statement"],
+                "odds_factor": odds and float_above(odds[0]),
+                "odds_factor_fails_with_probability": odds and float_above(odds[1]),
                 "beliefs": self.beliefs(),
                 "persons": self.persons(),
             },
             "decisions": {
-                "as_released": None if self.chosen is None else self.chosen.facts(),
+                "as_released": self.chosen and self.chosen.facts(),
                 "alternatives": [other.facts() for other in self.others],
                 "of_releases": [source["release"] for source in self.facts.sources],
             },
@@ -492,6 +427,14 @@ def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
     except OdError:  # it is the ledger of another project
         return None
     return min(found, key=lambda balance: balance.left)
+
+
+def _promised(guarantee: Guarantee | None) -> dict[str, float | None]:
+    """Return a promise, and how often a guess between two equally likely cases is right; without a promise, always."""
+    if guarantee is None:
+        return {"epsilon": None, "delta": None, "best_guess_after": 1.0}
+    stated = {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "best_guess_after": guarantee.best_guess()}
+    return {name: float_above(value) for name, value in stated.items()}
 
 
 def _below(value: Fraction) -> float:

@@ -5,9 +5,10 @@ Only files that a bundle lists in its checksums reach the site. The same bundles
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import groupby
 from pathlib import Path
 
 from markupsafe import Markup
@@ -24,7 +25,6 @@ from od_core.files.durable import (
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import (
     AREAS_FILE,
-    ATLAS,
     CERTIFICATE,
     PACKAGE,
     faulty_files,
@@ -33,161 +33,13 @@ from od_core.publication.bundle import (
     zip_faults,
 )
 from od_core.publication.codebook import CHECKSUMS
-from od_core.publication.html.certificate_page import limitations, protected
-from od_core.publication.html.report_page import bar, number, page, paragraph, table
-from od_core.publication.markup import element, joined
 from od_core.publication.read_back import REPAIR
+from od_core.publication.templates import filled, filled_data
 from od_core.published.opening import missing_bundles, published_bundles
-from od_core.published.site_catalogue import atom_feed, catalogue, croissant, dataset_markup, sitemap
 from od_core.published.site_releases import SiteDescription, SiteRelease, newest_revisions
 
-
-def home_page(site: SiteDescription, by_series: Mapping[str, Sequence[SiteRelease]]) -> str:
-    """Return the HTML text of the first page.
-
-    Args:
-        site: what the site says of itself.
-        by_series: the releases of each series, by its name.
-    """
-    rows = []
-    for name, releases in sorted(by_series.items()):
-        newest = newest_revisions(releases)
-        rows.append(
-            (
-                element("a", name, href=f"{name}/index.html"),
-                newest[0].contents,
-                newest[0].certificate["data_set"],
-                number(len(newest)),
-                element("a", newest[0].key.period, href=f"{newest[0].folder}/report.html"),
-            )
-        )
-    releases = [one for own in by_series.values() for one in own]
-    read = joined(
-        element("li", "Every number contains noise, except those that are stated as exact."),
-        element(
-            "li", "Most flows have a 90 % interval, which states how far noise may have moved them. A 0 has one, too."
-        ),
-        element("li", "A difference between two periods may be noise: the reports mark changes that are not."),
-        element("li", "Cite the series, the period and the revision; each series page has a text for it."),
-    )
-    programs = [
-        paragraph(
-            element("a", "catalog.jsonld", href="catalog.jsonld"),
-            " describes all releases and their files in the vocabulary DCAT. Each release has a description in the"
-            " format Croissant, which its series page links.",
-        )
-    ]
-    if site.base is not None:
-        programs.append(
-            paragraph(element("a", "feed.atom", href="feed.atom"), " is a feed of new releases and revisions.")
-        )
-    return page(
-        site.title,
-        "Statistics of trips between areas, published with differential privacy.",
-        [
-            ("series", number(len(by_series))),
-            ("releases", number(len(releases))),
-            ("newest measurement", max(one.certificate["measured_at"] for one in releases)[:10]),
-        ],
-        [
-            (
-                "Series",
-                table(
-                    "All series with their newest report",
-                    ("series", "contents", "data set", "periods", "newest report"),
-                    rows,
-                    numbers={3},
-                ),
-            ),
-            ("How to read the numbers", element("ul", read)),
-            ("For programs", joined(*programs)),
-        ],
-    )
-
-
-def series_page(site: SiteDescription, name: str, releases: Sequence[SiteRelease]) -> str:
-    """Return the HTML text of the page of a series.
-
-    Args:
-        site: what the site says of itself.
-        name: name of the series.
-        releases: its releases.
-    """
-    newest = newest_revisions(releases)
-    latest = newest[0]
-    sections = [
-        ("Releases", _releases(releases, newest)),
-        *_over_time(newest),
-        ("What is protected in the newest release", protected(latest.certificate)),
-        ("How to cite", _citation(site, latest)),
-        ("Assumptions and limitations", limitations(latest.certificate)),
-    ]
-    back = element("a", site.title, href="../index.html")
-    return page(
-        name,
-        joined("A series of ", latest.contents, f" of data set {latest.certificate['data_set']}. ", back),
-        [("periods", number(len(newest))), ("newest period", latest.key.period)],
-        sections,
-        head=dataset_markup(site, name, newest),
-    )
-
-
-def _releases(releases: Sequence[SiteRelease], newest: Sequence[SiteRelease]) -> Markup:
-    rows = []
-    for one in sorted(releases, key=lambda release: release.key, reverse=True):
-        place = f"{one.key.period}/r{one.key.revision}"
-        pages = {"report": "report.html", "atlas": ATLAS, "certificate": "certificate.html", "codebook": "codebook.md"}
-        listed = {file["path"] for file in one.files}
-        links = [element("a", text, href=f"{place}/{file}") for text, file in pages.items() if file in listed]
-        size = f"all files, {one.zip_bytes / 1e6:,.1f} MB"
-        rows.append(
-            (
-                one.key.period,
-                number(one.key.revision) if one in newest else f"{one.key.revision}, replaced",
-                one.certificate["measured_at"][:10],
-                joined(links[0], *chain.from_iterable((", ", link) for link in links[1:])),
-                joined(
-                    element("a", size, href=f"{place}.zip"),
-                    ", ",
-                    element("a", "Croissant", href=one.croissant.removeprefix(f"{one.key.release}/")),
-                ),
-            )
-        )
-    return table("All releases, newest first", ("period", "revision", "measured", "read", "download"), rows)
-
-
-def _over_time(newest: Sequence[SiteRelease]) -> list[tuple[str, Markup]]:
-    """Return the section with the trips of each period; an empty list for one period or other contents."""
-    counted = [(one, one.trips) for one in newest if one.trips is not None]
-    if len(counted) < 2:
-        return []
-    most = max(trips for _, trips in counted)
-    exact = ["exact" if "trips" in one.certificate["exact"] else "with noise" for one, _ in counted]
-    rows = [
-        (one.key.period, number(trips), said, bar(trips, most))
-        for (one, trips), said in zip(counted, exact, strict=True)
-    ]
-    return [
-        (
-            "Trips by period",
-            table("Trips of each period", ("period", "trips", "published", ""), rows, numbers={1}, bars={3}),
-        )
-    ]
-
-
-def _citation(site: SiteDescription, release: SiteRelease) -> Markup:
-    return joined(
-        paragraph("For the newest release. Another revision has different noise and different numbers."),
-        element("blockquote", release.citation(site)),
-        paragraph(
-            *(
-                ["The publisher has not stated a licence here."]
-                if site.licence is None
-                else ["Licence: ", element("a", site.licence, href=site.licence), "."]
-            )
-        ),
-    )
-
+_MOST_ENTRIES = 100
+"""Largest number of releases in the feed."""
 
 HOME, CATALOGUE = "index.html", "catalog.jsonld"
 """Files of a site: its first page, and the catalogue of all releases."""
@@ -255,16 +107,70 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
-    names = dict.fromkeys(release.key.release for release in found)
-    by_series = {name: [one for one in found if one.key.release == name] for name in names}
-    pages = {HOME: home_page(site, by_series), CATALOGUE: catalogue(site, by_series)}
-    pages |= {f"{name}/index.html": series_page(site, name, own) for name, own in by_series.items()}
-    pages |= {release.croissant: croissant(site, release) for release in found}
-    if site.base is not None:
-        pages |= {"feed.atom": atom_feed(site, site.base, found), "sitemap.xml": sitemap(site.base, by_series)}
+    pages = dict(_pages(site, found))
     changed = [name for release in found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
-    return Site(folder, len(by_series), len(found), tuple(changed), left_out)
+    return Site(folder, len(_by_series(found)), len(found), tuple(changed), left_out)
+
+
+def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each file of the site that is in no bundle."""
+    by_series = _by_series(found)
+    series = [(name, newest_revisions(own)) for name, own in by_series.items()]
+    yield HOME, filled("site/home.html", site=site, series=series, releases=found)
+    yield CATALOGUE, catalogue(site, found)
+    for name, own in by_series.items():
+        yield f"{name}/index.html", series_page(site, name, own)
+    for release in found:
+        yield release.croissant, croissant(site, release)
+    if site.base is not None:
+        newest = sorted(found, key=lambda one: (one.certificate["measured_at"], one.key), reverse=True)
+        yield "feed.atom", filled("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
+        yield "sitemap.xml", filled("site/sitemap.xml", site=site, series=series)
+
+
+def _by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:
+    """Return the releases of each series, by its name. They are in the order of their keys."""
+    return {name: [*own] for name, own in groupby(releases, key=lambda one: one.key.release)}
+
+
+def series_page(site: SiteDescription, name: str, releases: Sequence[SiteRelease]) -> str:
+    """Return the HTML text of the page of a series, from its releases."""
+    newest = newest_revisions(releases)
+    ordered = sorted(releases, key=lambda release: release.key, reverse=True)
+    described = dataset_markup(site, name, newest)
+    return filled("site/series.html", site=site, name=name, releases=ordered, newest=newest, described=described)
+
+
+def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteRelease]) -> Markup:
+    """Return the description of a series for search engines: a schema.org ``Dataset`` as JSON-LD in an element.
+
+    Args:
+        site: what the site says of itself.
+        name: name of the series.
+        newest: the last revision of each period, newest period first.
+    """
+    description = filled_data("site/dataset.json", site=site, name=name, newest=newest)
+    # In a script element, text ends at "</", and is not unescaped: no such sign may stand in it.
+    text = json.dumps(description, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e")
+    return Markup(f'<script type="application/ld+json">{text}</script>')  # noqa: S704 - escaped above
+
+
+def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
+    """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
+    series = [own[0] for own in _by_series(releases).values()]
+    given = {"site": site, "base": site.base or "", "series": series, "releases": releases}
+    return _json(filled_data("site/catalog.json", **given))
+
+
+def croissant(site: SiteDescription, release: SiteRelease) -> str:
+    """Return the description of a release as JSON-LD, with all files of its bundle and the records of its tables."""
+    within = release.folder.rpartition("/")[0] + "/"
+    return _json(filled_data("site/croissant.json", site=site, release=release, within=within))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def _refuse_among_bundles(folder: Path, releases: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -150,9 +151,10 @@ class SiteRelease:
         return f"{whose}{site.title}: {citation(self.certificate)}"
 
     @property
-    def period(self) -> Period:
-        """The period of the release."""
-        return Period(self.key.period)
+    def days(self) -> tuple[str, str]:
+        """First and last day of the period."""
+        period = Period(self.key.period)
+        return period.first.isoformat(), (period.end - timedelta(days=1)).isoformat()
 
     @property
     def extent(self) -> tuple[float, float, float, float] | None:

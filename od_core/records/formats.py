@@ -1,75 +1,19 @@
 """Describe the formats in which records are written: tables, and the files of ISTAT, LODES, NOMIS and TLC.
 
-A format says which columns a file has, and which of its rows are records of a release. :data:`FORMATS` has all of them
-by the names of their readers. This module reads no file.
-
-**ISTAT**: commuter records of Italy, by municipality of home and of work or study (pendolarismo, 2011).
-
-``matrix_pendo2011_10112014.txt`` (matrice del pendolarismo) has no header. Its 15 columns have fixed widths and are
-separated by blanks:
-
-1. record: L if means, departure and duration are given, otherwise S
-2. household: 1 family, 2 institution
-3. home_province, three digits
-4. home_municipality, three digits within the province
-5. sex: 1 male, 2 female
-6. reason: 1 study, 2 work
-7. place: 1 municipality of residence, 2 another municipality, 3 abroad
-8. work_province, 000 abroad
-9. work_municipality, 000 abroad
-10. country, 000 in Italy
-11. means of transport, 01 to 12; + in records S
-12. departure: 1 before 7:15 to 4 after 9:14; + in records S
-13. duration: 1 up to 15 minutes to 4 above 60; + in records S
-14. estimate: number of persons, with decimals, estimated from the sample with the long questionnaire; ND in records S
-15. count: number of persons; ND in records L
-
-The 988,625 records S count all 28,871,447 commuters. The records L are estimates of the same commuters, so they are not
-read. Source: ISTAT, "Matrici del pendolarismo" (2014), "Tracciato record dei file",
-https://www.istat.it/it/archivio/139381.
-
-**LODES**: numbers of jobs by census block of home and of work in the United States.
-
-LODES stands for LEHD Origin-Destination Employment Statistics. An OD file (``ca_od_main_JT00_2021.csv.gz``) has the
-columns w_geocode, h_geocode, S000 (all jobs), SA01 to SA03 (by age), SE01 to SE03 (by earnings), SI01 to SI03 (by
-industry) and createdate. A geocode is the 15-digit code of the block; it begins with the state's code, including a
-leading zero. Source: U.S. Census Bureau, "LODES 8 technical documentation", Origin-Destination (OD) file structure,
-https://lehd.ces.census.gov/data/lodes/LODES8/LODESTechDoc8.1.pdf.
-
-**NOMIS**: tables of commuters in the United Kingdom, by area of residence and of work (2011, 2021).
-
-Census of 2011: tables such as WU01EW and WU03EW have the columns "Area of usual residence" or "Area of residence" and
-"Area of workplace", then the total over the categories of a variable (such as "All categories: Sex"), then one column
-per category. The workplace is OD0000001 for work mainly at or from home, OD0000002 for an offshore installation,
-OD0000003 for no fixed place and OD0000004 for work outside the United Kingdom. Source: Office for National Statistics,
-2011 Census origin-destination tables, https://www.nomisweb.co.uk/census/2011/wu01ew.
-
-Census of 2021: table ODWP01EW has the code and the label of the area of residence ("Lower tier local authorities
-code"), of the workplace ("LTLA of workplace code") and of the indicator ("Place of work indicator (4 categories)
-code"), and the column "Count". If the indicator is 1 (at or from home, or no fixed place), the workplace is the area of
-residence. If it is 3, the workplace is another place in the United Kingdom. People without a workplace in the United
-Kingdom have the code 999999999. Source: Office for National Statistics, Census 2021 origin-destination workplace data,
-https://www.nomisweb.co.uk/sources/census_2021_od.
-
-**TLC**: monthly Parquet files of taxi and for-hire vehicle trips of New York City.
-
-The columns PULocationID and DOLocationID (PUlocationID and DOlocationID for for-hire vehicles) contain the taxi zones
-where a trip began and ended. Zones are whole numbers from 1 to 263, stored as integers, or as floating-point numbers if
-some are missing. For for-hire vehicles, most may be missing. 264 is an unknown place, and 265 a place outside the city.
-The time at which the trip began is in tpep_pickup_datetime (yellow taxis), lpep_pickup_datetime (green taxis) or
-pickup_datetime (for-hire vehicles, also Pickup_DateTime). It is a local time without a zone.
-Source: NYC Taxi and Limousine Commission, data dictionaries of the trip records and the taxi zone lookup table,
-https://www.nyc.gov/site/tlc/about/tlc-trip-record-data.page.
+A format says which columns a file has, and which of its rows are records of a release. The formats, with what their
+files look like and where that is published, are data in ``formats.yaml``. This module reads no record.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import yaml
 
 from od_core.errors import OdError, nearest_known
 from od_core.records.segments import SegmentSource
@@ -356,91 +300,27 @@ def _fault(message: str) -> OdError:
     return OdError("OD-READER-OPTIONS", message, next_step="correct the declaration of the records")
 
 
-ISTAT = RecordFormat(
-    "istat",
-    "lines",
-    RecordColumns("residence", "workplace", trips="count"),
-    fields=(
-        "record",
-        "household",
-        "home_province",
-        "home_municipality",
-        "sex",
-        "reason",
-        "place",
-        "work_province",
-        "work_municipality",
-        "country",
-        "means",
-        "departure",
-        "duration",
-        "estimate",
-        "count",
-    ),
-    joined=(
-        ("residence", ("home_province", "home_municipality")),
-        ("workplace", ("work_province", "work_municipality")),
-    ),
-    estimates=("estimate",),
-    categories=(("record", ("S",)),),
-    nowhere=("000000",),
-)
-"""Format of the 2011 file. The code of a municipality has six digits: three of its province, and three of its own."""
+def _format(name: str, stated: Mapping[str, Any]) -> RecordFormat:
+    """Return a format as ``formats.yaml`` states it: there, pairs are a mapping."""
+    options = {option: _in_order(value) for option, value in stated.items() if option not in ("text", "columns")}
+    columns = {column: _in_order(names) for column, names in stated.get("columns", {}).items()}
+    return RecordFormat(name, columns=RecordColumns(**columns), **options)
 
 
-LODES = RecordFormat("lodes", "csv", RecordColumns(("h_geocode",), ("w_geocode",), trips=("S000",)))
-"""Format with one row per pair of blocks. A declaration may name another column of jobs instead of S000."""
+def _in_order(stated: Any) -> Any:
+    """Return a value with tuples in place of lists, and with tuples of pairs in place of mappings."""
+    if isinstance(stated, dict):
+        return tuple((name, _in_order(value)) for name, value in stated.items())
+    return tuple(stated) if isinstance(stated, list) else stated
 
 
-NOMIS = RecordFormat(
-    "nomis",
-    "csv",
-    RecordColumns(
-        (
-            "Area of usual residence",
-            "Area of residence",
-            "Lower tier local authorities code",
-            "Upper tier local authorities code",
-            "Middle layer Super Output Areas code",
-            "Lower layer Super Output Areas code",
-            "Output Areas code",
-        ),
-        (
-            "Area of workplace",
-            "LTLA of workplace code",
-            "UTLA of workplace code",
-            "MSOA of workplace code",
-            "LSOA of workplace code",
-            "OA of workplace code",
-        ),
-        trips=("Count", "All categories: Sex", "All categories: Method of travel to work"),
-    ),
-    nowhere=("OD0000001", "OD0000002", "OD0000003", "OD0000004", "999999999"),
-)
-"""Format with one row per pair of areas (2011), or one row per pair of areas and indicator (2021)."""
+FORMATS = {
+    name: _format(name, stated)
+    for name, stated in yaml.safe_load(Path(__file__).with_name("formats.yaml").read_text(encoding="utf-8")).items()
+}
+"""Formats by the names of their readers."""
 
-
-TABLE = RecordFormat("table", "named", RecordColumns(), takes=("delimiter", "encoding", "table", "timestamps"))
-"""Format of a DuckDB table if ``table`` is stated; else of Parquet if the file name ends in .parquet; else of CSV."""
-
-
-TLC = RecordFormat(
-    "tlc",
-    "parquet",
-    RecordColumns(
-        ("PULocationID",),
-        ("DOLocationID",),
-        date=("tpep_pickup_datetime", "lpep_pickup_datetime", "pickup_datetime"),
-    ),
-    takes=("timestamps",),
-    one_row_a_trip=True,
-    has_numbered_zones=True,
-    nowhere=("", "264", "265"),
-)
-"""Format with one row per trip. The time is read from the first listed time column that the file has."""
-
-
-FORMATS: dict[str, RecordFormat] = {one.name: one for one in (TABLE, LODES, TLC, ISTAT, NOMIS)}
+TABLE = FORMATS["table"]
 
 
 def format_named(name: str) -> RecordFormat:

@@ -1,41 +1,32 @@
-"""Write the HTML report of a release of trips with stops from the release, its certificate and the ledger alone."""
+"""State the facts that the report of trips with stops shows, from the release, its certificate and the ledger alone.
+
+The words and the layout are in the template ``stops_report.html``.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from od_core.publication.html.certificate_page import (
-    common_sections,
-    confidence,
-    promise_figures,
-    protected,
-    under_title,
-)
-from od_core.publication.html.report_page import (
-    SHADES,
-    Scale,
-    bar,
-    between,
-    number,
-    page,
-    paragraph,
-    rounded,
-    table,
-    with_interval,
-)
+from od_core.publication.certificate import confidence
+from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.markup import element, joined
+from od_core.publication.number_formats import Scale
+from od_core.publication.templates import filled, filled_markup
 from od_core.stops.geometry import Bounds, MapGrid
 from od_core.stops.release import StopsRelease
 
 LISTED = 20
 """Largest number of boxes in the report's table of boxes."""
+
+_LISTED_FIELDS = 5
+"""Largest number of fields of each map in the report's table of fields."""
 
 _PIXELS = 64
 """Largest number of fields on each side of a drawn map. A field is a rectangle of one shade."""
@@ -45,100 +36,76 @@ _WIDTH, _PIECE = 480, 1 << 16
 
 def stops_report(release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
     """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-    grid, on_map = release.plan.grid, release.plan.map
-    interval = confidence(certificate)
-    sections = [
-        ("Main results", _main_results(release, certificate, interval)),
-        ("What is protected", protected(certificate)),
-        ("The largest boxes", _largest(release, interval)),
-        *([("Locations of trips", _maps(release, on_map))] if on_map is not None else []),
-        ("Expected error", _errors(release)),
-        *common_sections(certificate, context),
-    ]
-    figures: list[tuple[str, object]] = [
-        ("trips", number(release.counts.sum())),
-        ("boxes", number(len(release.measured))),
-        ("dimensions", number(grid.dimensions)),
-        *promise_figures(certificate),
-    ]
-    title = f"Trips with stops: {certificate['release'].split('/')[0]}, {certificate['period']}"
-    return page(title, under_title(certificate), figures, sections)
-
-
-def _main_results(release: StopsRelease, certificate: dict[str, Any], interval: str | None) -> Markup:
-    """Return the main results as a list of sentences."""
-    counts, (lower, upper) = release.counts, release.intervals
-    largest, zeros = int(np.argmax(counts)), counts == 0
-    reach = f" ({interval} interval: {between(lower[largest], upper[largest])})" if interval else ""
-    sentences = [
-        f"{certificate['period']} has {number(counts.sum())} released trips in {number(len(counts))} boxes.",
-        f"The box with the most trips has {number(counts[largest])}{reach}.",
-    ]
-    if interval and zeros.any():
-        sentences.append(
-            f"{number(zeros.sum())} boxes are released with 0 trips. Such a box has at most"
-            f" {number(upper[zeros].max())}, with a confidence of {interval}."
-        )
-    return element("ul", *(element("li", sentence) for sentence in sentences))
+    interval, on_map = confidence(certificate), release.plan.map
+    zeros = release.counts == 0
+    return filled(
+        "stops_report.html",
+        certificate=certificate,
+        interval=interval,
+        trips=release.counts.sum(),
+        boxes=len(release.counts),
+        dimensions=release.plan.grid.dimensions,
+        zeros=int(zeros.sum()),
+        zero_bound=int(release.intervals[1][zeros].max(initial=0)),
+        places=None if on_map is None else on_map.places,
+        largest=_largest(release),
+        maps=None if on_map is None else _maps(release, on_map),
+        errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
+        context=context,
+        citation=citation(certificate),
+    )
 
 
 def stops_pictures(release: StopsRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
     """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
-    on_map = release.plan.map
-    return {} if on_map is None else _drawn(on_map, _densities(release, on_map))
+    return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
 
 
-def _densities(release: StopsRelease, on_map: MapGrid) -> list[NDArray[np.float64]]:
-    return [_density(release, place) for place in range(len(on_map.places))]
+def _largest(release: StopsRelease) -> list[dict[str, Any]]:
+    """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
+    boxes, on_map, (lower, upper) = release.measured, release.plan.map, release.intervals
+    rows = []
+    for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist():
+        least, greatest = boxes.lower[box], boxes.upper[box]
+        rows.append(
+            {
+                "cells": list(zip(least.tolist(), greatest.tolist(), strict=True)),
+                "degrees": None if on_map is None else on_map.degrees(least, greatest),
+                "trips": int(release.counts[box]),
+                "reach": (int(lower[box]), int(upper[box])),
+            }
+        )
+    return rows
 
 
-def _scale(densities: Sequence[NDArray[np.float64]]) -> Scale:
-    """Return the scale from numbers of trips to shades that the maps of all places share."""
-    return Scale.up_to(max(float(density.max()) for density in densities))
-
-
-def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> dict[str, Markup]:
-    """Return the map of each place as SVG by title, in the order of the places."""
-    middle = math.radians((on_map.south + on_map.north) / 2)
-    shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
-    scale = _scale(densities)
-    titles = [f"Map of released trips by their {name}" for name in on_map.places]
-    return {
-        title: _map(title, density, scale, _WIDTH / shape) for title, density in zip(titles, densities, strict=True)
-    }
-
-
-def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
-    """Return a section with a map for each place and a table of the fields with the most trips."""
-    densities = _densities(release, on_map)
+def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
+    """Return the map of each place by its title, their common scale, and the fields with the most trips."""
+    densities = [_density(release, place) for place in range(len(on_map.places))]
+    scale = Scale.up_to(max(float(density.max()) for density in densities))
     pixels = len(densities[0])
     wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
-    rows = []
+    fields = []
     for name, density in zip(on_map.places, densities, strict=True):
-        for field in np.argsort(-density.ravel(), kind="stable")[:5].tolist():
+        for field in np.argsort(-density.ravel(), kind="stable")[:_LISTED_FIELDS].tolist():
             x, y = divmod(field, pixels)
-            rows.append(
-                (
-                    name,
-                    _degrees(on_map.west + x * wide, on_map.west + (x + 1) * wide),
-                    _degrees(on_map.south + y * high, on_map.south + (y + 1) * high),
-                    number(round(float(density[x, y]))),
-                )
-            )
-    figures = [
-        element("figure", drawn, element("figcaption", f"By {name}"))
-        for name, drawn in zip(on_map.places, _drawn(on_map, densities).values(), strict=True)
-    ]
-    return joined(
-        paragraph(
-            "Every box of the release covers a range of each place of a trip. Here, the trips of a box are spread"
-            f" evenly over its part of each map and summed in {number(pixels)} \u00d7 {number(pixels)} fields. A"
-            " darker field has more trips. North is up; the map has no coast or border."
-        ),
-        element("div", *figures, class_="maps"),
-        _scale(densities).key("trips"),
-        table("The fields with the most trips", ("place", "longitude", "latitude", "trips"), rows, numbers={1, 2, 3}),
-    )
+            west, south = on_map.west + x * wide, on_map.south + y * high
+            ends = {
+                "longitude": (west, on_map.west + (x + 1) * wide),
+                "latitude": (south, on_map.south + (y + 1) * high),
+            }
+            fields.append({"place": name, "trips": round(float(density[x, y]))} | ends)
+    middle = math.radians((on_map.south + on_map.north) / 2)
+    shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
+    titles = [f"Map of released trips by their {name}" for name in on_map.places]
+    return {
+        "pictures": {
+            title: _picture(title, density, scale, _WIDTH / shape)
+            for title, density in zip(titles, densities, strict=True)
+        },
+        "scale": scale,
+        "pixels": pixels,
+        "fields": fields,
+    }
 
 
 def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
@@ -173,94 +140,22 @@ def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.
     return shares
 
 
-def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) -> Markup:
-    """Draw the number of trips per field as an SVG map. Adjacent fields of one shade in a row become one rectangle."""
-    pixels = len(density)
-    shades = [[scale.shade(value) for value in row] for row in density.T[::-1].tolist()]
-    wide, high = _WIDTH / pixels, height / pixels
-    drawn = []
-    for row, line in enumerate(shades):
-        start = 0
-        for column in range(1, pixels + 1):
-            if column < pixels and line[column] == line[start]:
-                continue
-            if line[start]:
-                drawn.append(
-                    element(
-                        "rect",
-                        x=f"{start * wide:.2f}",
-                        y=f"{row * high:.2f}",
-                        width=f"{(column - start) * wide:.2f}",
-                        height=f"{high:.2f}",
-                        fill=SHADES[line[start]],
-                    )
-                )
-            start = column
-    return element(
-        "svg",
-        element("title", title),
-        element("rect", width=str(_WIDTH), height=f"{height:.1f}", fill=SHADES[0]),
-        element("g", *drawn, shape_rendering="crispEdges"),
-        viewBox=f"0 0 {_WIDTH} {height:.1f}",
+def _picture(title: str, density: NDArray[np.float64], scale: Scale, height: float) -> Markup:
+    """Draw the number of trips per field as an SVG map."""
+    return filled_markup(
+        "boxes_map.svg",
+        title=title,
         width=_WIDTH,
         height=f"{height:.1f}",
-        role="img",
+        field=(_WIDTH / len(density), height / len(density)),
+        drawn=list(_rectangles(density, scale)),
     )
 
 
-def _largest(release: StopsRelease, interval: str | None) -> Markup:
-    """Return a table of the boxes with the most trips, with bounds in degrees if the plan has a map, else in cells."""
-    boxes, counts, on_map = release.measured, release.counts, release.plan.map
-    order = np.argsort(-counts, kind="stable")[:LISTED]
-    if on_map is None:
-        names = tuple(f"dimension {dimension + 1}" for dimension in range(release.plan.grid.dimensions))
-    else:
-        names = on_map.places
-    least, greatest = release.intervals
-    most = float((greatest if interval else counts)[order].max(initial=0))
-    rows = []
-    for box in order.tolist():
-        lower, upper = boxes.lower[box], boxes.upper[box]
-        if on_map is None:
-            where = [between(*ends) for ends in zip(lower.tolist(), upper.tolist(), strict=True)]
-        else:
-            where = [f"{_degrees(w, e)}; {_degrees(s, n)}" for w, s, e, n in on_map.degrees(lower, upper)]
-        ends = (int(least[box]), int(greatest[box])) if interval else None
-        counted = with_interval(number(counts[box]), between(*ends) if ends else None)
-        rows.append((*where, counted, bar(int(counts[box]), most, ends)))
-    bounds = "" if on_map is None else ": longitude and latitude of each place, in degrees"
-    text = (
-        f"In brackets is the {interval} interval of a box, and the dark line over a bar shows it. For the given boxes,"
-        " it contains the true number of trips with this confidence. The largest boxes are chosen by their noisy"
-        " counts, so their intervals hold less often. All boxes are in "
-    )
-    return joined(
-        *([paragraph(text, element("code", "boxes.csv"), ".")] if interval else []),
-        table(
-            f"The {number(len(rows))} boxes with the most trips{bounds}",
-            (*names, "trips", ""),
-            rows,
-            numbers={len(names)},
-            bars={len(names) + 1},
-        ),
-    )
-
-
-def _degrees(least: float, most: float) -> str:
-    return f"{least:.1f} to {most:.1f}".replace("-", "\u2212")
-
-
-def _errors(release: StopsRelease) -> Markup:
-    rows = [
-        (name.replace("_", " "), rounded(float(scale)), rounded(float(scale) * 2**0.5))
-        for name, scale in release.plan.step.scales
-    ]
-    return joined(
-        paragraph(
-            "The noise of each measurement, computed from the plan, not by comparing this release with its input. A"
-            " range of the map that cuts a box counts the trips of the box in proportion to the part of the box in"
-            " the range, which adds a further error."
-        ),
-        table("Noise, in trips", ("of", "scale", "standard deviation"), rows, numbers={1, 2}),
-        paragraph("For measured errors of range queries, see docs/explanation/stops.md of od-release.", note=True),
-    )
+def _rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, Any]]:
+    """Yield a rectangle for adjacent fields of one shade in a row, except for the lightest shade, in fields."""
+    for row, line in enumerate(density.T[::-1].tolist()):
+        for shade, run in groupby(enumerate(map(scale.shade, line)), key=lambda field: field[1]):
+            columns = [column for column, _ in run]
+            if shade:
+                yield {"row": row, "column": columns[0], "length": len(columns), "shade": shade}

@@ -21,6 +21,7 @@ import typer.testing
 import yaml
 from dagster.components.core import load_defs
 
+from od_assets.checks import expectations
 from od_assets.cli import app as cli
 from od_assets.cli.diagnosis import charged, inspected
 from od_assets.cli.findings import Finding
@@ -104,6 +105,30 @@ def components_described_once() -> Iterator[None]:
             lambda tree: dg.Definitions(metadata=described(), component_tree=tree),
         )
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def equal_tables_checked_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, bool]]]:
+    """Let Great Expectations check equal tables once, and copy the pages that it wrote; yield the check itself.
+
+    A check takes a fifth of a second, and each run of a month makes three.
+    """
+    run, known = expectations._run, dict[tuple[Any, ...], tuple[dict[str, bool], Path]]()
+
+    def run_once(
+        name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool
+    ) -> dict[str, bool]:
+        asked = (name, repr(frame.dtypes.to_dict()), frame.to_csv(), repr(expected), confidential)
+        if asked not in known:
+            pages = tmp_path_factory.mktemp("pages")
+            known[asked] = run(name, frame, expected, pages, confidential=confidential), pages / name
+        met, pages = known[asked]
+        shutil.copytree(pages, docs / name, dirs_exist_ok=True)
+        return dict(met)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expectations, "_run", run_once)
+        yield run
 
 
 @pytest.fixture

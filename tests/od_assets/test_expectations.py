@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_assets.checks import release_checks
+from od_assets.checks import expectations, release_checks
 from od_assets.checks.data_docs import PublicFiles
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
 from od_assets.checks.release_checks import record_checks
@@ -26,6 +26,13 @@ from .conftest import ZONES, Project, records
 
 LISTED = tuple(ZONES["zone"])
 CANARY = "CANARY77Q"
+
+
+@pytest.fixture(autouse=True)
+def every_table_checked(
+    equal_tables_checked_once: Callable[..., dict[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expectations, "_run", equal_tables_checked_once)
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +23,62 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
 from tests.od_core.published.test_series_rule import shown
 
-from .conftest import Project, failure_text
+from .conftest import Project, failure_text, projects_in
+
+Months = Callable[[int], Project]
+"""Return the project in which so many months are published."""
 
 PERIODS = ["2001-01", "2001-02", "2001-03"]
 
 
-@pytest.fixture(autouse=True)
-def near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def near_the_limit() -> Iterator[None]:
     """One release alone does not show enough, and two do."""
-    monkeypatch.setattr(held_out, "_losses_by_rule", shown(0.028))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_out, "_losses_by_rule", shown(0.028))
+        yield
 
 
-@pytest.fixture
-def months(project: Project) -> Project:
+def with_records(project: Project) -> Project:
     for period in PERIODS:
         records = pd.DataFrame(
             {"date": f"{period}-03", "origin": ["Z00", "Z10"] * 60, "destination": ["Z11", "Z20"] * 60}
         )
         project.write_records(records, period)
     return project
+
+
+@pytest.fixture
+def months(project: Project) -> Project:
+    return with_records(project)
+
+
+@pytest.fixture(scope="module")
+def stages(near_the_limit: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Return ``var`` after the first months were published in their order. Not to be changed."""
+    folder = tmp_path_factory.mktemp("stages")
+
+    @functools.cache
+    def stage(number: int) -> Path:
+        with projects_in(folder / f"project_{number}") as make:
+            project = with_records(make())
+            if number > 1:
+                shutil.copytree(stage(number - 1), project.var)
+            run(project, PERIODS[number - 1])
+            return project.var
+
+    return stage
+
+
+@pytest.fixture
+def published(months: Project, stages: Callable[[int], Path]) -> Months:
+    """Return the project in which so many months are published. Dagster knows nothing of their runs."""
+
+    def after(number: int) -> Project:
+        shutil.copytree(stages(number), months.var, dirs_exist_ok=True)
+        return months
+
+    return after
 
 
 def component(project: Project, **changes: Any) -> OdRelease:
@@ -68,8 +108,8 @@ def digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(months: Project) -> None:
-    run(months, *PERIODS)
+def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(published: Months) -> None:
+    months = published(3)
     assert [pooled(months, period) for period in PERIODS] == [
         ("least_squares", 1, None, None),
         ("mixture", 2, None, "trips/2001-01/r1"),
@@ -88,21 +128,21 @@ def test_a_release_that_is_run_again_after_others_has_the_same_bytes_and_draws_n
     assert pooled(months, "2001-02")[1:] == (1, None, None)  # nothing before it was published
     assert pooled(months, "2001-03") == ("mixture", 2, None, "trips/2001-02/r1")
     before, entries = digests(months.var / "releases"), Ledger(months.var / "ledger.sqlite").verify()
-    run(months, *PERIODS)
+    run(months, "2001-02")
     assert digests(months.var / "releases") == before
     assert Ledger(months.var / "ledger.sqlite").verify() == entries
 
 
-def test_a_revision_learns_from_the_newest_release_before_it(months: Project) -> None:
-    run(months, *PERIODS[:2])
+def test_a_revision_learns_from_the_newest_release_before_it(published: Months) -> None:
+    months = published(2)
     run(months, "2001-01", revision=2)
     assert pooled(months, "2001-01", 2) == ("mixture", 2, None, "trips/2001-01/r1")
     run(months, "2001-03")
     assert pooled(months, "2001-03")[3] == "trips/2001-02/r1"
 
 
-def test_a_release_with_another_budget_begins_anew(months: Project) -> None:
-    run(months, "2001-01")
+def test_a_release_with_another_budget_begins_anew(published: Months) -> None:
+    months = published(1)
     run(months, "2001-02", privacy__epsilon="1/2")
     assert pooled(months, "2001-02") == ("least_squares", 1, None, None)
     run(months, "2001-03")
@@ -132,16 +172,18 @@ def test_a_run_that_only_counted_goes_on_with_what_was_published_since(months: P
     assert plan["earlier"]["release"] == "trips/2001-01/r1"
 
 
-def test_every_release_of_a_series_verifies(months: Project) -> None:
-    run(months, *PERIODS)
+def test_every_release_of_a_series_verifies(published: Months) -> None:
+    months = published(3)
     warehouse = Warehouse.of(component(months).checked().project)
     for period in PERIODS:
-        published = warehouse.published(ReleaseKey("trips", period), warehouse.ledger)
-        assert [finding.fault for finding in verify_release(published) if finding.fault] == [], period
+        place = warehouse.published(ReleaseKey("trips", period), warehouse.ledger)
+        assert [finding.fault for finding in verify_release(place) if finding.fault] == [], period
 
 
-def test_a_changed_certificate_of_an_earlier_release_is_refused_before_anything_is_charged(months: Project) -> None:
-    run(months, "2001-01")
+def test_a_changed_certificate_of_an_earlier_release_is_refused_before_anything_is_charged(
+    published: Months,
+) -> None:
+    months = published(1)
     path = months.var / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
     facts = json.loads(path.read_text(encoding="utf-8"))
     facts["evidence"]["rules"][4]["saved"] = 900_000

@@ -108,19 +108,18 @@ def test_a_release_stays_published_where_the_site_fails(released: Project) -> No
     assert [key.release for key in ledger.published()] == ["trips"]
 
 
-def test_a_release_without_its_bundle_fails_the_site_after_it_is_written(project: Project) -> None:
-    found = definitions(project)
-    project.write_records(records().assign(date="2001-02-15"), "2001-02")
-    assert project.run().success
-    assert project.run(period="2001-02").success
-    shutil.rmtree(project.var / "releases" / "trips" / "2001-01" / "r1")
-    result = written(project, found)
+def test_a_release_without_its_bundle_fails_the_site_after_it_is_written(released: Project) -> None:
+    found = definitions(released)
+    released.write_records(records().assign(date="2001-02-15"), "2001-02")
+    assert released.run(period="2001-02").success
+    shutil.rmtree(released.var / "releases" / "trips" / "2001-01" / "r1")
+    result = written(released, found)
     assert not result.success
     assert "OD-BUNDLE-ABSENT" in failure_text(result)
     assert "trips/2001-01/r1" in failure_text(result)
-    assert (project.var / "site" / "trips" / "2001-02" / "r1" / "flows.parquet").is_file()
-    assert project.run().success
-    assert written(project, found).success
+    assert (released.var / "site" / "trips" / "2001-02" / "r1" / "flows.parquet").is_file()
+    assert released.run().success
+    assert written(released, found).success
 
 
 def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> None:

@@ -13,25 +13,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from od_core.errors import OdError
 from od_core.flows.derived_flows import AssistedFlows, D, DerivedFlows, FlowSum, assist_of, not_of_flows, sum_of
 from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, derived_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
-from od_core.flows.publishing.report_flows import (
-    LISTED,
-    areas_sections,
-    distance_sections,
-    heat_section,
-    largest_flows_section,
-    leaf_flows,
-    map_sections,
-    sizes_section,
-    total_sentences,
-    trips_title,
-)
+from od_core.flows.publishing.report import LISTED, flow_facts
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.ledger.release_key import ReleaseKey
@@ -41,15 +29,12 @@ from od_core.privacy.budget import Cap, SpentDirectly
 from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee
-from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import faulty_files
-from od_core.publication.certificate import KNOWN_LIMITATIONS, certificate_digest, software_versions
-from od_core.publication.html.certificate_page import confidence, how_to_cite, limitations, protected
-from od_core.publication.html.report_page import between, number, page, paragraph, table
+from od_core.publication.certificate import KNOWN_LIMITATIONS, certificate_digest, confidence, software_versions
 from od_core.publication.kind import BundleKind
-from od_core.publication.markup import element, joined
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.tables import BundleFile
+from od_core.publication.templates import filled
 
 
 @dataclass(frozen=True)
@@ -301,6 +286,7 @@ class DerivedKind(BundleKind[D]):
         what: what the flows are, in words that end before the number of releases.
         total_of: the releases whose exact total number of trips the flows have, in words.
         adds_up: whether the flows are those of all releases together; otherwise, they are those of the main one.
+        page: template of the page that presents the flows to their readers.
     """
 
     contents = "flows"
@@ -309,6 +295,7 @@ class DerivedKind(BundleKind[D]):
     what: ClassVar[str]
     total_of: ClassVar[str]
     adds_up: ClassVar[bool]
+    page: ClassVar[str]
 
     @abstractmethod
     def derived(self, named: Mapping[str, Release]) -> D:
@@ -326,12 +313,21 @@ class DerivedKind(BundleKind[D]):
             OdError: the periods of the releases do not fit each other or the period.
         """
 
-    @abstractmethod
     def report(self, flows: D, certificate: dict[str, Any]) -> str:
         """Return the HTML text of the page that presents these flows to their readers."""
+        return filled(
+            self.page,
+            **flow_facts(flows, certificate),
+            **self.shown(flows, certificate),
+            most_in_year=flows.releases[0].plan.unit.max_trips_year,
+        )
 
     def facts(self, _flows: D) -> dict[str, Any]:
         """Return the fields of the certificate that only these flows have."""
+        return {}
+
+    def shown(self, _flows: D, _certificate: dict[str, Any]) -> dict[str, Any]:
+        """Return the facts that only the page of these flows shows, by name."""
         return {}
 
     def files(self, flows: D, certificate: dict[str, Any]) -> Sequence[BundleFile]:
@@ -367,90 +363,6 @@ def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[R
     return [key for _, key in spans]
 
 
-def derived_page(
-    flows: D,
-    certificate: dict[str, Any],
-    intro: str,
-    sources: tuple[str, Markup],
-    others: Sequence[tuple[str, Markup]] = (),
-) -> str:
-    """Return the HTML text of a page on derived flows.
-
-    Args:
-        flows, certificate: The flows and their certificate.
-        intro: What the flows are, in a sentence that follows the number of the revision.
-        sources: Title and text of the section on the releases.
-        others: Further sections, which follow it.
-    """
-    series, period, _ = certificate["release"].split("/")
-    leaves = leaf_flows(flows, certificate)
-    return page(
-        f"Flows: {series}, {period}",
-        f"Revision {certificate['revision']}, {intro} All numbers contain noise, except those that are stated as"
-        " exact.",
-        [
-            (
-                trips_title(flows.releases[0].plan.unit, exact=flows.exact_trips is not None),
-                number(int(flows.leaves.trips.sum())),
-            ),
-            ("pairs of zones released above 0", number(len(flows.leaves))),
-            ("releases", number(len(flows.releases))),
-        ],
-        [
-            ("What is protected", protected(certificate)),
-            sources,
-            *_counted_section(flows, certificate),
-            *others,
-            ("The largest flows", largest_flows_section(flows, leaves, confidence(certificate))),
-            ("Flows between large areas", heat_section(flows, confidence(certificate))),
-            *areas_sections(flows, confidence(certificate)),
-            *distance_sections(flows, certificate, confidence(certificate)),
-            *map_sections(flows, leaves),
-            ("Sizes of flows", sizes_section(flows)),
-            ("How to cite", how_to_cite(certificate)),
-            ("Assumptions and limitations", limitations(certificate)),
-        ],
-    )
-
-
-def _counted_section(flows: D, certificate: dict[str, Any]) -> list[tuple[str, Markup]]:
-    """Return the section on the trips that contribution bounds leave out; an empty list if no bound leaves any out."""
-    unit = flows.releases[0].plan.unit
-    if unit == PrivacyUnit("trip", unit.neighbours):
-        return []
-    year = unit.max_trips_year
-    bound = (
-        f" At most {number(unit.contribution_bound)} trips of each user are counted in a release, and at most"
-        f" {number(year)} in all periods of a year together."
-        if year is not None
-        else ""
-    )
-    return [("Counted trips", paragraph(" ".join(total_sentences(flows, certificate)) + bound))]
-
-
-def sources_section(certificate: dict[str, Any], text: str) -> Markup:
-    """Return a paragraph and a table of the releases that flows are derived from."""
-    rows = [
-        (
-            one["release"],
-            one["measured_at"][:10],
-            text_above(one["epsilon"]),
-            text_above(one["delta"]),
-            element("code", one["certificate"]),
-        )
-        for one in certificate["sources"]
-    ]
-    return joined(
-        paragraph(text),
-        table(
-            "Releases, by their period",
-            ("release", "measured", "epsilon", "delta", "SHA-256 of its certificate"),
-            rows,
-            numbers={2, 3},
-        ),
-    )
-
-
 _NAMED = 3
 """Largest number of periods that a message names."""
 
@@ -464,6 +376,7 @@ class SumKind(DerivedKind[FlowSum]):
     what = "sums of"
     total_of = "all releases"
     adds_up = True
+    page = "sum_report.html"
 
     def derived(self, named: Mapping[str, Release]) -> FlowSum:
         """Return the sum of releases, given by the names that messages use."""
@@ -503,16 +416,6 @@ class SumKind(DerivedKind[FlowSum]):
             *flow_notes(total, certificate),
         ]
 
-    def report(self, total: FlowSum, certificate: dict[str, Any]) -> str:
-        """Return the HTML text of the page that presents a sum to its readers."""
-        text = (
-            "The trips are the exact sums of the released trips of these releases. The sum was charged nothing, because"
-            " it was computed from their bundles alone."
-        )
-        intro = f"the sum of {number(len(total.releases))} releases of data set {certificate['data_set']}."
-        sources = "The releases that were summed", sources_section(certificate, text)
-        return derived_page(total, certificate, intro, sources)
-
 
 SUMS = SumKind()
 
@@ -540,6 +443,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     what = "estimates from"
     total_of = "the last release"
     adds_up = False
+    page = "assisted_report.html"
 
     def derived(self, named: Mapping[str, Release]) -> AssistedFlows:
         """Return the estimates of the flows of the last release, given by the names that messages use."""
@@ -580,18 +484,13 @@ class AssistedKind(DerivedKind[AssistedFlows]):
             *flow_notes(flows, certificate),
         ]
 
-    def report(self, flows: AssistedFlows, certificate: dict[str, Any]) -> str:
-        """Return the HTML text of the page that presents these estimates to their readers."""
-        own = certificate["sources"][-1]["release"]
-        text = (
-            f"These are estimates of the flows of {own}, which also learn from {_learnt_from(certificate)}. Nothing was"
-            " charged, because they were computed from the bundles of these releases alone."
-            f" {estimation_text(certificate) if flows.rule.learns else _UNCHANGED}"
-        )
-        intro = f"model-assisted estimates of {own} of data set {certificate['data_set']}."
-        sources = "The releases that were used", sources_section(certificate, text)
-        differing = "Where the estimates differ from the release", _differences(flows, own, confidence(certificate))
-        return derived_page(flows, certificate, intro, sources, [differing])
+    def shown(self, flows: AssistedFlows, certificate: dict[str, Any]) -> dict[str, Any]:
+        """Return what the estimates learn from, the rule in words, and how they differ from the release."""
+        return {
+            "learnt_from": _learnt_from(certificate),
+            "rule": estimation_text(certificate) if flows.rule.learns else _UNCHANGED,
+            "differences": _differences(flows, intervals=confidence(certificate) is not None),
+        }
 
 
 ASSISTED = AssistedKind()
@@ -603,46 +502,27 @@ def _learnt_from(certificate: dict[str, Any]) -> str:
     if not earlier:
         return "the other flows of the same release"
     span = earlier[0] if len(earlier) == 1 else f"{earlier[0]} to {earlier[-1]}"
-    return f"the other flows and from {number(len(earlier))} earlier release{'s' * (len(earlier) > 1)} ({span})"
+    return f"the other flows and from {len(earlier)} earlier release{'s' * (len(earlier) > 1)} ({span})"
 
 
-def _differences(flows: AssistedFlows, own: str, interval: str | None) -> Markup:
-    """Return a paragraph and a table of the flows between zones whose estimates differ most from the released trips."""
+def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
+    """Return how many flows between zones differ from the released ones, and those that differ most.
+
+    With ``intervals``, each has the interval of its measurements.
+    """
     tree, (released, estimated) = flows.tree, map(_frame, (flows.releases[-1], flows))
     both = released.merge(estimated, on=["origin", "destination"], how="outer", suffixes=("_released", "_estimated"))
     both = both.fillna(0).astype(np.int64)
     moved = (both["trips_estimated"] - both["trips_released"]).abs()
     shown = both.loc[moved.nlargest(LISTED).index]
     shown = shown[shown["trips_estimated"] != shown["trips_released"]]
-    if shown.empty:
-        return paragraph("All estimates are equal to the released trips.")
-    ends = tuple(shown[side].to_numpy(np.int32) for side in ("origin", "destination"))
-    reach: list[tuple[str, ...]] = [()] * len(shown)
-    if interval is not None:
-        lower, upper = flows.intervals.of_cells(tree.origin.depth, tree.destination.depth, *ends)
-        reach = [(between(*pair),) for pair in zip(lower.tolist(), upper.tolist(), strict=True)]
-    labels = (
-        np.array(geography.labels[-1], dtype=object)[end]
-        for geography, end in zip((tree.origin, tree.destination), ends, strict=True)
-    )
-    numbers = (map(number, shown[f"trips_{name}"].tolist()) for name in ("released", "estimated"))
-    rows = [(*row[:4], *row[4]) for row in zip(*labels, *numbers, reach, strict=True)]
-    headers = (f"from {tree.origin.levels[-1]}", f"to {tree.destination.levels[-1]}", "released", "estimated")
-    intervals = () if interval is None else (f"{interval} interval of the measurements",)
-    changed = int((moved > 0).sum())
-    return joined(
-        paragraph(
-            f"Of {number(len(both))} flows between zones that have trips in {own} or in these estimates,"
-            f" {number(changed)} differ. The release has the number that its own measurements suggest; the estimate is"
-            " closer to the truth on average, but not for every flow."
-        ),
-        table(
-            f"The {number(len(rows))} largest differences",
-            (*headers, *intervals),
-            rows,
-            numbers=set(range(2, len(headers) + len(intervals))),
-        ),
-    )
+    ends = [shown[side].to_numpy(np.int32) for side in ("origin", "destination")]
+    rows = pd.DataFrame({"released": shown["trips_released"], "estimated": shown["trips_estimated"]})
+    for side, geography, end in zip(("origin", "destination"), (tree.origin, tree.destination), ends, strict=True):
+        rows[side] = np.array(geography.labels[-1], dtype=object)[end]
+    if intervals and len(rows):
+        rows["lower"], rows["upper"] = flows.intervals.of_cells(tree.origin.depth, tree.destination.depth, *ends)
+    return {"compared": len(both), "changed": int((moved > 0).sum()), "rows": rows.to_dict("records")}
 
 
 def _frame(flows: ReleasedFlows) -> pd.DataFrame:

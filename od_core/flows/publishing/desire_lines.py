@@ -20,6 +20,7 @@ from od_core.files.table_writers import write_rows
 from od_core.flows.publishing.flow_tables import FlowTables, labels_at, largest, with_names
 from od_core.geography.geography import Geography
 from od_core.publication.tables import write_csv
+from od_core.publication.templates import filled
 
 MOST_LINES = 10_000
 """Largest number of flows in a file for maps."""
@@ -30,57 +31,9 @@ _WGS84 = (
     'AUTHORITY["EPSG","9122"]],AXIS["Latitude",NORTH],AXIS["Longitude",EAST],AUTHORITY["EPSG","4326"]]'
 )
 
-_GEOPACKAGE = """
-PRAGMA application_id = 0x47504B47;
-PRAGMA user_version = 10300;
-CREATE TABLE gpkg_spatial_ref_sys (srs_name TEXT NOT NULL, srs_id INTEGER PRIMARY KEY, organization TEXT NOT NULL,
-    organization_coordsys_id INTEGER NOT NULL, definition TEXT NOT NULL, description TEXT);
-CREATE TABLE gpkg_contents (table_name TEXT NOT NULL PRIMARY KEY, data_type TEXT NOT NULL, identifier TEXT UNIQUE,
-    description TEXT DEFAULT '', last_change DATETIME NOT NULL, min_x DOUBLE, min_y DOUBLE, max_x DOUBLE,
-    max_y DOUBLE, srs_id INTEGER REFERENCES gpkg_spatial_ref_sys (srs_id));
-CREATE TABLE gpkg_geometry_columns (table_name TEXT NOT NULL UNIQUE REFERENCES gpkg_contents (table_name),
-    column_name TEXT NOT NULL, geometry_type_name TEXT NOT NULL, srs_id INTEGER NOT NULL REFERENCES
-    gpkg_spatial_ref_sys (srs_id), z TINYINT NOT NULL, m TINYINT NOT NULL, PRIMARY KEY (table_name, column_name));
-INSERT INTO gpkg_spatial_ref_sys VALUES ('Undefined Cartesian', -1, 'NONE', -1, 'undefined', NULL),
-    ('Undefined geographic', 0, 'NONE', 0, 'undefined', NULL);
-"""
-"""Fixed tables of a GeoPackage 1.3 [OGC 12-128r17, Tables 1, 3 and 6]."""
-
 _LAYER = "desire_lines"
 
 _INDEX = f"rtree_{_LAYER}_geom"
-
-_EXTENT = "NEW.fid, ST_MinX(NEW.geom), ST_MaxX(NEW.geom), ST_MinY(NEW.geom), ST_MaxY(NEW.geom)"
-
-_HAS_GEOMETRY, _HAS_NONE = (
-    "(NEW.geom NOTNULL AND NOT ST_IsEmpty(NEW.geom))",
-    "(NEW.geom ISNULL OR ST_IsEmpty(NEW.geom))",
-)
-
-_SPATIAL_INDEX = f"""
-CREATE TABLE gpkg_extensions (table_name TEXT, column_name TEXT, extension_name TEXT NOT NULL, definition TEXT NOT NULL,
-    scope TEXT NOT NULL, UNIQUE (table_name, column_name, extension_name));
-INSERT INTO gpkg_extensions VALUES
-    ('{_LAYER}', 'geom', 'gpkg_rtree_index', 'http://www.geopackage.org/spec120/#extension_rtree', 'write-only');
-CREATE VIRTUAL TABLE {_INDEX} USING rtree(id, minx, maxx, miny, maxy);
-CREATE TRIGGER {_INDEX}_insert AFTER INSERT ON {_LAYER} WHEN {_HAS_GEOMETRY}
-    BEGIN INSERT OR REPLACE INTO {_INDEX} VALUES ({_EXTENT}); END;
-CREATE TRIGGER {_INDEX}_update1 AFTER UPDATE OF geom ON {_LAYER} WHEN OLD.fid = NEW.fid AND {_HAS_GEOMETRY}
-    BEGIN INSERT OR REPLACE INTO {_INDEX} VALUES ({_EXTENT}); END;
-CREATE TRIGGER {_INDEX}_update2 AFTER UPDATE OF geom ON {_LAYER} WHEN OLD.fid = NEW.fid AND {_HAS_NONE}
-    BEGIN DELETE FROM {_INDEX} WHERE id = OLD.fid; END;
-CREATE TRIGGER {_INDEX}_update3 AFTER UPDATE ON {_LAYER} WHEN OLD.fid != NEW.fid AND {_HAS_GEOMETRY}
-    BEGIN DELETE FROM {_INDEX} WHERE id = OLD.fid; INSERT OR REPLACE INTO {_INDEX} VALUES ({_EXTENT}); END;
-CREATE TRIGGER {_INDEX}_update4 AFTER UPDATE ON {_LAYER} WHEN OLD.fid != NEW.fid AND {_HAS_NONE}
-    BEGIN DELETE FROM {_INDEX} WHERE id IN (OLD.fid, NEW.fid); END;
-CREATE TRIGGER {_INDEX}_delete AFTER DELETE ON {_LAYER} WHEN OLD.geom NOT NULL
-    BEGIN DELETE FROM {_INDEX} WHERE id = OLD.fid; END;
-"""  # noqa: S608  # names in the code
-"""The spatial index of the layer, empty, and the triggers that keep it true where the layer is edited.
-
-It is the extension RTree Spatial Indexes [OGC 12-128r17, annex F.3]. SQLite alone has no functions such as ``ST_MinX``,
-so that the lines are inserted before the triggers are made.
-"""
 
 _LINE = np.dtype(
     [
@@ -182,7 +135,7 @@ class DesireLines:
         types = {one.name: _sqlite_type(one.type) for one in flows.schema}
         columns = [f"{name} {type_} NOT NULL" for name, type_ in types.items()]
         with closing(sqlite3.connect(":memory:")) as connection:
-            connection.executescript(_GEOPACKAGE)
+            connection.executescript(filled("geopackage.sql"))
             connection.execute(
                 "INSERT INTO gpkg_spatial_ref_sys VALUES ('WGS 84', 4326, 'EPSG', 4326, ?, 'longitude, latitude')",
                 [_WGS84],
@@ -203,7 +156,7 @@ class DesireLines:
                 zip(blobs, *(column.to_pylist() for column in flows.columns), strict=True),
             )
             if self.tables.for_tools:
-                connection.executescript(_SPATIAL_INDEX)
+                connection.executescript(filled("geopackage_index.sql", index=_INDEX))
                 (least_x, least_y), (most_x, most_y) = lines.min(axis=1).T, lines.max(axis=1).T
                 extents = np.stack([least_x, most_x, least_y, most_y], axis=1).tolist()
                 connection.executemany(

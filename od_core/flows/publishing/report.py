@@ -1,8 +1,12 @@
-"""Write the HTML report of a release of flows, from the release, its certificate and facts of the ledger alone."""
+"""State the facts that the report of flows shows, from the flows, their certificate and facts of the ledger alone.
+
+The words and the layout are in templates: ``flows_page.html`` has what the pages of releases and of derived flows
+share, and ``flows_report.html`` has what only releases have.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,300 +15,115 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.distance_bands import distance_bands
+from od_core.flows.indicators import has_indicators, indicators
+from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import by_the_bound, changes
-from od_core.flows.publishing.chosen_rule import ESTIMATORS, by_other_rule, estimation_text
-from od_core.flows.publishing.flow_tables import labelled
-from od_core.flows.publishing.report_flows import (
-    LISTED,
-    CountedChanges,
-    areas_sections,
-    between_zones,
-    distance_sections,
-    drawn_flows,
-    flow_map,
-    heat_section,
-    largest_flows_section,
-    leaf_flows,
-    level_up_to,
-    main_results,
-    map_sections,
-    map_title,
-    sizes_section,
-    trips_title,
-)
+from od_core.flows.publishing.chosen_rule import by_other_rule, estimation_text
+from od_core.flows.publishing.flow_map import drawn_flows, flow_map
+from od_core.flows.publishing.flow_tables import FlowTables, at_an_end, labelled
 from od_core.flows.release import Release
+from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
 from od_core.geography.geography import Geography
-from od_core.publication.html.certificate_page import (
-    common_sections,
-    confidence,
-    promise_figures,
-    protected,
-    under_title,
-)
-from od_core.publication.html.report_page import (
-    INK,
-    MUTED,
-    SHADES,
-    bar,
-    between,
-    number,
-    page,
-    paragraph,
-    rounded,
-    signed,
-    table,
-    with_interval,
-)
+from od_core.publication.bundle import ATLAS
+from od_core.publication.certificate import confidence
+from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.markup import element, joined
+from od_core.publication.number_formats import Scale, size_classes
+from od_core.publication.templates import filled, filled_markup
 from od_core.records.segments import Breakdown
 
-_MOST_AREAS, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12
-"""Largest number of areas, of rows of the table for these areas, and of categories in a chart."""
+LISTED = 20
+"""Largest number of rows in the table of flows, and in the table of changes."""
 
-_ROW, _NAME, _LENGTH, _VALUE, _LONGEST_NAME = 20, 112, 140, 60, 16
-"""Height of a row of a chart; widths of its names, bars and values; and most characters of a name."""
+_LISTED_WITHIN = 10
+"""Largest number of rows in the table of flows within a zone."""
 
-_Values = NDArray[np.int64]
+_MOST_HEATED = 12
+"""Largest number of areas per side in the heat map."""
 
+_MOST_BOUNDED = 100_000
+"""Largest number of pairs of areas whose intervals are computed for the heat map."""
 
-@dataclass(frozen=True, eq=False)
-class _Shares:
-    """The released trips of each category from some areas.
-
-    Attributes:
-        categories: The categories.
-        areas: Names of the areas; the first stands for all of them.
-        trips, lower, upper: Trips and ends of their intervals; shape (categories, areas) each. Without intervals, the
-            ends are the trips.
-    """
-
-    categories: tuple[str, ...]
-    areas: tuple[str, ...]
-    trips: _Values
-    lower: _Values
-    upper: _Values
-
-    def of_area(self, area: int) -> list[tuple[float, float, float]]:
-        """Return the share of each category from an area, and the ends of its interval; 0 if no trip begins there."""
-        whole = max(int(self.trips[:, area].sum()), 1)
-        ends = (self.trips, self.lower, self.upper)
-        return [
-            (trips / whole, lower / whole, upper / whole)
-            for trips, lower, upper in zip(*(end[:, area] for end in ends), strict=True)
-        ]
-
-
-def segment_sections(release: Release, interval: str | None) -> list[tuple[str, Markup]]:
-    """Return the section on each breakdown with its heading; an empty list if there are none.
-
-    Args:
-        release: The release.
-        interval: Confidence of the intervals, such as ``90 %``; None if the release has no intervals.
-    """
-    return [(f"Trips by {one.name}", _section(release, one, interval)) for one in release.plan.breakdowns]
-
-
-def _section(release: Release, breakdown: Breakdown, interval: str | None) -> Markup:
-    origins = release.plan.tree.origin
-    level = _coarsest(origins)
-    name = origins.level_names[level]
-    shares = _shares(release, breakdown, level, intervals=interval is not None)
-    counted = (
-        f"Every counted trip has one of {len(breakdown.categories)} categories of {breakdown.name}. The released trips"
-        " of all categories sum to the released trips of an area."
-    )
-    ends = (
-        f" The dark lines show the {interval} intervals of the trips of a category, divided by the released trips of"
-        " the area."
-        if interval
-        else ""
-    )
-    shown = len(shares.areas) - 1
-    left_out = (
-        [paragraph(f"Only the {number(shown)} areas with the most trips are shown.", note=True)]
-        if shown < origins.size(level)
-        else []
-    )
-    return joined(
-        paragraph(f"{counted} The charts show the share of each category in the trips from each {name}.{ends}"),
-        _charts(shares, breakdown),
-        *left_out,
-        _share_table(shares, breakdown, name, interval),
-        _segment_errors(release, breakdown),
-    )
-
-
-def _coarsest(geography: Geography) -> int:
-    """Return the number of the coarsest level with several areas; that of the zones if there is none."""
-    several = (level for level in range(1, geography.depth) if geography.size(level) > 1)
-    return next(several, geography.depth)
-
-
-def _shares(release: Release, breakdown: Breakdown, level: int, *, intervals: bool) -> _Shares:
-    """Return the trips by category from all areas together, and from the areas of a level with the most trips."""
-    tree = release.plan.tree
-    everywhere = tree.destination.level_names[0]
-    codes = tree.origin.codes[level]
-    kinds = ("trips", "lower", "upper") if intervals else ("trips",)
-    tables = []
-    for at, areas in ((0, tree.origin.codes[0]), (level, codes)):
-        flows = release.flows_at(tree.origin.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
-        tables.append([_matrix(flows, breakdown, areas, kind) for kind in kinds])
-    most = min(_MOST_AREAS, _MOST_ROWS // len(breakdown.categories))
-    busiest = np.sort(np.argsort(-tables[1][0].sum(axis=0), kind="stable")[:most])
-    values = [np.hstack([whole, own[:, busiest]]) for whole, own in zip(*tables, strict=True)]
-    areas = ("all", *(tree.origin.labels[level][area] for area in busiest))
-    return _Shares(breakdown.categories, areas, values[0], values[-2 % len(values)], values[-1])
-
-
-def _matrix(flows: pd.DataFrame, breakdown: Breakdown, areas: tuple[str, ...], kind: str) -> _Values:
-    """Return a column of flows by category and origin, 0 where no flow is listed; shape (categories, areas)."""
-    matrix = np.zeros((len(breakdown.categories), len(areas)), dtype=np.int64)
-    row, column = (
-        positions(flows[name], listed) for listed, name in ((breakdown.categories, breakdown.name), (areas, "origin"))
-    )
-    matrix[row, column] = flows[kind]
-    return matrix
-
-
-def _charts(shares: _Shares, breakdown: Breakdown) -> Markup:
-    """Return one small chart per area, all with one scale, of the categories with the most trips."""
-    largest = np.sort(np.argsort(-shares.trips[:, 0], kind="stable")[:_MOST_CHARTED])
-    charted = [[shares.of_area(area)[category] for category in largest] for area in range(len(shares.areas))]
-    most = max((value for chart in charted for share in chart for value in share), default=0.0)
-    names = [shares.categories[category] for category in largest]
-    figures = [
-        element(
-            "figure",
-            element("figcaption", element("b", area), f": {number(int(shares.trips[:, k].sum()))} trips"),
-            _chart(f"Shares of {breakdown.name} from {area}", names, charted[k], min(most, 1.0)),
-        )
-        for k, area in enumerate(shares.areas)
-    ]
-    charts = element("div", *figures, class_="maps")
-    if len(largest) == len(shares.categories):
-        return charts
-    note = f"The charts show the {number(len(largest))} categories with the most trips; the table shows all."
-    return joined(charts, paragraph(note, note=True))
-
-
-def _chart(title: str, names: list[str], shares: list[tuple[float, float, float]], most: float) -> Markup:
-    """Return an SVG bar chart of shares with their intervals; a bar of full length stands for the share ``most``."""
-    scale = _LENGTH / most if most > 0 else 0.0
-    drawn: list[Markup] = []
-    for place, (name, (share, lower, upper)) in enumerate(zip(names, shares, strict=True)):
-        middle = _ROW * place + _ROW / 2
-        short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\u2026"
-        start, end = (_NAME + min(scale * value, _LENGTH) for value in (lower, upper))
-        drawn += [
-            element("text", short, x=str(_NAME - 6), y=f"{middle + 4:g}", text_anchor="end"),
-            element(
-                "rect", x=str(_NAME), y=f"{middle - 6:g}", width=f"{scale * share:.1f}", height="12", fill=SHADES[4]
-            ),
-            element(
-                "text", _percent(share), x=f"{max(_NAME + scale * share, end) + 5:.1f}", y=f"{middle + 4:g}", fill=MUTED
-            ),
-        ]
-        if upper > lower:
-            length = f"{max(end - start, 1.0):.1f}"
-            drawn.append(element("rect", x=f"{start:.1f}", y=f"{middle - 1:g}", width=length, height="2", fill=INK))
-    width, height = _NAME + _LENGTH + _VALUE, _ROW * len(names)
-    return element(
-        "svg",
-        element("title", title),
-        element("g", *drawn, font_size="12", fill=INK),
-        viewBox=f"0 0 {width} {height}",
-        width=width,
-        height=height,
-        role="img",
-    )
-
-
-def _share_table(shares: _Shares, breakdown: Breakdown, level: str, interval: str | None) -> Markup:
-    """Return a table with a row per area and category: its share, its trips and their interval."""
-    rows = []
-    for k, area in enumerate(shares.areas):
-        of_area = shares.of_area(k)
-        whole = int(shares.trips[:, k].sum())
-        for category, (share, *ends) in enumerate(of_area):
-            trips, lower, upper = (int(each[category, k]) for each in (shares.trips, shares.lower, shares.upper))
-            intervals = (between(lower, upper), " to ".join(map(_percent, ends))) if interval else ()
-            rows.append(
-                (
-                    area,
-                    shares.categories[category],
-                    number(trips),
-                    *intervals[:1],
-                    _percent(share) if whole else "\u2013",
-                    *intervals[1:],
-                )
-            )
-    stated = (f"{interval} interval",) if interval else ()
-    headers = (f"from {level}", breakdown.name, "trips", *stated, "share", *stated)
-    caption = f"Trips by {breakdown.name} and their share, by {level} of the origin"
-    return table(caption, headers, rows, numbers=set(range(2, len(headers))))
-
-
-def _segment_errors(release: Release, breakdown: Breakdown) -> Markup:
-    """Return a table with the noise and the expected error of a category at each level of the flow tree."""
-    expected = release.plan.expected_segment_errors(breakdown.name)
-    own = release.plan.segment_steps(breakdown.name)
-    deviations = {step.level: rounded(float(step.variance) ** 0.5) for step in own}
-    rows = [
-        (number(level), origin, destination, deviations.get(level, "\u2013"), rounded(expected[level]))
-        for level, (origin, destination) in enumerate(release.levels)
-    ]
-    headers = ("level", "from", "to", "noise of one measurement (standard deviation)", "expected error")
-    caption = f"Noise and expected error of one category of {breakdown.name}, in trips"
-    return table(caption, headers, rows, numbers={0, 3, 4})
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
+_MOST_AREAS = 24
+"""Largest number of areas in the table of indicators."""
 
 _MOST_COMPARED = 64
 """Largest number of areas per side in the comparison with the previous period."""
 
+_MOST_SEGMENTED, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12
+"""Largest number of areas by category, of rows of the table for these areas, and of categories in a chart."""
+
+_LENGTH, _LONGEST_NAME = 140, 16
+"""Width of the longest bar of a chart, and most characters of a name."""
+
+_Whole = NDArray[np.int64]
+
 
 def flows_report(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
     """Return the HTML text of the report of a release of flows; see :meth:`od_core.publication.kind.Kind.report`."""
-    tree = release.plan.tree
-    interval = confidence(certificate)
-    leaves = leaf_flows(release, certificate)
-    trips = int(release.leaves.trips.sum())
-    changed = largest_changes(release, certificate, context)
-    sections = [
-        ("Main results", main_results(release, leaves, certificate, interval, _counted(changed, certificate, context))),
-        ("What is protected", protected(certificate)),
-        ("The largest flows", largest_flows_section(release, leaves, interval)),
-        ("Flows between large areas", heat_section(release, interval)),
-        *areas_sections(release, interval),
-        *distance_sections(release, certificate, interval),
-        *map_sections(release, leaves),
-        *segment_sections(release, interval),
-        ("Sizes of flows", sizes_section(release)),
-        ("Expected error by level", _errors(release, certificate, interval)),
-        ("Changes since the previous period", _changes(release, certificate, context, changed)),
-        *common_sections(certificate, context),
-    ]
-    zones = number(len(tree.origin.zones))
-    if tree.destination.digest != tree.origin.digest:
-        zones += f" and {number(len(tree.destination.zones))}"
-    figures: list[tuple[str, object]] = [
-        (trips_title(release.plan.unit, exact=release.plan.publishes_total), number(trips)),
-        ("pairs of zones released above 0", number(len(release.leaves))),
-        ("zones", zones),
-        *promise_figures(certificate),
-    ]
-    return page(
-        f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}",
-        under_title(certificate),
-        figures,
-        sections,
+    tree, facts = release.plan.tree, flow_facts(release, certificate)
+    interval, zones = facts["interval"], [side.levels[-1] for side in (tree.origin, tree.destination)]
+    return filled(
+        "flows_report.html",
+        **facts,
+        sizes_of_sides=list({side.digest: len(side.zones) for side in (tree.origin, tree.destination)}.values()),
+        zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
+        atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
+        segments=[_segments(release, one, intervals=interval is not None) for one in release.plan.breakdowns],
+        errors=_errors(release),
+        chosen=estimation_text(certificate),
+        same_areas=context.previous and _same_areas(release, context.previous[1]),
+        changed=_changes(release, certificate, context),
+        context=context,
     )
+
+
+def flow_facts(flows: ReleasedFlows, certificate: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
+    leaves, interval, tree = leaf_flows(flows, certificate), confidence(certificate), flows.tree
+    apart = between_zones(flows, leaves)
+    return {
+        "certificate": certificate,
+        "interval": interval,
+        "citation": citation(certificate),
+        "trips": int(flows.leaves.trips.sum()),
+        "pairs": len(flows.leaves),
+        "public_pairs": tree.cells(tree.depth),
+        "zone_names": (tree.origin.levels[-1], tree.destination.levels[-1]),
+        "listed": len(leaves),
+        "at_an_end": at_an_end(leaves) if interval else 0,
+        "between_zones": _largest(flows, apart, LISTED),
+        "within_zones": _largest(flows, leaves.drop(apart.index), _LISTED_WITHIN),
+        "heat": _heat(flows, intervals=interval is not None),
+        "areas": _areas(flows, intervals=interval is not None),
+        "distances": _distances(flows, certificate),
+        "map": _map(flows, leaves),
+        "sizes": _sizes(flows),
+    }
+
+
+def leaf_flows(release: ReleasedFlows, certificate: dict[str, Any]) -> pd.DataFrame:
+    """Return the released flows between zones that are above 0, with their intervals if the certificate states any.
+
+    They are computed once for the report and for the metadata in Dagster.
+    """
+    tree = release.tree
+    interval = confidence(certificate) is not None
+    key = "leaf_flows", interval
+    if key not in release.computed:
+        flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
+        release.computed[key] = flows[flows["trips"] > 0]
+    leaves: pd.DataFrame = release.computed[key]
+    return leaves
+
+
+def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
+    """Return the flows from one zone to another; all flows if origins and destinations have different areas."""
+    if release.tree.origin.digest != release.tree.destination.digest:
+        return leaves
+    return leaves[leaves["origin"] != leaves["destination"]]
 
 
 def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
@@ -319,69 +138,223 @@ def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame
 def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title.
 
-    The dictionary is empty if :func:`~od_core.flows.publishing.report_flows.drawn_flows` finds no flow to draw.
+    The dictionary is empty if :func:`~od_core.flows.publishing.flow_map.drawn_flows` finds no flow to draw.
     """
-    flows = drawn_flows(release.plan.tree, leaf_flows(release, certificate))
-    if flows is None:
-        return {}
-    title = map_title(len(flows))
-    return {title: flow_map(release.plan.tree, flows, title)}
+    drawn = _map(release, leaf_flows(release, certificate))
+    return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
 
-def _errors(release: Release, certificate: dict[str, Any], interval: str | None) -> Markup:
-    plan = release.plan
-    expected = plan.expected_errors
-    steps = {step.level: step for step in plan.steps if not step.by_segment}
-    largest = max((error for error in expected if error == error), default=0.0)
-    rows = []
-    for level, (origin, destination) in enumerate(release.levels):
-        step, error = steps.get(level), expected[level]
-        known = error == error
-        rows.append(
-            (
-                number(level),
-                origin,
-                destination,
-                number(plan.tree.cells(level)),
-                "\u2013" if step is None else rounded(float(step.variance) ** 0.5),
-                rounded(error) if known else "not known",
-                bar(error if known else 0.0, largest),
-            )
-        )
-    return joined(
-        paragraph(
-            "The expected difference between a released number and the true number, as the root of the mean squared"
-            " error over all public pairs of a level. It is computed from the plan before any record is read, not by"
-            " comparing this release with its input. If many pairs have no trips, the error is smaller."
-        ),
-        *(
-            [paragraph(f"{chosen} This is the error of {ESTIMATORS['least_squares'].name}.")]
-            if (chosen := estimation_text(certificate))
-            else []
-        ),
-        table(
-            "Noise and expected error, in trips",
-            (
-                "level",
-                "from",
-                "to",
-                "public pairs",
-                "noise of one measurement (standard deviation)",
-                "expected error",
-                "",
-            ),
-            rows,
-            numbers={0, 3, 4, 5},
-            bars={6},
-        ),
-        paragraph(
-            f"For how often {interval} intervals contain the true number, measured on synthetic and public data, see"
-            if interval
-            else "For errors measured on synthetic and public data, see",
-            " docs/explanation/uncertainty.md of od-release, which lists every class of true size.",
-            note=True,
-        ),
+def _largest(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, Any]:
+    """Return the largest of some flows, their number, and the end of the longest bar."""
+    shown = labelled(release.tree, flows.nlargest(most, "trips"))
+    ends = shown.get("upper", shown["trips"])
+    return {"flows": shown.to_dict("records"), "of": len(flows), "most": float(ends.max()) if len(shown) else 0.0}
+
+
+def level_up_to(geography: Geography, most: int) -> int:
+    """Return the number of the finest level with at most ``most`` areas; 1 if every level has more."""
+    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
+    return max(fitting, default=1)
+
+
+def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
+    """Return the trips between the large areas with the most trips.
+
+    With intervals, numbers that may be 0 are marked, and ``reach`` is how far the intervals reach.
+    """
+    tree = release.tree
+    sides = {"origin": tree.origin, "destination": tree.destination}
+    levels = {name: level_up_to(side, _MOST_HEATED) for name, side in sides.items()}
+    names = [side.level_names[levels[name]] for name, side in sides.items()]
+    codes = {name: side.codes[levels[name]] for name, side in sides.items()}
+    origin, destination, trips = tree.sums_at(release.leaves, *levels.values())
+    every = np.zeros([len(listed) for listed in codes.values()], dtype=np.int64)
+    every[origin, destination] = trips
+    busiest = [_busiest(every.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
+    rows, columns = (
+        [side.labels[levels[name]][area] for area in areas]
+        for (name, side), areas in zip(sides.items(), busiest, strict=True)
     )
+    shown = every[np.ix_(*busiest)]
+    may_be_zero, reach = np.zeros(shown.shape, dtype=bool), None
+    if intervals and every.size <= _MOST_BOUNDED:
+        found = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
+        lower, upper = (_matrix(found, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
+        may_be_zero, reach = lower == 0, max(int(np.max(shown - lower)), int(np.max(upper - shown)))
+    cells = [list(zip(*row, strict=True)) for row in zip(shown.tolist(), may_be_zero.tolist(), strict=True)]
+    return {
+        "names": names,
+        "columns": columns,
+        "rows": list(zip(rows, cells, every.sum(axis=1)[busiest[0]].tolist(), strict=True)),
+        "scale": Scale.up_to(int(shown.max(initial=0))),
+        "reach": reach,
+        "most": _MOST_HEATED if every.size > shown.size else None,
+    }
+
+
+def _busiest(trips: _Whole, most: int) -> NDArray[np.intp]:
+    """Return the numbers of the areas with the most trips, at most ``most``, in tree order."""
+    return np.sort(np.argsort(-trips, kind="stable")[:most])
+
+
+def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> _Whole:
+    """Return a column of flows as a matrix, 0 where no flow is listed.
+
+    ``sides`` has, for the rows and for the columns, the column of flows that names them, and its values in order.
+    """
+    matrix = np.zeros([len(listed) for listed in sides.values()], dtype=np.int64)
+    matrix[tuple(positions(flows[name], listed) for name, listed in sides.items())] = flows[kind]
+    return matrix
+
+
+def _areas(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any] | None:
+    """Return the indicators of large areas; None if both sides have different areas."""
+    if not has_indicators(release):
+        return None
+    geography = release.tree.origin
+    level = level_up_to(geography, _MOST_AREAS)
+    rows = indicators(release, [geography.level_names[level]], interval=intervals).assign(area=geography.labels[level])
+    rows["share"] = rows["self_containment"].astype(object).where(rows["self_containment"].notna(), None)
+    shown = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
+    return {
+        "name": geography.level_names[level],
+        "rows": shown.to_dict("records"),
+        "most": _MOST_AREAS if len(rows) > _MOST_AREAS else None,
+    }
+
+
+def _distances(release: ReleasedFlows, certificate: dict[str, Any]) -> dict[str, Any] | None:
+    """Return all trips by distance; None if the bundle has no distances."""
+    if not FlowTables.of(release, certificate).distance:
+        return None
+    intervals = confidence(certificate) is not None
+    bands = distance_bands(release, [release.tree.origin.level_names[0]], interval=intervals)
+    most = max(1, int(bands["upper" if intervals else "trips"].max()))
+    bands["open"] = bands["to_km"].isna()
+    return {"rows": bands.to_dict("records"), "most": most}
+
+
+def _map(release: ReleasedFlows, leaves: pd.DataFrame) -> dict[str, Any] | None:
+    """Return the map of the largest flows, and the largest of them if they differ from those of all flows."""
+    flows = drawn_flows(release.tree, leaves)
+    if flows is None:
+        return None
+    title, listed = f"Map of the {len(flows)} largest flows between two different zones", flows.head(LISTED)
+    return {
+        "title": title,
+        "picture": flow_map(release.tree, flows, title),
+        "bounded": any(side.boundaries is not None for side in (release.tree.origin, release.tree.destination)),
+        "same": listed.equals(leaves.nlargest(LISTED, "trips")),
+        "flows": labelled(release.tree, listed).to_dict("records"),
+    }
+
+
+def _sizes(release: ReleasedFlows) -> list[dict[str, int]]:
+    """Return the number of pairs of zones, and their trips, in each class of sizes of flows."""
+    trips = release.leaves.trips
+    classes = size_classes(int(trips.max(initial=0)))
+    members = [trips[(trips >= low) & (trips <= high)] for low, high in classes]
+    return [
+        {"low": low, "high": high, "pairs": len(own), "trips": int(own.sum())}
+        for (low, high), own in zip(classes, members, strict=True)
+    ]
+
+
+def _errors(release: Release) -> list[dict[str, Any]]:
+    """Return the noise and the expected error at each level of the flow tree; None where there is no noise or error."""
+    plan = release.plan
+    noise = {step.level: float(step.variance) ** 0.5 for step in plan.steps if not step.by_segment}
+    return [
+        {
+            "level": level,
+            "names": names,
+            "pairs": plan.tree.cells(level),
+            "noise": noise.get(level),
+            "error": error if error == error else None,
+        }
+        for level, (names, error) in enumerate(zip(release.levels, plan.expected_errors, strict=True))
+    ]
+
+
+def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
+    """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
+
+    The trips and the shares of a category in an area come with the ends of their intervals.
+    """
+    origins, steps = release.plan.tree.origin, release.plan.segment_steps(breakdown.name)
+    level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
+    areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
+    shares = trips / np.maximum(trips[0].sum(axis=0), 1)
+    charted = _busiest(trips[0, :, 0], _MOST_CHARTED)
+    names = [breakdown.categories[category] for category in charted]
+    most = min(float(shares[:, charted].max(initial=0.0)), 1.0)
+    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
+    return {
+        "name": breakdown.name,
+        "categories": breakdown.categories,
+        "charted": len(charted),
+        "level": origins.level_names[level],
+        "most": len(areas) - 1 if len(areas) - 1 < origins.size(level) else None,
+        "areas": [
+            {
+                "name": area,
+                "all_trips": int(trips[0, :, k].sum()),
+                "trips": trips[:, :, k].T.tolist(),
+                "shares": shares[:, :, k].T.tolist(),
+                "chart": _chart(f"Shares of {breakdown.name} from {area}", names, shares[:, charted, k], most),
+            }
+            for k, area in enumerate(areas)
+        ],
+        "errors": [
+            {"level": at, "names": pair, "noise": noise.get(at), "error": float(error)}
+            for at, (pair, error) in enumerate(
+                zip(release.levels, release.plan.expected_segment_errors(breakdown.name), strict=True)
+            )
+        ],
+    }
+
+
+def _trips_by_category(
+    release: Release, breakdown: Breakdown, level: int, *, intervals: bool
+) -> tuple[list[str], _Whole]:
+    """Return the names of the areas, of which the first stands for all, and the trips of each category from them.
+
+    The shape is (3, categories, areas), for the trips and the ends of their intervals. Without intervals, the ends are
+    the trips.
+    """
+    origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
+    ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
+    found = []
+    for at in (0, level):
+        flows = release.flows_at(origins.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
+        sides = {breakdown.name: breakdown.categories, "origin": origins.codes[at]}
+        found.append(np.stack([_matrix(flows, sides, end) for end in ends]))
+    whole, parts = found
+    busiest = _busiest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
+    names = ["all", *(origins.labels[level][area] for area in busiest)]
+    return names, np.concatenate([whole, parts[:, :, busiest]], axis=2)
+
+
+def _chart(title: str, names: list[str], shares: NDArray[np.float64], most: float) -> Markup:
+    """Return a bar chart of shares with their intervals; a bar of full length stands for the share ``most``.
+
+    ``shares`` has the share of each category and the ends of its interval; shape (3, categories).
+    """
+    scale = _LENGTH / most if most > 0 else 0.0
+    rows = []
+    for name, share, *ends in zip(names, *shares.tolist(), strict=True):
+        start, end = (min(scale * value, _LENGTH) for value in ends)
+        rows.append(
+            {
+                "name": name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\u2026",
+                "share": share,
+                "length": scale * share,
+                "start": start,
+                "end": end,
+                "has_interval": ends[1] > ends[0],
+            }
+        )
+    return filled_markup("shares.svg", title=title, rows=rows)
 
 
 def largest_changes(
@@ -409,17 +382,6 @@ def labelled_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
     return labelled(tree, changed, (tree.origin.level_number(origin), tree.destination.level_number(destination)))
 
 
-def _counted(
-    found: pd.DataFrame | None, certificate: dict[str, Any], context: ReleaseContext[Release]
-) -> CountedChanges | None:
-    """Return how many flows changed since the previous period, if any is compared."""
-    if found is None or context.previous is None:
-        return None
-    grew, fell = (int((found["significant"] & (sign * found["change"] > 0)).sum()) for sign in (1, -1))
-    caution = by_the_bound(certificate["unit"]) + by_other_rule(context.previous_certificate, certificate)
-    return CountedChanges(context.previous[0].period, grew, fell, len(found), caution)
-
-
 def _compared_levels(release: Release) -> tuple[str, str]:
     tree = release.plan.tree
     return (
@@ -433,59 +395,24 @@ def _same_areas(release: Release, before: Release) -> bool:
     return (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
 
 
-def _changes(
-    release: Release, certificate: dict[str, Any], context: ReleaseContext[Release], found: pd.DataFrame | None
-) -> Markup:
-    if context.previous is None:
-        return paragraph("No earlier period of this series had been published when this release was measured.")
-    key, before = context.previous
-    if not _same_areas(release, before):
-        return paragraph(f"The previous release, {key}, has different areas, so the two are not compared.")
-    counted = _counted(found, certificate, context)
-    if found is None or counted is None:
-        return paragraph("One of the two releases has no intervals, so changes cannot be distinguished from noise.")
-    levels, interval = _compared_levels(release), confidence(certificate)
-    intro = [
-        paragraph(
-            f"Compared with {key}, from {levels[0]} to {levels[1]}. Both releases contain independent noise. A change"
-            f" is marked (\u25cf) only if it is larger than its uncertainty, that is, if 0 lies outside the interval of"
-            f" the change, which is in brackets. That interval combines the {interval} intervals of the two releases."
-            f"{counted.caution}"
-        ),
-        paragraph(
-            f"{number(counted.marked)} of {number(counted.compared)} pairs are marked: {number(counted.grew)} grew, and"
-            f" {number(counted.fell)} fell. Of the pairs that did not change, up to one in ten is also marked."
-        ),
-    ]
-    tables = [
-        table(
-            f"The largest {what} since {key.period}",
-            ("from", "to", key.period, "now", f"change ({interval} interval)"),
-            rows,
-            numbers={2, 3, 4},
-            spare={2},
-        )
-        for what, sign in (("increases", 1), ("decreases", -1))
-        if (rows := _rows_of_changes(release, found[sign * found["change"] > 0].head(LISTED // 2)))
-    ]
-    return joined(*intro, *(tables or [paragraph("No pair changed.")]))
+def _changes(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> dict[str, Any] | None:
+    """Return how many flows changed by more than their uncertainty, and the largest changes; None if none are known."""
+    found = largest_changes(release, certificate, context)
+    if found is None:
+        return None
+    grew, fell = found["change"] > 0, found["change"] < 0
+    return {
+        "levels": _compared_levels(release),
+        "grew": int((found["significant"] & grew).sum()),
+        "fell": int((found["significant"] & fell).sum()),
+        "compared": len(found),
+        "caution": by_the_bound(certificate["unit"]) + by_other_rule(context.previous_certificate, certificate),
+        "increases": _rows_of_changes(release, found[grew]),
+        "decreases": _rows_of_changes(release, found[fell]),
+    }
 
 
-def _rows_of_changes(release: Release, found: pd.DataFrame) -> list[tuple[object, ...]]:
-    """Return rows of the table of some changes."""
-    return [
-        (
-            row["origin"],
-            row["destination"],
-            number(row["before"]),
-            number(row["after"]),
-            joined(
-                *([element("span", "\u25cf ", class_="mark")] if row["significant"] else []),
-                with_interval(
-                    signed(row["change"]),
-                    "\u2013" if pd.isna(row["lower"]) else f"{signed(row['lower'])} to {signed(row['upper'])}",
-                ),
-            ),
-        )
-        for row in labelled_changes(release, found).to_dict("records")
-    ]
+def _rows_of_changes(release: Release, found: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    """Return the first changes for people; ``has_interval`` states whether both releases list the pair."""
+    shown = labelled_changes(release, found.head(LISTED // 2))
+    return shown.assign(has_interval=shown["lower"].notna()).to_dict("records")

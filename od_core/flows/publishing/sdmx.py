@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-from markupsafe import Markup
 
 from od_core.extras import require
 from od_core.files.table_writers import write_rows
@@ -26,7 +25,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER, pair_segments_table
-from od_core.publication.markup import element
+from od_core.publication.templates import filled
 from od_core.records.segments import Breakdown
 
 AGENCY = "OD_RELEASE"
@@ -46,7 +45,7 @@ IDENTIFIERS = {
 come before the period."""
 
 _SCHEMAS = "http://www.sdmx.org/resources/sdmxml/schemas/v2_1/"
-_ROLES = ("DIMENSION", "ATTRIBUTE", "MEASURE")
+_ROLES = ("Dimension", "Attribute", "Measure")
 """Roles of components, in the order in which the schema of SDMX-ML lists them."""
 
 ALL = "_T"
@@ -190,93 +189,20 @@ def write_structure_in_xml(tables: FlowTables, certificate: dict[str, Any], file
     """
     require("bundle")
     *lists, scheme, definition, flow = structure(tables, ReleaseKey.parse(certificate["release"]))
-    by_role = {role: [one for one in definition.components if one.role.name == role] for role in _ROLES}
-    parts = {
-        "Dataflows": [_object("Dataflow", flow, element("str:Structure", _reference("DataStructure", definition)))],
-        "Codelists": [
-            _object("Codelist", one, *(_named("Code", code, id=code.id) for code in one.items)) for one in lists
-        ],
-        "Concepts": [_object("ConceptScheme", scheme, *map(_concept, scheme.items))],
-        "DataStructures": [
-            _object(
-                "DataStructure",
-                definition,
-                element(
-                    "str:DataStructureComponents",
-                    *(
-                        element(f"str:{role.title()}List", *(_component(one, scheme) for one in components))
-                        for role, components in by_role.items()
-                        if components
-                    ),
-                ),
-            )
-        ],
-    }
-    header = {
-        "ID": certificate["release"].replace("/", "_"),
-        "Test": "false",
-        "Prepared": certificate["measured_at"],
-    }
-    message = element(
-        "mes:Structure",
-        element(
-            "mes:Header",
-            *(element(f"mes:{name}", value) for name, value in header.items()),
-            element("mes:Sender", id=AGENCY),
-        ),
-        element("mes:Structures", *(element(f"str:{name}", *objects) for name, objects in parts.items())),
-        **{f"xmlns:{name[:3]}": f"{_SCHEMAS}{name}" for name in ("message", "structure", "common")},
+    text = filled(
+        "sdmx_structure.xml",
+        agency=AGENCY,
+        version=VERSION,
+        schemas=_SCHEMAS,
+        header={"id": certificate["release"].replace("/", "_"), "prepared": certificate["measured_at"]},
+        flow=flow,
+        lists=lists,
+        scheme=scheme,
+        definition=definition,
+        by_role={role: [one for one in definition.components if one.role.name == role.upper()] for role in _ROLES},
+        measure=IDENTIFIERS["trips"],
     )
-    text = f'<?xml version="1.0" encoding="UTF-8"?>\n{message}\n'
-    file.write(re.sub(">(?=<[^/])", ">\n", text).encode())
-
-
-def _named(tag: str, named: Any, *content: Markup, **attributes: str) -> Markup:
-    """Return the element of an object with a name and perhaps a description."""
-    texts = {"Name": named.name, "Description": named.description}
-    english = {"xml:lang": "en"}
-    words = [element(f"com:{name}", text, **english) for name, text in texts.items() if text]
-    return element(f"str:{tag}", *words, *content, **attributes)
-
-
-def _object(tag: str, maintained: Any, *content: Markup) -> Markup:
-    """Return the element of an object that an agency maintains."""
-    return _named(tag, maintained, *content, id=maintained.id, agencyID=AGENCY, version=VERSION)
-
-
-def _reference(kind: str, maintained: Any) -> Markup:
-    package = kind.lower() if kind == "Codelist" else "datastructure"
-    return element("Ref", id=maintained.id, agencyID=AGENCY, version=VERSION, package=package, class_=kind)
-
-
-def _text_format(typed: Any) -> Markup:
-    return element("str:TextFormat", textType=typed.value)
-
-
-def _concept(concept: Any) -> Markup:
-    return _named("Concept", concept, element("str:CoreRepresentation", _text_format(concept.dtype)), id=concept.id)
-
-
-def _component(component: Any, scheme: Any) -> Markup:
-    """Return the element of a dimension, an attribute of observations, or the measure of a data structure."""
-    of_scheme = {"maintainableParentID": scheme.id, "maintainableParentVersion": VERSION}
-    concept = element(
-        "Ref", id=component.concept.id, agencyID=AGENCY, **of_scheme, package="conceptscheme", class_="Concept"
-    )
-    codes = component.local_codes
-    values = (
-        _text_format(component.local_dtype)
-        if codes is None
-        else element("str:Enumeration", _reference("Codelist", codes))
-    )
-    content = [element("str:ConceptIdentity", concept), element("str:LocalRepresentation", values)]
-    if component.role.name == "MEASURE":
-        return element("str:PrimaryMeasure", *content, id=component.id)
-    if component.role.name == "DIMENSION":
-        return element(f"str:{'Time' if component.id == 'TIME_PERIOD' else ''}Dimension", *content, id=component.id)
-    measure = element("str:PrimaryMeasure", element("Ref", id=IDENTIFIERS["trips"]))
-    content.append(element("str:AttributeRelationship", measure))
-    return element("str:Attribute", *content, id=component.id, assignmentStatus="Conditional")
+    file.write(text.encode())
 
 
 def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:

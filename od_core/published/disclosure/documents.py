@@ -1,22 +1,28 @@
-"""Make and write the disclosure documents of a published release. The same bundle gives the same bytes."""
+"""Make and write the disclosure documents of a published release. The same bundle gives the same bytes.
+
+Their words are templates in ``publication/templates/disclosure``, but for the provenance, which has its own module.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from od_core.errors import OdError
 from od_core.files.durable import write_if_other
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.certificate import TRIPS_OF_A_PERSON
 from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.read_back import refuse_incomplete
-from od_core.published.disclosure.facts import Facts
-from od_core.published.disclosure.impact_assessment import impact_assessment
-from od_core.published.disclosure.nist_checklist import checklist, checklist_json, checklist_page
-from od_core.published.disclosure.notice import notice
+from od_core.publication.templates import filled, filled_data
+from od_core.published.disclosure.facts import TO_COMPLETE, Facts
 from od_core.published.disclosure.provenance import provenance_json
-from od_core.published.disclosure.registry_entry import registry_yaml
 from od_core.published.opening import bundle_folder
 
 REGISTRY, CHECKLIST, CHECKLIST_PAGE = "registry-entry.yaml", "nist-sp-800-226.json", "nist-sp-800-226.html"
@@ -32,6 +38,19 @@ DESCRIPTIONS = {
     PROVENANCE: "provenance in the model of W3C PROV",
 }
 """What each file is."""
+
+PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
+"""Beliefs of an attacker before the release for which the impact assessment states the residual risk."""
+
+ORGANISATION = (
+    "deployment.basic.data_curators.0.data_curator_name",
+    "deployment.basic.data_curators.0.data_curator_type",
+    "deployment.basic.intended_use",
+    "deployment.basic.data_product_region",
+    "deployment.implementation.justification",
+    "deployment.administrative.registry_authors.0",
+)
+"""Fields of an entry of the registry that the organisation completes."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +89,86 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
     with bundle_folder(Path(bundle)) as folder:
         facts = Facts.of(folder)
         with refuse_incomplete(folder.name):
-            items = checklist(facts)
-            return facts.key, {
-                REGISTRY: registry_yaml(facts),
-                CHECKLIST: checklist_json(facts, items),
-                CHECKLIST_PAGE: checklist_page(facts, items),
-                NOTICE: notice(facts),
-                ASSESSMENT: impact_assessment(facts),
-                PROVENANCE: provenance_json(facts),
+            return facts.key, _documents(facts)
+
+
+def _documents(facts: Facts) -> dict[str, str]:
+    given = {
+        "facts": facts,
+        "said": facts.said,
+        "to_complete": TO_COMPLETE,
+        "trips_of_a_person": TRIPS_OF_A_PERSON,
+    }
+    checklist = filled_data("disclosure/nist-sp-800-226.yaml", **given)
+    return {
+        REGISTRY: _yaml(filled_data("disclosure/registry-entry.yaml", **given)),
+        CHECKLIST: checklist_json(facts, checklist),
+        CHECKLIST_PAGE: checklist_page(facts, checklist),
+        NOTICE: filled("disclosure/notice.html", **given),
+        ASSESSMENT: filled("disclosure/impact-assessment.md", **given, beliefs=_beliefs(facts)),
+        PROVENANCE: provenance_json(facts),
+    }
+
+
+def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
+    """Return the checklist as JSON text, which meets ``nist_checklist.schema.json``."""
+    stated = {
+        "publication": checklist["publication"],
+        "doi": "10.6028/NIST.SP.800-226",
+        "release": str(facts.key),
+        "certificate": facts.digest,
+        "items": [
+            {
+                "id": item["id"],
+                "layer": layer["layer"],
+                **item,
+                "evidence": [f"certificate.json#{pointer}" for pointer in item["evidence"].split()],
+                "documentation": [f"docs/{place}" for place in item["documentation"].split()],
             }
+            for layer in checklist["layers"]
+            for item in layer["items"]
+        ],
+    }
+    return json.dumps(stated, indent=2, ensure_ascii=False) + "\n"
+
+
+def checklist_page(facts: Facts, checklist: dict[str, Any]) -> str:
+    """Return the checklist as an HTML page."""
+    answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
+    return filled("disclosure/nist-sp-800-226.html", facts=facts, said=facts.said, checklist=checklist, answers=answers)
+
+
+def _yaml(entry: dict[str, Any]) -> str:
+    """Return YAML text in which texts of several lines are blocks, as the registry asks."""
+    return yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _beliefs(facts: Facts) -> list[list[str]]:
+    """Return each prior with its least and largest posterior by each of the losses that bounds beliefs, as text."""
+    bounded = [one.guarantee for one in facts.losses if one.guarantee.odds is not None]
+    rows = []
+    for prior in PRIORS:
+        ranges = [guarantee.posterior(prior) for guarantee in bounded]
+        moved = [f"{_percent(low, up=False)} to {_percent(high)}" for low, high in ranges]
+        rows.append([_percent(prior), *moved])
+    return rows
+
+
+def _percent(value: Fraction, *, up: bool = True) -> str:
+    """Return a probability in percent with one decimal place, rounded up, or down."""
+    tenths = -((-1000 * value.numerator) // value.denominator) if up else 1000 * value.numerator // value.denominator
+    return f"{tenths / 10:g} %"
 
 
 def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) -> Disclosure:
@@ -105,15 +195,10 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
 
 def _refuse_unsuitable(folder: Path) -> None:
     whole = folder.resolve()
-    if any((place / CHECKSUMS).is_file() for place in (whole, *whole.parents)):
-        raise OdError(
-            "OD-DISCLOSURE-FOLDER",
-            f"{folder} is the folder of a bundle, or lies in one",
-            next_step="name another folder for the documents",
-        )
-    if any(place.is_file() for place in (whole, *whole.parents)):
-        raise OdError(
-            "OD-DISCLOSURE-FOLDER",
-            f"{folder} is a file, or lies below one",
-            next_step="name a folder for the documents",
-        )
+    faults = {
+        f"{folder} is the folder of a bundle, or lies in one": lambda place: (place / CHECKSUMS).is_file(),
+        f"{folder} is a file, or lies below one": Path.is_file,
+    }
+    for fault, has_it in faults.items():
+        if any(has_it(place) for place in (whole, *whole.parents)):
+            raise OdError("OD-DISCLOSURE-FOLDER", fault, next_step="name another folder for the documents")

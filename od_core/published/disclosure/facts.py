@@ -1,4 +1,4 @@
-"""Collect the facts that disclosure documents state, in words."""
+"""Collect the facts that disclosure documents state. Their words are in ``publication/templates/disclosure``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -14,7 +15,7 @@ from od_core.errors import OdError
 from od_core.files.durable import file_digest
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.privacy import accounting
+from od_core.privacy.accounting import promise_text
 from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import SPANS
 from od_core.privacy.person_year import largest_rho, most_in_a_year
@@ -25,69 +26,8 @@ from od_core.publication.bundle import CERTIFICATE, PACKAGE, stated_digests
 from od_core.publication.certificate import TRIPS_OF_A_PERSON, certificate_digest
 from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, named, refuse_incomplete
+from od_core.publication.templates import filled_data, sentence
 from od_core.published.opening import bundle_kind_of, derived_kind_of
-
-
-def promise_text(facts: Facts) -> str:
-    """Return the promise, such as ``epsilon 1 at delta 1e-8``, rounded up."""
-    return _promise(facts.guarantee)
-
-
-GUESS = "between two cases that are equally likely beforehand, a best guess is right at most {} times in 100"
-"""What a bound on guesses says. Without the equal odds beforehand it would not be true."""
-
-
-def loss_text(facts: Facts) -> str:
-    """Return sentences on each of :attr:`Facts.losses`, everything that may be published about the unit first."""
-    return " ".join(
-        [f"{one.of}: {_promise(one.guarantee)}; {GUESS.format(one.guess)}." for one in facts.losses]
-        + [limit_text(facts)] * bool(limit_text(facts))
-    )
-
-
-def limit_text(facts: Facts) -> str:
-    """Return a sentence on what the losses leave out; empty if the first one is of everything about the unit."""
-    if "account" in facts.certificate:
-        return ""
-    return "The certificate does not state the cap, up to which the losses of all releases about one unit add up."
-
-
-def _promise(guarantee: Guarantee) -> str:
-    return accounting.promise_text(float(guarantee.epsilon), float(guarantee.delta))
-
-
-def unit_text(facts: Facts) -> str:
-    """Return the privacy unit in words, such as ``one trip record``."""
-    if facts.unit == "trip":
-        weight = f", which counts at most {facts.bound} trips" if "max_weight" in facts.plan else ""
-        return f"one trip record{weight}"
-    year = facts.plan.get("max_trips_year")
-    counted = f"{facts.bound}" if year is None else f"{facts.bound} in each period and {year} in the year"
-    return f"all trips of one user{SPANS[facts.unit]}, of which at most {counted} are counted"
-
-
-def person_text(facts: Facts) -> str:
-    """Return what the release promises to a person with many trips, for unit ``trip``."""
-    person = facts.person
-    if person is None:
-        return f"for a person with {TRIPS_OF_A_PERSON} trips in the period, it promises nothing"
-    delta = f" with delta {accounting.text_above(float(person.delta))}" if person.delta else ""
-    return (
-        f"for a person with {TRIPS_OF_A_PERSON} trips in the period, the promise is epsilon"
-        f" {accounting.text_above(float(person.epsilon))}{delta}"
-    )
-
-
-def sources_text(facts: Facts) -> str:
-    """Return the names of the releases that a derived release follows from."""
-    return ", ".join(source["release"] for source in facts.sources)
-
-
-def software_text(facts: Facts) -> str:
-    """Return the name and the version of the software, if the certificate states it."""
-    version = facts.certificate["software"].get("od-release")
-    return "od-release" if version is None else f"od-release {version}"
-
 
 TO_COMPLETE = "To be completed by the organisation"
 """Text of a field that only the organisation which publishes a release can fill in."""
@@ -196,14 +136,25 @@ class Facts:
         return bool(self.certificate["neighbours"] == "bounded")
 
     @property
+    def span(self) -> str:
+        """Span of the trips of a user that a user unit protects together, as a part of a sentence."""
+        return SPANS[self.unit]
+
+    @property
     def bound(self) -> int:
         """The contribution bound: the most trips of one unit that a release counts."""
         return int(self.certificate["contribution_bound"])
 
     @property
-    def invariants(self) -> list[str]:
-        """Numbers about the records, and lists, that are published exactly."""
-        return list(self.certificate["invariants"])
+    def units(self) -> int | None:
+        """The number of privacy units if it is published, perhaps with noise; None if it is not, as for users."""
+        trips = self.certificate["contents"].get("trips")
+        return int(trips) if self.unit == "trip" and trips is not None else None
+
+    @property
+    def has_intervals(self) -> bool:
+        """True if the published numbers have intervals."""
+        return self.certificate.get("interval") is not None
 
     @property
     def has_exact_numbers(self) -> bool:
@@ -255,17 +206,18 @@ class Facts:
         return self.guarantee.of_units(TRIPS_OF_A_PERSON)
 
     @property
-    def considered(self) -> str:
-        """Sentence on the limit of a unit in the number of uncounted trips; empty if it is not published."""
-        if "uncounted" not in self.certificate:
-            return ""
-        most = self.certificate["uncounted"]["max_trips"]
-        return f" In the published number of uncounted trips, at most {most} trips of one unit are considered."
+    def guess_of_person(self) -> int:
+        """In how many of 100 cases the best guess about all trips of such a person is right, at most."""
+        return 100 if self.person is None else of_100(self.person.best_guess())
+
+    @cached_property
+    def said(self) -> dict[str, str]:
+        """The sentences that several documents state, by name."""
+        return dict(filled_data("disclosure/sentences.yaml", facts=self, trips_of_a_person=TRIPS_OF_A_PERSON))
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
-        text = str(self.certificate["guarantee"].get(name, ""))
-        return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
+        return sentence(str(self.certificate["guarantee"].get(name, "")))
 
 
 def guarantee_of(certificate: dict[str, Any]) -> Guarantee:
@@ -308,6 +260,11 @@ class Loss:
 
     of: str
     guarantee: Guarantee
+
+    @property
+    def promise(self) -> str:
+        """The promise, such as ``epsilon 1 at delta 1e-8``, rounded up."""
+        return promise_text(float(self.guarantee.epsilon), float(self.guarantee.delta))
 
     @property
     def guess(self) -> int:

@@ -13,7 +13,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from od_core.published.disclosure.facts import TO_COMPLETE, Facts, promise_text, software_text
+from od_core.published.disclosure.facts import TO_COMPLETE, Facts
 
 _NAMESPACE = "urn:od-release:"
 
@@ -44,7 +44,7 @@ def provenance(facts: Facts) -> dict[str, Any]:
         "agent", "organisation", prov__type=_typed("prov:Organization"), prov__label=TO_COMPLETE
     )
     software = document.add(
-        "agent", "software", prov__type=_typed("prov:SoftwareAgent"), prov__label=software_text(facts)
+        "agent", "software", prov__type=_typed("prov:SoftwareAgent"), prov__label=facts.said["software"]
     )
     document.relate("actedOnBehalfOf", delegate=software, responsible=organisation)
     bundle = document.add(
@@ -53,7 +53,7 @@ def provenance(facts: Facts) -> dict[str, Any]:
         prov__type=_typed("prov:Collection"),
         prov__label=f"published bundle of {key}",
         od__certificate_sha256=facts.digest,
-        od__promise=promise_text(facts),
+        od__promise=facts.said["promise"],
     )
     publish = _activity(document, facts, "publish", key, software)
     document.relate("wasGeneratedBy", entity=bundle, activity=publish)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
+from od_assets.cli.declaration_files import yaml_block
 from od_assets.cli.init_answers import found_records, found_zones
 from od_assets.cli.init_questions import QUESTIONS
 from od_assets.cli.new_declaration import ROOM, cap_above
@@ -613,6 +614,18 @@ def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
     result = init(records=odd, zones="zones.csv")
     assert result.exit_code == 0, result.exception
     assert declaration("mine").checked().records == odd
+
+
+def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:
+    short, long = {"rho": "1"}, {"files": "x" * 60, "delimiter": "y" * 60}
+    text = yaml_block({"name": "z" * 120, "cap": short, "trips": long})
+    assert text.splitlines() == [
+        f"name: {'z' * 120}",
+        "cap: {rho: '1'}",
+        "trips:",
+        f"  files: {'x' * 60}",
+        f"  delimiter: {'y' * 60}",
+    ]
 
 
 @given(st.fractions(min_value=Fraction(1, 10**28), max_value=10**7))

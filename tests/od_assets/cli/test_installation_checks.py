@@ -74,6 +74,13 @@ def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[...,
     assert pinned.fault == f"numpy {this} (needed: ==1.0)"
     _, pinned = installation.packages(checkout(pins="not-there==1.0\n"))  # of development
     assert pinned.ok
+    place = checkout()
+    with (place / "pyproject.toml").open("a", encoding="utf-8") as file:
+        file.write(
+            'optional-dependencies = {dagster = ["od-release[checks]", "not-there>=1"], dev = ["nor-this>=1"]}\n'
+        )
+    required, *_ = installation.packages(place)
+    assert required.fault == "not-there is missing (needed: >=1)"
 
 
 # Kernels and noise

@@ -22,8 +22,7 @@ from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import zip_beside
 from od_core.publication.read_back import REPAIR
-from od_core.published.site import series_page, write_site
-from od_core.published.site_catalogue import catalogue, dataset_markup
+from od_core.published.site import catalogue, dataset_markup, series_page, write_site
 from od_core.published.site_releases import SiteDescription, SiteRelease, newest_revisions
 from tests.od_assets.cli.test_sum import NEW, OLD, var
 from tests.od_core.publication.examples import sealed_again
@@ -180,7 +179,7 @@ def test_the_catalogue_states_a_contact_and_where_the_zones_are(
     old, new = released(var)
     areas = {"area": ["a", "b", "c"], "latitude": [51.5, -3.25, None], "longitude": [7.0, 179.5, None]}
     pd.DataFrame(areas).to_parquet(tmp_path / "areas.parquet")
-    listed = {"us_flights": [old, replace(new, place=tmp_path)]}
+    listed = [old, replace(new, place=tmp_path)]
     series, unlocated, located = json.loads(catalogue(described, listed))["dcat:dataset"]
     for one in (series, unlocated, located):
         point = one["dcat:contactPoint"]

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, OdError, PrivacyUnit, evaluate, plan_release, release_flows
@@ -55,7 +55,6 @@ def all_leaves(tree: FlowTree, values: np.ndarray) -> Nodes:
     return Nodes(nodes.level, nodes.origin, nodes.destination, values)
 
 
-@settings(max_examples=300)
 @given(
     world=worlds(),
     order=st.sampled_from(TREES),
@@ -132,7 +131,6 @@ def test_levels_that_are_not_measured_have_the_bound_of_those_below():
     assert bounds[2] == bounds[3] == bounds[4] > bounds[1] > bounds[0] == 0
 
 
-@settings(max_examples=300)
 @given(noisy=st.lists(st.integers(-12, 12), min_size=1, max_size=6), total=st.integers(0, 15))
 @example(noisy=[0, 0, 10], total=0)
 def test_the_euclidean_projection_is_as_near_as_the_chebyshev_projection(noisy, total):
@@ -201,7 +199,6 @@ def test_the_first_part_of_proposition_1_by_its_formula():
     assert proposition_1_gauss(tree, Fraction(7)) == pytest.approx(expected)
 
 
-@settings(max_examples=200)
 @given(
     world=worlds(max_trips=9),
     order=st.sampled_from(TREES),

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.evaluation import forecast as module
@@ -52,7 +52,6 @@ def by_hand(case: Case, *, zeros: bool) -> dict:
 
 
 @pytest.mark.parametrize("zeros", [True, False])
-@settings(max_examples=10)
 @given(random=RANDOMS)
 def test_it_counts_every_public_pair_by_its_true_size(zeros, random: Random):
     """What stands in the published tables; without the pairs of 0 trips where there are too many pairs."""

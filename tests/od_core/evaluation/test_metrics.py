@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, PrivacyUnit, evaluate, release_flows
@@ -41,7 +41,6 @@ def by_hand(world, tree, flows: pd.DataFrame, made: pd.DataFrame, level: int, pu
     }
 
 
-@settings(max_examples=80)
 @given(
     world=worlds(),
     order=st.sampled_from(TREES),
@@ -59,7 +58,6 @@ def test_errors_equal_a_recomputation_over_the_union_of_pairs(world, order, neig
     pd.testing.assert_frame_equal(table, pd.DataFrame(expected), check_dtype=False, rtol=1e-12)
 
 
-@settings(max_examples=150)
 @given(world=worlds(), order=st.sampled_from(TREES), data=st.data())
 def test_numbers_below_zero_are_errors_but_no_discoveries(world, order, data):
     """Any whole numbers at the leaves: over all public pairs, so that sums of them may be 0 or negative too."""

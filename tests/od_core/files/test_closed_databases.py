@@ -19,13 +19,15 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.groups import count_by_group
 from od_core.publication.database import is_stored
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats import ISTAT, TABLE
+from od_core.records.formats import FORMATS, TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
 from od_core.records.zone_lists import read_zones
 from od_core.stops.place_list import PlaceColumns, PlaceList, place_records
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY
 from tests.od_core.publication.examples import KEY, facts, release
+
+ISTAT = FORMATS["istat"]
 
 
 def escapes(connection, elsewhere) -> list[str]:

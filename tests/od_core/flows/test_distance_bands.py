@@ -7,10 +7,11 @@ from random import Random
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
+from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.distance_bands import distance_bands
 from od_core.flows.indicators import indicators
 from tests.od_core.doubles import SeededNoise, no_noise
@@ -77,7 +78,6 @@ def test_without_noise_bands_and_means_are_the_truth(unknown):
             assert np.isnan(mean)
 
 
-@settings(max_examples=10)
 @given(random=st.randoms(use_true_random=True), unknown=st.booleans())
 def test_bands_sum_to_all_trips_and_bounds_hold_them(random: Random, unknown: bool):
     released, _ = made(random, unknown=unknown, mechanism=random.choice([*KEEPING, *DROPPING]))
@@ -101,6 +101,20 @@ def test_bands_sum_to_all_trips_and_bounds_hold_them(random: Random, unknown: bo
     assert rows["mean_distance_lower"].between(0, rows["mean_distance_upper"]).all()
     farthest = 12 * KILOMETRES
     assert (rows["mean_distance_upper"] <= farthest + 0.01).all()
+
+
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_the_sum_of_distances_less_an_end_of_the_mean_is_as_far_from_0_as_its_interval_reaches(end):
+    """Which is how the interval of a ratio is defined."""
+    released, _ = made(mechanism=KEEPING[0])
+    rows = indicators(released)
+    rows = rows[rows["level"] == "zone"]
+    ends, places = rows[f"mean_distance_{end}"].to_numpy(), rows["area"].str[1:].astype(int).to_numpy() * KILOMETRES
+    (sums,) = released.intervals.begun(2, lambda o, d: abs(places[o] - places[d]) - ends[o])
+    inside = (ends > 0) & (ends < 12 * KILOMETRES) & (ends != rows["mean_distance"])
+    assert inside.sum() > 4
+    deviations = abs(sums.estimate) / np.sqrt(sums.variance)
+    assert deviations[inside] == pytest.approx(DEVIATIONS, rel=1e-3)
 
 
 def test_bands_follow_the_places_of_zones():

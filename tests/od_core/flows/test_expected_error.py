@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, event, example, given, settings
+from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release
@@ -103,7 +103,6 @@ def top_down_errors(tree: Tree, variances) -> list[float]:
     return [float(np.mean([estimate[node] ** 2 @ variance for node in nodes])) ** 0.5 for nodes in levels]
 
 
-@settings(max_examples=60, deadline=None)
 @given(problem=problems(), refined=st.booleans())
 @example(problem=chain(0, 3, 4), refined=True)
 @example(problem=chain(1, 4), refined=False)
@@ -116,7 +115,6 @@ def test_linear_estimates_have_the_errors_of_dense_linear_algebra(problem, refin
     assert expected_errors(tree, variances, refined=refined) == pytest.approx(expected, rel=1e-7, abs=LARGE**0.5 * 1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(problem=problems())
 @example(problem=chain(0, 3, 4))
 @example(problem=chain(1, 4))

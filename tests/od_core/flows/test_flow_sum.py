@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from scipy.linalg import null_space
 
@@ -113,7 +113,6 @@ def bounds_at(case: Case, release: Release | FlowSum, levels: tuple[int, int]) -
 # -- sums ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
 @given(random=RANDOMS)
 def test_at_every_pair_of_levels_the_trips_are_the_sums_of_the_released_trips(random: Random) -> None:
     cases = cases_of(random, [*KEEPING[:2], *DROPPING])
@@ -178,7 +177,6 @@ def intervals_are_those_of_linear_algebra(random: Random) -> None:
     assert_is_interval(total.intervals.of_sum(*masks), *fit(taken))
 
 
-@settings(max_examples=20)
 @given(random=RANDOMS)
 def test_every_cell_and_every_sum_has_the_interval_of_linear_algebra(random: Random) -> None:
     intervals_are_those_of_linear_algebra(random)
@@ -197,7 +195,6 @@ def test_intervals_by_another_rule_are_found(wrong: str, monkeypatch: pytest.Mon
         intervals_are_those_of_linear_algebra(Random(2))  # noqa: S311
 
 
-@settings(max_examples=25)
 @given(random=RANDOMS)
 def test_leaves_below_nodes_that_only_some_releases_dropped_add_the_bounds_of_those_nodes(random: Random) -> None:
     """Pairs of zones: estimates of the releases that measured them, and the bounds of the nodes of the others."""
@@ -222,7 +219,6 @@ def test_leaves_below_nodes_that_only_some_releases_dropped_add_the_bounds_of_th
     event(f"some releases measured it: {partly > 0}")
 
 
-@settings(max_examples=25)
 @given(random=RANDOMS)
 def test_sums_that_overlap_dropped_nodes_hold_none_to_all_of_their_trips(random: Random) -> None:
     """The lower end leaves out what was dropped, and the upper end is at most the sum of the ends of all releases.
@@ -241,7 +237,6 @@ def test_sums_that_overlap_dropped_nodes_hold_none_to_all_of_their_trips(random:
                 assert upper <= sum(end[1] for end in ends) + len(ends)
 
 
-@settings(max_examples=20)
 @given(random=RANDOMS, dropping=st.booleans())
 def test_the_bound_of_unlisted_pairs_is_that_of_the_pairs_released_as_zero(random: Random, dropping: bool) -> None:
     cases = cases_of(random, DROPPING if dropping else KEEPING)
@@ -256,7 +251,6 @@ def test_the_bound_of_unlisted_pairs_is_that_of_the_pairs_released_as_zero(rando
             assert bound == zeros
 
 
-@settings(max_examples=10)
 @given(random=RANDOMS)
 def test_categories_have_the_intervals_of_linear_algebra_too(random: Random) -> None:
     """A release and its copy: as if the same noise had been drawn twice, so estimates and variances double."""

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
@@ -53,7 +53,6 @@ def true_numbers(case: Case, level: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(NUMBERS))
 
 
-@settings(max_examples=15)
 @given(random=RANDOMS)
 def test_without_noise_indicators_are_the_truth(random: Random):
     case = case_of(random, [*KEEPING, *DROPPING], noise=no_noise())
@@ -68,7 +67,6 @@ def test_without_noise_indicators_are_the_truth(random: Random):
         assert own["self_containment"].to_numpy() == pytest.approx(share.to_numpy(), abs=1e-6, nan_ok=True)
 
 
-@settings(max_examples=15)
 @given(random=RANDOMS)
 def test_intervals_contain_the_released_numbers(random: Random):
     """Whole numbers, and shares from 0 to 1; without intervals, the same numbers."""
@@ -91,7 +89,6 @@ def test_intervals_contain_the_released_numbers(random: Random):
     pd.testing.assert_frame_equal(indicators(case.release, [last]), one)
 
 
-@settings(max_examples=15)
 @given(random=RANDOMS)
 def test_estimates_and_variances_are_those_of_linear_algebra(random: Random):
     """Of the trips within, from and to each area, where no node was dropped; and the interval of their share."""
@@ -116,7 +113,6 @@ def test_estimates_and_variances_are_those_of_linear_algebra(random: Random):
             assert found.exchange[k] == pytest.approx(shared, rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=15)
 @given(random=RANDOMS)
 def test_weighted_sums_are_those_of_linear_algebra(random: Random):
     """Of the trips that begin in each area, where no node was dropped."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
@@ -329,7 +329,6 @@ def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
         InfTDARefined(order="up")
 
 
-@settings(max_examples=30)
 @given(unit=st.sampled_from(UNITS), level=st.integers(0, 4), data=st.data())
 def test_a_plan_that_does_not_add_up_cannot_be_made(unit, level, data):
     plan = plan_release(SMALL, unit=unit, budget=Budget(rho=1, delta=1e-8), acceptance=NO_FAULTS)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
@@ -33,7 +33,6 @@ class Untouchable(pd.DataFrame):
         raise AssertionError(f"the records were read: {name}")
 
 
-@settings(max_examples=60)
 @given(
     world=worlds(),
     order=st.sampled_from(TREES),

@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -48,7 +48,6 @@ def queries(plan: ReleasePlan) -> dict[tuple[int, str | None], object]:
     return found
 
 
-@settings(max_examples=60)
 @given(
     zones=zone_lists(),
     unit=st.sampled_from(UNITS),

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows, sum_releases
@@ -44,7 +44,6 @@ def dense_weights(case: Case, table: pd.DataFrame) -> np.ndarray:
     return np.array([weights.get((o[-1], d[-1]), 0.0) for o, d in case.dense.columns])
 
 
-@settings(max_examples=200, deadline=None)
 @given(random=RANDOMS, confidence=st.sampled_from([0.5, 0.9, 0.99]))
 def test_value_variance_and_ratio_are_those_of_linear_algebra(random: Random, confidence: float):
     """Of tables and functions of weights, of both signs, where no node was dropped."""
@@ -84,7 +83,6 @@ def test_value_variance_and_ratio_are_those_of_linear_algebra(random: Random, co
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(random=RANDOMS)
 def test_dropped_nodes_add_at_most_their_bounds_with_the_extreme_weights_below_them(random: Random):
     case = case_of(random, DROPPING, budget={"epsilon": random.choice([1, 10])}, most_trips=random.choice([3, 60]))

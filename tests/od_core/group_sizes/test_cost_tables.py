@@ -3,7 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
@@ -76,7 +76,6 @@ def test_equal_slopes_go_to_the_smallest_size_and_the_first_child():
     assert histograms[1].tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), data=st.data())
 def test_the_cost_does_not_depend_on_the_order_of_sizes(seed, data):
     frame, noisy, _ = random_case(np.random.default_rng(seed))

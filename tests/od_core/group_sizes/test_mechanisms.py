@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
@@ -130,7 +130,6 @@ def assert_keeps_its_promise(frame: Frame, released: list[np.ndarray]) -> None:
         assert (added == table).all()
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_values(data):
     geography = geography_of(data.draw(zone_lists()))

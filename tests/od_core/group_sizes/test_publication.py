@@ -122,6 +122,17 @@ def test_a_bundle_with_an_estimated_top_code_is_as_its_data_package_and_schema_s
     assert list(bundle_faults(tmp_path / "r1")) == []
 
 
+def test_a_summary_has_a_row_for_each_level():
+    release = released()
+    summary = GROUP_SIZES.summary(release)
+    assert summary["level"].tolist() == list(GEOGRAPHY.levels)
+    assert summary["areas"].tolist() == [GEOGRAPHY.size(level) for level in (1, 2)]
+    assert summary["groups"].tolist() == [60, 60]
+    sizes = release.histogram.assign(members=release.histogram["size"] * release.histogram["groups"])
+    assert summary["members"].tolist() == sizes.groupby("level", sort=False)["members"].sum().tolist()
+    assert summary["noise_scale"].tolist() == ["2", "2"]  # epsilon 1 is shared by two levels
+
+
 def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
     _, certificate = published(tmp_path)
     sentences = certificate["guarantee"]

@@ -130,6 +130,21 @@ def test_a_ledger_charges_pure_epsilon_once(tmp_path):
     assert rows(ledger.path) == history
 
 
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"noise": ListedNoise([0])}, "OD-NOISE-LAPLACE"),
+        ({"budget": Budget(epsilon="1e-6")}, "OD-NOISE-TOO-WIDE"),
+    ],
+)
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(changes, code, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("departures", UNBOUNDED, Cap(rho=Fraction(1)), "a test"))
+    with pytest.raises(OdError, match=code):
+        released(ledger=ledger, release_id=R1, **changes)
+    assert [row for row in rows(ledger.path) if row["kind"] == "RESERVED"] == []
+
+
 def changed(**columns):
     return groups().assign(**columns)
 

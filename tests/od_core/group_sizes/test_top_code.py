@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError
@@ -90,7 +90,6 @@ def test_the_largest_size_changes_by_at_most_one():
 
 
 @given(st.fractions(min_value=Fraction(1, 20), max_value=2_000, max_denominator=1_000))
-@settings(max_examples=100, deadline=None)
 def test_the_largest_size_is_seldom_above_the_margin(scale):
     """P(Z < -margin) by summing the law: at most 1/1000, and more than that for the next smaller margin."""
     noise = np.arange(-(60 * int(scale) + 60), 60 * int(scale) + 61)
@@ -108,7 +107,6 @@ def test_the_largest_size_is_seldom_above_the_margin(scale):
     unit=st.sampled_from([UNBOUNDED, BOUNDED]),
     name=st.sampled_from(list(MECHANISMS)),
 )
-@settings(deadline=None)
 def test_the_draw_has_its_share_and_the_levels_share_the_rest(share, epsilon, unit, name):
     plan = planned(top_code=TopCodeEstimate(share), budget=Budget(epsilon=epsilon), unit=unit, mechanism=name)
     first, *levels = plan.steps

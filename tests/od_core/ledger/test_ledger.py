@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Bands, Geography, OdError, PrivacyUnit
@@ -385,7 +385,6 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example has a ledger
 @given(steps=st.lists(STEPS, max_size=25), cap=st.integers(3, 9))
 def test_any_order_of_calls_keeps_the_account(request, engine, steps, cap):
     """Against a model of two dictionaries: the same refusals, the same sums, a whole chain, a cap never passed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -80,6 +81,14 @@ def test_a_head_that_is_written_piece_by_piece_is_whole(ledger, key, monkeypatch
     )
     ledger.start_draw(key, 1)
     assert Ledger(ledger.path).draws(key, 1) == 1
+
+
+def test_the_head_is_durable_before_an_entry_counts(ledger, key, monkeypatch):
+    ledger.reserve(key, "commuters", small_plan())
+    written = []
+    monkeypatch.setattr(head_module.os, "fdatasync", lambda file: written.append(os.pread(file, 12, 0).decode()))
+    ledger.start_draw(key, 1)
+    assert written == [f"{ledger.verify():012d}"]
 
 
 EDITS = {

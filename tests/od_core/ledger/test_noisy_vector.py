@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.ledger import measurements as noisy_vector
@@ -19,7 +19,6 @@ def cut(values: np.ndarray, at: list[int]) -> list[np.ndarray]:
     return np.split(values, sorted(min(place, len(values)) for place in at))
 
 
-@settings(max_examples=200)
 @given(values=any_values, written=cuts, read=cuts, group=st.integers(1, 20))
 def test_values_come_back_whatever_the_pieces(values, written, read, group):
     """Row groups, pieces written and pieces read all end at different places, empty pieces among them."""

@@ -190,6 +190,12 @@ def test_a_key_is_one_plain_name(text):
     assert code_of(refused) in {"OD-RELEASE-KEY", "OD-PERIOD-TEXT"}
 
 
+@pytest.mark.parametrize("revision", [0, -1, True, 1.0, "1", None])
+def test_a_revision_is_a_whole_number(revision):
+    with pytest.raises(OdError, match="OD-RELEASE-KEY"):
+        ReleaseKey("a", "2001", revision)
+
+
 def test_a_key_reads_its_own_text():
     for key in (ReleaseKey("us_flights", "2001-06", 12), ReleaseKey("a", "2001"), ReleaseKey("a1", "2001-06-30", 3)):
         assert ReleaseKey.parse(str(key)) == key

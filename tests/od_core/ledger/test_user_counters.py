@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, release_flows
@@ -521,7 +521,6 @@ def run_both(folder: Path, m: int, most: int, files, steps) -> tuple[PersonYear,
     return year, oracle
 
 
-@settings(max_examples=12)
 @given(BOUNDS, FILES, STEPS)
 def test_the_counted_trips_are_those_of_the_state_machine(tmp_path_factory, bounds, files, steps):
     year, oracle = run_both(tmp_path_factory.mktemp("year"), *bounds, files, steps)

@@ -14,7 +14,7 @@ from math import lcm
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.privacy.person_year import largest_rho
@@ -737,7 +737,6 @@ def test_a_cap_that_holds_only_on_average_is_found(order):
 AMOUNTS = st.fractions(min_value=0, max_value=10, max_denominator=30)
 
 
-@settings(max_examples=50)
 @given(st.lists(AMOUNTS, max_size=4), st.integers(1, 4), st.integers(0, 9))
 def test_the_largest_rho_is_that_of_the_worst_numbers_of_trips(amounts, m, more):
     stated = largest_rho(iter(amounts), m, m + more)
@@ -745,7 +744,6 @@ def test_the_largest_rho_is_that_of_the_worst_numbers_of_trips(amounts, m, more)
     assert stated == largest_by_search(amounts, m, m + more)
 
 
-@settings(max_examples=25)
 @given(st.lists(AMOUNTS, min_size=1, max_size=12), st.integers(1, 20), st.integers(0, 300), AMOUNTS, st.randoms())
 def test_the_largest_rho_grows_with_what_is_spent_and_does_not_depend_on_the_order(amounts, m, more, amount, random):
     stated = largest_rho(amounts, m, m + more)

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography, PrivacyUnit
@@ -125,7 +125,6 @@ def is_faultless(tree: FlowTree, row: Row, unit: PrivacyUnit) -> bool:
     return listed and standing(tree, row, unit) is Standing.COUNTED
 
 
-@settings(max_examples=40)
 @given(world=worlds(), data=st.data())
 @pytest.mark.parametrize("units", OF_ONE_KIND.values(), ids=OF_ONE_KIND)
 def test_no_neighbour_moves_a_level_by_more_than_its_sensitivity(units, world, data):

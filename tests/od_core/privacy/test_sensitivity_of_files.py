@@ -48,7 +48,7 @@ WORKS = geography_from(
     ZoneList("works.csv", ("region", "town", "zone"), joined={"town": ("region", "part")}),
 )
 TREE = FlowTree(*equally_deep(HOMES, WORKS))
-QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
+QUIET = [*settings.default.suppress_health_check, HealthCheck.filter_too_much]
 OSLO = ZoneInfo("Europe/Oslo")
 PERIODS = ("2001-01", "2000-12", "2000-12--2001-01", "2001-W01", "2001-01-01", "2001-01-01--2001-01-09", "2000-Q4")
 
@@ -172,7 +172,7 @@ def declarations(units: st.SearchStrategy[PrivacyUnit]) -> st.SearchStrategy[Dec
     return st.builds(Declared, st.sampled_from(PERIODS), st.sampled_from(["drop", "refuse"]), st.booleans(), units)
 
 
-@settings(max_examples=30, suppress_health_check=QUIET)
+@settings(suppress_health_check=QUIET)
 @example(
     rows=[
         Record("01a", "n1", "2001-01-31T22:59:59", "1", weight, None) for weight in ("0.49", "2.4", "3.5", "9", "-1")
@@ -189,7 +189,7 @@ def test_a_file_counts_what_each_record_alone_counts(tmp_path, rows, declared):
         assert leaves[TREE.first_rank(Pairs(TREE.depth, *(np.array(number, np.int32) for number in numbers)))] == trips
 
 
-@settings(max_examples=5, suppress_health_check=QUIET)
+@settings(suppress_health_check=QUIET)
 @given(data=st.data())
 @pytest.mark.parametrize("unit", UNITS, ids=NAMES)
 def test_neighbouring_files_differ_by_no_more_than_the_noise_is_made_for(tmp_path, unit, data):
@@ -211,7 +211,7 @@ def test_neighbouring_files_differ_by_no_more_than_the_noise_is_made_for(tmp_pat
         assert int(((a - b) ** 2).sum()) <= limit, level
 
 
-@settings(max_examples=5, suppress_health_check=QUIET)
+@settings(suppress_health_check=QUIET)
 @given(
     rows=st.lists(MIXED, min_size=6, max_size=12),
     declared=declarations(st.just(PrivacyUnit("trip"))),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import gzip
 import json
+import re
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
@@ -154,3 +157,10 @@ def sealed_again(bundle: Path) -> None:
     checked_again(bundle)
     release = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["release"]
     write_zip(bundle, release, zip_beside(bundle))
+
+
+def atlas_header(page: Path) -> dict[str, Any]:
+    """What an atlas says beside its columns of numbers."""
+    data = re.findall('(?<=id="data">)[^<]*', page.read_text(encoding="utf-8"))[0]
+    content = gzip.decompress(base64.b64decode(data))
+    return json.loads(content[4 : 4 + int.from_bytes(content[:4], "little")])

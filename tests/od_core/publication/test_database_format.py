@@ -121,6 +121,17 @@ def test_a_release_is_opened_beside_the_readers_own_connection(tmp_path, july, s
     pd.testing.assert_frame_equal(opened.flows, july.flows)
 
 
+def test_what_the_readers_own_connection_wrote_is_seen_beside_it(tmp_path, july):
+    """DuckDB keeps it in a log beside the file at first."""
+    database = tmp_path / "release.duckdb"
+    FLOWS.store(database, july, LATER, facts(july, LATER))
+    with duckdb.connect(str(database)) as own:
+        own.execute("DELETE FROM releases")
+        assert database.with_name("release.duckdb.wal").exists()
+        with pytest.raises(OdError, match="OD-RELEASE-KIND: commuters"):
+            open_release(database)
+
+
 def checksum(block: bytes) -> int:
     """DuckDB's checksum of a block."""
     found = 5381

@@ -374,7 +374,7 @@ class Words(HTMLParser):
         self.tags.append(tag)
 
     def handle_data(self, data):
-        self.words.append(data)
+        self.words += [data.strip()] if data.strip() else []
 
 
 def test_the_report_shows_the_share_of_each_category(made):

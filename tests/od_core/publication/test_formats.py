@@ -364,6 +364,8 @@ def test_the_codebook_names_every_file_and_column(bundle, release):
     for path in bundle.iterdir():
         if path.name not in ("codebook.md", "README.txt", "datapackage.json", "SHA256SUMS"):
             assert f"`{path.name}`" in text
+    files = [name for line in re.findall(r"^(`.*`)\. Each row is: ", text, re.MULTILINE) for name in line.split(", ")]
+    assert len(files) == len(set(files)) > 5  # each file is of one table
     for name in (*COLUMNS, "noisy", "variance", "geography", "parent"):
         assert f"| `{name}` |" in text
     assert facts(release)["guarantee"]["not_protected"] in text
@@ -492,6 +494,7 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     report = frictionless.validate(str(place / "datapackage.json"))
     assert report.valid, report.flatten(["name", "type", "message"])[:5]
     assert "lower" not in (place / "codebook.md").read_text(encoding="utf-8")
+    assert "This release has no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
 @pytest.mark.parametrize("kind", ["other destinations", "unknown zones", "no trips", "origin tree"])

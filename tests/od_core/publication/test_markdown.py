@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -33,7 +33,6 @@ def shown(text: str, reader: MarkdownIt) -> str:
     return html.unescape(found[1])
 
 
-@settings(max_examples=50)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp", "Zs", "Cf")) | st.just(" ")))
 @pytest.mark.parametrize("reader", READERS, ids=["commonmark", "gfm"])
 def test_a_reader_shows_the_text_itself(reader, text):
@@ -43,7 +42,6 @@ def test_a_reader_shows_the_text_itself(reader, text):
 MARKS = "".join(chr(code) for code in range(33, 127) if not chr(code).isalnum())
 
 
-@settings(max_examples=50)
 @given(st.text(st.sampled_from(f"{MARKS} a1\n"), max_size=12))
 @example("__0__")
 @pytest.mark.parametrize("reader", READERS, ids=["commonmark", "gfm"])

@@ -177,9 +177,9 @@ def test_what_is_left_is_of_the_ledger_of_the_release(
         assert found.balance is not None
         cap, spent = Fraction(9), Fraction(made.facts["spent"]["rho_exact"])
         assert (found.balance.cap, found.balance.spent, found.balance.left) == (cap, spent, cap - spent)
-        assert f"{float(cap - spent):.6g} is left" in found.spent
+        assert f"{float(cap - spent):.6g} is left" in found.said["spent"]
         for other in (None, Ledger(tmp_path / "other.sqlite")):
-            assert "not at hand" in explain_release(made.place.bundle, other).spent
+            assert "not at hand" in explain_release(made.place.bundle, other).said["spent"]
 
 
 def test_an_explanation_is_ready_for_json_and_holds_for_every_kind(all_published: dict[str, Made]) -> None:
@@ -204,7 +204,7 @@ def test_derived_flows_refer_to_their_releases(name: str, tmp_path: Path) -> Non
     facts = certified(name).facts
     found = explain_release(written(facts, tmp_path / "r1"))
     assert (found.chosen, list(found.others)) == (None, [])
-    assert "Nothing was charged" in found.spent
+    assert "Nothing was charged" in found.said["spent"]
     stated = found.to_facts()
     assert stated["decisions"]["of_releases"] == [source["release"] for source in facts["sources"]]
     held = facts["spent"]["all_periods" if name == "sum of users" else "one_period"]

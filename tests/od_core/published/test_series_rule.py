@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,11 @@ def shown(saved: float) -> Callable[..., _Losses]:
     return losses
 
 
-@pytest.fixture(autouse=True)
-def near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_out, "_losses_by_rule", shown(0.028))
+@pytest.fixture(autouse=True, scope="module")
+def near_the_limit() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_out, "_losses_by_rule", shown(0.028))
+        yield
 
 
 def released(root: Path, key: ReleaseKey, previous: Release | None = None) -> Release:
@@ -73,6 +76,21 @@ def series(root: Path) -> list[Published]:
     return places
 
 
+@pytest.fixture(scope="module")
+def whole(near_the_limit: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The three months. Not to be changed."""
+    root = tmp_path_factory.mktemp("whole")
+    series(root)
+    return root
+
+
+@pytest.fixture
+def copied(whole: Path, tmp_path: Path) -> Path:
+    """A copy, to be changed."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
 def stated(place: Published) -> dict[str, Any]:
     return dict(json.loads((place.bundle / "certificate.json").read_text(encoding="utf-8")))
 
@@ -81,8 +99,8 @@ def faults(place: Published) -> set[str]:
     return {finding.part for finding in verify_release(place) if finding.fault is not None}
 
 
-def test_a_series_states_its_rule_its_evidence_and_what_it_comes_from(tmp_path: Path) -> None:
-    first, second, third = map(stated, series(tmp_path))
+def test_a_series_states_its_rule_its_evidence_and_what_it_comes_from(whole: Path) -> None:
+    first, second, third = (stated(locations(whole, key)) for key in MONTHS)
     assert [one["estimation"]["rule"] for one in (first, second, third)] == ["least_squares", "mixture", "mixture"]
     assert [one["evidence"]["releases"] for one in (first, second, third)] == [1, 2, 3]
     assert [one["evidence"]["rules"][4]["saved"] for one in (first, second, third)] == [28_000, 56_000, 84_000]
@@ -91,22 +109,22 @@ def test_a_series_states_its_rule_its_evidence_and_what_it_comes_from(tmp_path: 
         assert after["plan"]["earlier"]["estimation"] == before["estimation"]
         assert after["plan"]["earlier"]["evidence"] == before["evidence"]
         assert after["plan_digest"] != before["plan_digest"]
-    schema = json.loads((locations(tmp_path, MONTHS[2]).bundle / "certificate.schema.json").read_text("utf-8"))
+    schema = json.loads((locations(whole, MONTHS[2]).bundle / "certificate.schema.json").read_text("utf-8"))
     for one in (first, second, third):
         Draft202012Validator(schema).validate(one)
     assert not Draft202012Validator(schema).is_valid(first | {"evidence": {"releases": 1}})
-    words = [(locations(tmp_path, key).bundle / "report.html").read_text("utf-8") for key in MONTHS]
+    words = [(locations(whole, key).bundle / "report.html").read_text("utf-8") for key in MONTHS]
     assert ["The evidence is that of" in text for text in words] == [False, True, True]
     assert "The evidence is that of 3 releases of the series." in words[2]
     assert "the former saves 0.0 % of the error of least squares, and the latter 2.8 %" in words[1]
     assert "the former saves" not in words[2]
 
 
-def test_a_series_verifies_and_is_made_again_with_the_same_bytes(tmp_path: Path) -> None:
-    places = series(tmp_path)
+def test_a_series_verifies_and_is_made_again_with_the_same_bytes(copied: Path) -> None:
+    places = [locations(copied, key) for key in MONTHS]
     assert list(map(faults, places)) == [set()] * 3
     before = [(place.bundle / "certificate.json").read_bytes() for place in places]
-    series(tmp_path)
+    series(copied)
     assert [(place.bundle / "certificate.json").read_bytes() for place in places] == before
 
 
@@ -140,9 +158,9 @@ def drop_earlier(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("forge", [forge_earlier, forge_rule_before, forge_pooled, forge_rule, drop_earlier])
-def test_a_forged_rule_or_evidence_is_found(tmp_path: Path, forge: Callable[[dict[str, Any]], None]) -> None:
+def test_a_forged_rule_or_evidence_is_found(copied: Path, forge: Callable[[dict[str, Any]], None]) -> None:
     """In the ledger, which has the plan, and by computing the certificate again from the measurements."""
-    place = series(tmp_path)[1]
+    place = locations(copied, MONTHS[1])
     facts = stated(place)
     forge(facts)
     (place.bundle / "certificate.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
@@ -114,7 +114,6 @@ rows_of_users = st.lists(st.tuples(st.sampled_from([*USERS, " ", "\u00a0", None]
 
 
 @pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
-@settings(max_examples=30)
 @given(
     rows=rows_of_users,
     max_trips=st.integers(1, 4),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, OdError
@@ -24,8 +24,6 @@ from od_core.records import count_files
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.records.trip_counts import TripCounts
 from tests.od_core.strategies import TREES, geography_of, zone_lists
-
-SMALL = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=[(1, 1), (3, 2), (8, 3), (100, 7)], ids=lambda cut: f"files of {cut[0]}, groups of {cut[1]}")
@@ -62,7 +60,6 @@ def assert_equal(counts: TripCounts, other: TripCounts) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
-@SMALL
 @given(some_counts(), st.integers(1, 20), st.lists(st.integers(-1, 55) | st.integers(0, 2**62), min_size=2, max_size=2))
 def test_all_of_them_or_those_of_a_run_of_ranks(tmp_path, cut, counts, batch, ends):
     rank, trips = counts
@@ -78,7 +75,6 @@ def test_all_of_them_or_those_of_a_run_of_ranks(tmp_path, cut, counts, batch, en
         assert [number for piece in pieces for number in piece[column].tolist()] == whole.tolist()
 
 
-@SMALL
 @given(some_counts(), st.integers(1, 9))
 def test_the_fingerprint_is_that_of_the_counts_however_they_are_cut(tmp_path, cut, monkeypatch, counts, hashed):
     """An HMAC of the number of pairs and the HMACs of a million numbers at a time, of the ranks and then the sums."""
@@ -105,7 +101,6 @@ def trees_with_counts(draw: st.DrawFn) -> tuple[FlowTree, np.ndarray, np.ndarray
     return tree, np.array(ranks, np.int64), np.array(trips, np.int64)
 
 
-@SMALL
 @given(trees_with_counts())
 def test_nodes_of_a_level_add_at_it_and_above_what_their_leaves_add(tmp_path, cut, given_):
     """Also where a node's leaf pairs stand in several files. They are the nodes with trips, each at its first leaf."""

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
@@ -96,7 +96,6 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-@settings(max_examples=40)
 @given(data=st.data(), threshold=st.sampled_from([Fraction(1), Fraction(1, 3), Fraction(1, 1000), Fraction(0)]))
 def test_the_same_as_in_memory(in_one_database, kind, data, threshold):
     """The same counts exactly, or the same refusal with the same confidential detail."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.records.formats import ISTAT
+from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.records.published import istat_line
+
+ISTAT = FORMATS["istat"]
 
 CODES = st.integers(1, 110).flatmap(lambda province: st.integers(1, 316).map(lambda one: f"{province:03}{one:03}"))
 RECORDS = st.tuples(
@@ -25,7 +27,6 @@ def line(home, work, reason, n, record) -> str:
     return istat_line(home, work, f"{n:07}", reason=reason)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     records=st.lists(RECORDS, max_size=20),
     reason=st.sampled_from([None, 1, 2]),

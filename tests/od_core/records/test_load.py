@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
@@ -34,7 +34,6 @@ def rows_of(frame: pd.DataFrame, *names: str) -> list[tuple]:
 FIELDS = st.text(st.sampled_from("ab0#-=;|\"', é字\t\\\n"), max_size=5)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(FIELDS, FIELDS), max_size=30),
     lines=st.sampled_from(["\n", "\r\n"]),

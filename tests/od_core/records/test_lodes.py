@@ -7,20 +7,21 @@ import gzip
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats import LODES
+from od_core.records.formats import FORMATS
 from tests.od_core.records.published import LODES_HEADER
 from tests.real_data import real_data
+
+LODES = FORMATS["lodes"]
 
 BLOCKS = st.integers(10**13, 72 * 10**13 + 10**13 - 1).map(lambda number: f"{number:015}")
 SEGMENTS = LODES_HEADER.split(",")[2:-1]
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(BLOCKS, BLOCKS, st.lists(st.integers(0, 9999), min_size=10, max_size=10)), max_size=6),
     segment=st.sampled_from(SEGMENTS),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import csv
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.records.formats import NOMIS
+from od_core.records.formats import FORMATS
 from tests.od_core.records.published import nomis_2021
+
+NOMIS = FORMATS["nomis"]
 
 INDICATOR = "Place of work indicator (4 categories) code"
 AREAS = st.sampled_from(["E06000001", "E06000002", "W06000024", "S12000033", "999999999"])
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(AREAS, AREAS, st.integers(1, 4), st.integers(0, 10**6)), max_size=10),
     chosen=st.sets(st.sampled_from("1234")),

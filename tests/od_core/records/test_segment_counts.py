@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
@@ -99,7 +99,6 @@ def assert_same(counts: TripCounts, other: TripCounts) -> None:
         np.testing.assert_array_equal(mine.before, theirs.before)
 
 
-@settings(max_examples=40)
 @given(rows=some_rows, tree=st.sampled_from(TREES), lists=st.sampled_from(LISTS), data=st.data())
 def test_counts_of_records_equal_a_group_by(rows, tree, lists, data):
     """Flows, one row a trip, and weights; in any order; each breakdown sums to the whole."""
@@ -149,7 +148,6 @@ def chosen_by_hand(kept: pd.DataFrame, lists: tuple[Breakdown, ...], max_trips: 
     return chosen
 
 
-@settings(max_examples=40)
 @given(
     rows=some_rows, tree=st.sampled_from(TREES), lists=st.sampled_from(LISTS), most=st.integers(1, 4), data=st.data()
 )

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError, PrivacyUnit
@@ -43,7 +43,6 @@ from tests.od_core.records.test_segment_counts import (
 
 pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
 
-SMALL = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOURCES = {"mode": SegmentSource("mode", "Mode of travel"), "hour": SegmentSource("hour", "user")}
 """The second column has the name that user ids have in loaded records."""
 
@@ -176,7 +175,6 @@ some_cells = st.dictionaries(
 )
 
 
-@SMALL
 @given(cells=some_cells, batch=st.integers(1, 20), ends=st.lists(st.integers(-1, 14), min_size=2, max_size=2))
 @pytest.mark.parametrize("cut", [(1, 1), (3, 2), (100, 7)], ids=str)
 def test_counts_do_not_depend_on_how_they_are_cut_into_files(tmp_path, monkeypatch, cut, cells, batch, ends):

@@ -19,18 +19,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import feather, orc
 
 from od_core import FlowTree, Geography, OdError
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats import FORMATS, ISTAT
+from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.zone_lists import read_zones
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.files.workbooks import WORKBOOKS, zipped
 from tests.od_core.records.published import istat_line
+
+ISTAT = FORMATS["istat"]
 
 TABLE = FORMATS["table"]
 CANARY = "QX-CANARY-7731"
@@ -47,7 +49,6 @@ def pairs_of(frame: pd.DataFrame, *names: str) -> list[tuple]:
 SIGNS = {"utf-8": "ab0 ;|\t,\"'é字😀\n", "latin-1": "ab0 ;|\t,\"'éÿ\n", "utf-16": "ab0 ;|\t,\"'é字\n"}
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.data(), delimiter=st.sampled_from(";,|\t:~ §"), encoding=st.sampled_from(list(SIGNS)), packed=st.booleans()
 )
@@ -240,7 +241,6 @@ def test_fractions_are_no_categories(tmp_path):
 CODES = st.sampled_from(["01", "02", "9", "unknown", "zz", "", " ", None])
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(CODES, CODES), max_size=8),
     nowhere=st.lists(st.sampled_from(["01", "9", "zz", "", "'"]), unique=True),
@@ -297,7 +297,6 @@ def test_the_last_nanoseconds_of_a_day_belong_to_it(tmp_path, loaded):
     assert read["in_period"].tolist() == [texts[text[:10]] for text in last]
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(times=st.lists(st.datetimes(datetime.datetime(1995, 1, 1), datetime.datetime(2030, 1, 1)), max_size=10))
 def test_times_with_a_zone_become_local(tmp_path, loaded, times):
     """As Python's own time zones have it, in summer and winter; around the ends of the period above all."""
@@ -483,6 +482,14 @@ def test_a_text_whose_end_is_missing_is_no_shorter_text(tmp_path, loaded, target
     if encoding == "utf-8":
         with pytest.raises(OdError, match=r"OD-FILE-INCOMPLETE: trips\.csv"):
             Trajectories.from_zones(source, ["01", "03"], columns=["origin", "destination"])
+
+
+@pytest.mark.parametrize("option", [{"delimiter": ";"}, {"encoding": "latin-1"}])
+def test_options_of_text_are_refused_for_parquet(tmp_path, loaded, option):
+    source = tmp_path / "trips.parquet"
+    pd.DataFrame({"origin": ["01"], "destination": ["03"]}).to_parquet(source)
+    with pytest.raises(OdError, match=rf"{next(iter(option))} does not apply to Parquet files such as trips\.parquet"):
+        loaded(source, record_format=TABLE.declared(**option))
 
 
 def test_a_whole_text_is_read_whether_its_last_line_ends_or_not(tmp_path, loaded):

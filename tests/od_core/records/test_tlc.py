@@ -11,8 +11,10 @@ import pytest
 
 from od_core import FlowTree, Geography
 from od_core.records.count_records import trip_counts_of
-from od_core.records.formats import TLC
+from od_core.records.formats import FORMATS
 from tests.real_data import real_data
+
+TLC = FORMATS["tlc"]
 
 KINDS = {
     "yellow": ("tpep_pickup_datetime", "tpep_dropoff_datetime", "PULocationID", "DOLocationID"),

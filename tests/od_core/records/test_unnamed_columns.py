@@ -12,12 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Geography, OdError
-from od_core.records.formats import TABLE, TLC, RecordColumns
+from od_core.records.formats import FORMATS, TABLE, RecordColumns
 from od_core.records.load import count_columns
 from od_core.records.open_file import has_header
 from od_core.records.table_file import read_table
 from od_core.records.trip_counts import TripTable
 from od_core.records.zone_lists import read_zones
+
+TLC = FORMATS["tlc"]
 
 CODES = {"origin": ["aa", "ab", "aa"], "destination": ["ba", "ba", "ab"]}
 SAID = TABLE.declared(one_row_a_trip=True)

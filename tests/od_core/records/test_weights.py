@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, PrivacyUnit, plan_release, release_flows
@@ -52,7 +52,6 @@ def expected(text: str, most: int) -> int | None:
     st.sampled_from([1, 5, LARGEST_WEIGHT]),
 )
 @example([0.49999999999999994, 0.5, 1.5, 2.5, -0.0, 1e300, 4.5, 5.5], 5)
-@settings(max_examples=12)
 def test_a_weight_is_rounded_to_the_nearest_and_cut_exactly(numbers: list[float], most: int) -> None:
     texts = [repr(number) for number in numbers]
     wanted = [expected(text, most) for text in texts]
@@ -92,7 +91,6 @@ RECORDS = st.lists(
 
 
 @given(records=RECORDS)
-@settings(max_examples=10)
 def test_files_are_counted_as_frames_and_as_a_sum(records, tmp_path_factory) -> None:
     frame = pd.DataFrame(records, columns=["origin", "destination", "weight"], dtype=object)
     wanted: dict[tuple[str, str], int] = {}

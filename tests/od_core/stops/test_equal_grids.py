@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq, minimize_scalar
@@ -74,7 +74,6 @@ def test_is_a_mechanism_under_its_name(name):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-@settings(max_examples=50)
 @given(data=st.data())
 def test_boxes_partition_the_space_and_hold_their_points(name, data):
     grid, points = data.draw(worlds(most_cells=800))
@@ -89,7 +88,6 @@ def test_boxes_partition_the_space_and_hold_their_points(name, data):
 
 
 @pytest.mark.parametrize("name", COUNTING)
-@settings(max_examples=50)
 @given(world=worlds(), epsilon=st.fractions("1/100", 5), sensitivity=st.sampled_from([1, 2]))
 def test_the_charges_of_a_counting_grid_sum_to_epsilon(name, world, epsilon, sensitivity):
     """A hundredth for N, the rest for the boxes; a replaced trip doubles both scales."""
@@ -108,7 +106,6 @@ def test_the_charges_of_a_counting_grid_sum_to_epsilon(name, world, epsilon, sen
 
 
 @pytest.mark.parametrize("name", ["identity", "uniform"])
-@settings(max_examples=50)
 @given(world=worlds(most_cells=800), sensitivity=st.sampled_from([1, 2]))
 def test_the_other_two_spend_all_on_their_boxes(name, world, sensitivity):
     grid, points = world

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -44,7 +44,6 @@ def cut_spaces(draw):
     return points, sizes, cuts, dimension
 
 
-@settings(max_examples=300)
 @given(cut_spaces())
 def test_scores_are_sums_over_all_cells_rounded_down_part_by_part(space):
     points, sizes, cuts, dimension = space
@@ -84,7 +83,6 @@ def test_the_noise_of_a_choice_is_that_of_a_noisy_minimum():
     assert choice_scale(Fraction(3, 10), 2) == Fraction(80, 3)
 
 
-@settings(max_examples=200)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(30, 1 << 31), st.integers(1, 4))
 def test_random_cuts_are_distinct_and_leave_no_part_without_a_cell(parts, length, candidates):
     begins = random_parts(np.array(parts), length, candidates).astype(np.int64)

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from flint import arb
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
@@ -71,7 +71,6 @@ def test_no_sequence_of_counts_tells_more_than_the_bound_and_some_nearly_as_much
     assert told >= bound * 0.92
 
 
-@settings(max_examples=200)
 @given(st.fractions("1/10000", 1000), st.sampled_from([1, 2]))
 def test_the_scales_of_a_plan_cost_no_more_than_the_theorem_says(epsilon, sensitivity):
     scale, decay = proven_scale(epsilon, sensitivity)

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
@@ -69,7 +69,6 @@ def slices(query):
     return tuple(slice(first, last + 1) for first, last in query)
 
 
-@settings(max_examples=60)
 @given(partition=partitions(), seed=st.integers(0, 99))
 def test_answers_are_sums_over_the_cells(partition, seed):
     """Boxes come in no order at all; the whole space and single cells are among the queries."""
@@ -184,7 +183,6 @@ def test_a_place_has_its_own_dimensions(origin, destination):
         origin_destination(partition.lower, partition.upper, partition.noisy, *ends, 3)
 
 
-@settings(max_examples=30)
 @given(partition=partitions(), count=st.sampled_from([0, 1, 700]), seed=st.integers(0, 99))
 def test_true_answers_and_errors_are_those_of_brute_force(partition, count, seed):
     grid, random = Grid(partition.sizes), np.random.default_rng(seed)

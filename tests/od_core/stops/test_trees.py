@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from od_core import OdError
 from od_core.stops import geometry as nodes_module
@@ -22,7 +22,6 @@ from tests.od_core.stops.worlds import boxes_as_tuples, check_charges, check_par
 HALF = Fraction(1, 2)
 
 
-@settings(max_examples=50)
 @given(worlds(trips=2000), mechanisms())
 def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism):
     """A thousand larger ones: tests/statistical/test_stops_trees.py."""
@@ -31,7 +30,6 @@ def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism
     check_charges(drawn, world.epsilon)
 
 
-@settings(max_examples=50)
 @given(worlds(dimensions=4, side=7, trips=300), mechanisms())
 def test_without_noise_every_box_has_its_trips(world, mechanism):
     drawn = mechanism.draw(world.points.copy(), world.grid, world.path(Recorded(width=0)))
@@ -40,7 +38,6 @@ def test_without_noise_every_box_has_its_trips(world, mechanism):
     assert boxes.noisy.tolist() == inside.all(axis=2).sum(axis=0).tolist()
 
 
-@settings(max_examples=60)
 @given(worlds(dimensions=3, side=9, trips=200))
 def test_trees_are_those_of_their_definitions(world):
     """The same noise, asked for with the same scales, gives the same boxes and counts."""
@@ -94,7 +91,6 @@ def test_replaced_trips_double_every_scale(name):
     assert [2 * scale for scale in asked[0]] == asked[1]
 
 
-@settings(max_examples=30)
 @given(worlds(dimensions=3, side=9, trips=2000))
 def test_replaced_trips_at_twice_the_budget_give_the_same_tree(world):
     for mechanism in (DAFEntropy(), DAFEntropy(rounding="up")):
@@ -159,7 +155,6 @@ def test_nodes_stop_below_one_over_the_budget_left():
         assert len(drawn.boxes) == boxes
 
 
-@settings(max_examples=100)
 @given(worlds(dimensions=3, side=9, trips=200))
 def test_filled_cells_and_their_trips(world):
     rows = filled_cells(world.points, world.grid)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
@@ -44,7 +44,6 @@ def test_the_largest_of_single_levels_is_smallest_where_all_are_equal(weights):
     assert a.sum() >= found.largest * (1 - found.gap) * (1 - 1e-6)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     levels=st.integers(2, 6),
     coefficients=st.lists(st.lists(st.integers(0, 20), min_size=6, max_size=6), min_size=1, max_size=4),

@@ -157,6 +157,7 @@ def test_names_of_quantities():
     assert (both.origin_level, both.destination_level, both.part) == (1, 2, "all")
     assert both.breakdown is plan.breakdowns[0]
     assert Quantity.named(f"{second} inflow", plan.tree).part == "inflow"
+    assert Quantity.named(f"{first} within", plan.tree).origin_level == 1
     with pytest.raises(OdError, match=rf"OD-QUANTITY-UNKNOWN.*did you mean '{first} x {second}'"):
         Quantity.named(f"{first} X {second}", plan.tree)
     with pytest.raises(OdError, match=r"OD-QUANTITY-UNKNOWN.*levels: "):

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 from scipy.stats import norm
@@ -75,7 +75,6 @@ GRID = grid_world()
 # The release
 
 
-@settings(max_examples=120)
 @given(
     world=worlds(),
     tree=st.sampled_from(TREES),
@@ -117,7 +116,6 @@ def test_leaves_are_whole_positive_and_sum_to_their_parents(world, tree, u, epsi
         assert table(mine) == table(other)
 
 
-@settings(max_examples=60)
 @given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]), u=st.sampled_from(DIALS))
 def test_without_noise_and_with_a_large_budget_the_truth_comes_back(world, tree, cap, u):
     plan = plan_of(world, tree, u, "10000", cap)
@@ -262,7 +260,6 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     assert sum(by > 0 for by in different.values()) <= 20
 
 
-@settings(max_examples=60)
 @given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]), seed=st.integers(0, 99))
 def test_rows_are_sums_of_all_measured_cells_of_an_area(world, tree, cap, seed):
     plan = plan_of(world, tree, cap=cap)
@@ -342,7 +339,6 @@ def test_the_likelihood_is_the_gaussian_and_the_grid_is_fine(variance):
     assert n[-1] >= 12 * sigma
 
 
-@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     variance=st.sampled_from([Fraction(1, 2), Fraction(5), Fraction(300)]),
@@ -394,7 +390,6 @@ FAMILIES = st.integers(1, 6).flatmap(
 )
 
 
-@settings(max_examples=200)
 @given(family=FAMILIES)
 def test_the_projection_is_the_nearest_point_of_its_sum(family):
     """Against the best of all sets of cells that are not 0: exact, by enumeration."""
@@ -454,7 +449,6 @@ def lumped(w, least, lump):
     return trips
 
 
-@settings(max_examples=400)
 @given(
     eighths=st.lists(st.integers(0, 400), min_size=1, max_size=9),
     least=st.integers(1, 300),

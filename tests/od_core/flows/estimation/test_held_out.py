@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation import families, held_out
@@ -117,7 +117,6 @@ def test_the_public_noise_is_normal_and_rounded():
 # The errors
 
 
-@settings(max_examples=30)
 @given(
     law=st.lists(st.integers(0, 5), min_size=3, max_size=12).filter(any),
     x=st.integers(-8, 20),
@@ -147,7 +146,6 @@ def test_errors_are_interpolated_between_points_and_taken_from_the_measurement_b
     assert false.tolist() == pytest.approx([(0.25 + 0.25) / 3, (0.5 + 0.25 + 0.25) / 4])
 
 
-@settings(max_examples=50)
 @given(
     cells=st.lists(
         st.tuples(st.integers(-60, 60), st.integers(0, 40), st.integers(0, 40)).map(list), min_size=1, max_size=60
@@ -246,7 +244,6 @@ def test_a_rule_that_makes_the_largest_departures_worse_at_any_level_is_not_chos
     assert chosen_rule(plan, levels) == LEAST_SQUARES
 
 
-@settings(max_examples=100)
 @given(
     cells=st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40),
     number=st.integers(1, 12),

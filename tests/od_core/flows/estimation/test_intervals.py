@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
@@ -63,7 +63,6 @@ def assert_is_interval(found: tuple[int, int], estimate: float, variance: float)
 # -- against linear algebra ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
 @given(random=RANDOMS, fine=st.booleans())
 def test_every_cell_and_every_sum_has_the_interval_of_linear_algebra(random: Random, fine: bool):
     """At every pair of levels, on the flow tree and off it, where no node was dropped.
@@ -84,7 +83,6 @@ def test_every_cell_and_every_sum_has_the_interval_of_linear_algebra(random: Ran
         assert_is_interval(summed(case, origins, destinations), *dense.sum_of(taken))
 
 
-@settings(max_examples=25)
 @given(random=RANDOMS)
 def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random: Random):
     """Where nodes were dropped: measured cells by linear algebra; cells below dropped ones at most what those may have.
@@ -135,7 +133,6 @@ def _is_below(pair, other) -> bool:
 # -- two ways to the same interval -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
 @given(random=RANDOMS)
 def test_a_cell_and_the_sum_over_its_zones_have_one_interval(random: Random):
     case = case_of(random, KEEPING, most_pairs=36, most_trips=random.choice([2, 1000]))
@@ -146,7 +143,6 @@ def test_a_cell_and_the_sum_over_its_zones_have_one_interval(random: Random):
             assert summed(case, origins, destinations) == pytest.approx(found, abs=0)
 
 
-@settings(max_examples=25)
 @given(random=RANDOMS)
 def test_tables_hold_every_public_pair_with_what_was_released_inside(random: Random):
     """All pairs up to the limit, above it those with trips alone, of the same bounds; what is 0 then has a bound.
@@ -181,7 +177,6 @@ def test_tables_hold_every_public_pair_with_what_was_released_inside(random: Ran
         assert whole == (case.trips, case.trips, case.trips)
 
 
-@settings(max_examples=15)
 @given(random=RANDOMS)
 def test_neither_the_size_of_the_pieces_nor_the_threads_change_a_number(random: Random):
     case = case_of(random, ALL_MECHANISMS)

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation.least_squares import least_squares
@@ -29,7 +29,6 @@ def nodes_of(case: Case, level) -> list:
 
 
 @pytest.mark.parametrize("mechanisms", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
-@settings(max_examples=30)
 @given(random=RANDOMS)
 def test_every_node_has_the_estimate_and_the_variance_of_linear_algebra(mechanisms, random: Random):
     """All measured nodes, dropped ones too, and the root; where leaves alone were measured, all public nodes."""
@@ -53,7 +52,6 @@ def test_every_node_has_the_estimate_and_the_variance_of_linear_algebra(mechanis
     )
 
 
-@settings(max_examples=30)
 @given(random=RANDOMS)
 def test_where_all_are_kept_children_sum_to_their_parent(random: Random):
     """The exact total is not touched; and what lies below a range of parents is found by position."""

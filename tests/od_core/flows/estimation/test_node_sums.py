@@ -7,7 +7,7 @@ from random import Random
 from types import SimpleNamespace
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation.least_squares import least_squares
@@ -28,7 +28,6 @@ def carried_to_the_root(levels, taken) -> NodeSums:
     return sums
 
 
-@settings(max_examples=30)
 @given(random=RANDOMS, kept=st.booleans())
 def test_any_sum_of_nodes_has_the_estimate_and_the_variance_of_linear_algebra(random: Random, kept: bool):
     """Of nodes of all levels at once, where nodes were dropped, too: a' C a."""
@@ -51,7 +50,6 @@ def test_any_sum_of_nodes_has_the_estimate_and_the_variance_of_linear_algebra(ra
     np.testing.assert_allclose(sums.variance(levels[0].variance), [variance], atol=1e-9 * scale)
 
 
-@settings(max_examples=30)
 @given(random=RANDOMS)
 def test_sums_apart_for_every_area_are_the_sums_one_by_one(random: Random):
     """Below a level above, one sum for each of the finest areas of one side, in their order; noisy values, too."""
@@ -110,7 +108,6 @@ def test_what_is_unseen_is_added_to_all_sums_of_a_node():
     assert sums.values.T.tolist() == [[0, 0, 0, 1, 10, 100]] * 2 + [[0, 0, 0, 2, 20, 200]]
 
 
-@settings(max_examples=50)
 @given(random=RANDOMS, dropping=st.booleans())
 def test_over_divided_children_sums_are_what_the_formula_says(random: Random, dropping: bool):
     """Each child overlaps the areas of the child before it, or those that follow; some children are dropped."""

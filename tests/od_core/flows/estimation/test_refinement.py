@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
@@ -154,7 +154,6 @@ def assert_consistent(case: Case, levels: list[dict[Node, int]]) -> None:
         assert sum(levels[0].values()) == case.total
 
 
-@settings(max_examples=500)
 @given(random=RANDOMS)
 def test_the_same_noise_gives_the_refinement_of_the_reference(random):
     """What is measured, and the integers of every level, are identical; and they are a table that may be released."""
@@ -179,7 +178,6 @@ def test_without_noise_the_truth_comes_back(random):
         assert found == {node: trips for node, trips in truth.items() if trips > 0}
 
 
-@settings(max_examples=150)
 @given(random=RANDOMS, power=st.integers(33, 60))
 def test_values_near_the_limits_are_refined_rightly_or_refused(random, power):
     """The reference has no limits: where the release is not refused, it is the right one."""
@@ -197,7 +195,6 @@ def test_values_near_the_limits_are_refined_rightly_or_refused(random, power):
     assert_consistent(case, case.areas_of(nodes))
 
 
-@settings(max_examples=80)
 @given(random=RANDOMS)
 def test_where_nothing_is_cut_it_is_the_least_squares_solution(random):
     """Against linear algebra, at every level.
@@ -346,7 +343,6 @@ def test_measurements_of_the_wrong_length_are_refused(level, change):
 
 
 @pytest.mark.parametrize("size", [1, 7])
-@settings(max_examples=25)
 @given(random=RANDOMS)
 def test_the_size_of_the_pieces_changes_nothing(size, random):
     case = case_of(random)

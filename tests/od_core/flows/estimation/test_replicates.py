@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 
 from od_core import Budget, OdError, PrivacyUnit, Release
 from od_core.flows.estimation import replicates
@@ -82,7 +82,6 @@ def dense_errors(found: OfOne) -> np.ndarray:
     return solved[: len(ends[0])].T
 
 
-@settings(max_examples=60)
 @given(random=RANDOMS)
 def test_errors_are_the_dense_least_squares_fit_of_the_noise(random: Random) -> None:
     """The same map from noise to leaves, so the same mean and covariance; in tables and in blocks."""
@@ -104,7 +103,6 @@ def test_errors_are_the_dense_least_squares_fit_of_the_noise(random: Random) -> 
     assert np.array_equal(found.estimate - blocks, errors)
 
 
-@settings(max_examples=40)
 @given(random=RANDOMS)
 def test_where_nodes_were_dropped_they_are_the_noise_of_the_leaves(random: Random) -> None:
     release = cases_of(random, DROPPING)[0].release

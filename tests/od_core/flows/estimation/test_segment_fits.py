@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.confidence import lower_bound, upper_bound
@@ -80,7 +80,6 @@ def agrees_with_linear_algebra(random: Random, mechanism) -> None:
 
 
 @MECHANISMS
-@settings(max_examples=10)
 @given(random=RANDOMS)
 def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, random: Random):
     agrees_with_linear_algebra(random, mechanism)
@@ -133,7 +132,6 @@ def sums_agree_with_linear_algebra(random: Random) -> None:
                 assert_is_interval((lower[s], upper[s]), *expected)
 
 
-@settings(max_examples=10)
 @given(random=RANDOMS)
 def test_every_cell_and_every_sum_has_the_segments_of_linear_algebra(random: Random):
     sums_agree_with_linear_algebra(random)
@@ -145,7 +143,6 @@ def test_intervals_without_the_differences_of_categories_are_found(monkeypatch):
         sums_agree_with_linear_algebra(Random(2))  # noqa: S311
 
 
-@settings(max_examples=15)
 @given(random=RANDOMS)
 def test_where_nodes_were_dropped_contrasts_are_those_of_linear_algebra(random: Random):
     """Sums without the trips of dropped nodes: contrasts of all measurements, totals of the finest measured nodes.
@@ -209,7 +206,6 @@ def combined_at(combined, node):
     return next(nodes[node] for nodes in combined.values() if node in nodes)
 
 
-@settings(max_examples=15)
 @given(random=RANDOMS)
 def test_one_tree_is_measured_selected_by_the_combined_totals(random: Random):
     """The same nodes for the totals and every segment: those that InfTDA keeps, given the rounded combination."""
@@ -234,7 +230,6 @@ def test_one_tree_is_measured_selected_by_the_combined_totals(random: Random):
 
 
 @MECHANISMS
-@settings(max_examples=10)
 @given(random=RANDOMS)
 def test_each_query_is_one_vector_of_true_counts_and_noise(mechanism, random: Random):
     """The first node in all categories, then the second: each cell has noise of its own position."""

@@ -13,7 +13,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, PrivacyUnit, plan_release, release_flows
@@ -73,7 +73,6 @@ def risen(case: SegmentCase, name: str, s: int) -> dict:
     return dict(enumerate(reversed(found)))
 
 
-@settings(max_examples=10)
 @given(random=RANDOMS)
 def test_released_segments_are_nearly_the_conditional_least_squares(random: Random):
     """Far from 0, where no estimate is cut: children, given their totals and their parent's segments, to two trips."""
@@ -103,7 +102,6 @@ def test_released_segments_are_nearly_the_conditional_least_squares(random: Rand
 
 @pytest.mark.usefixtures("small_levels_learn")
 @MECHANISMS_AND_OPTIONS
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=RANDOMS)
 def test_released_segments_sum_to_the_released_totals(mechanism, random: Random):
     """At every pair of levels: whole numbers of at least 0; and the totals are listed as without segments."""
@@ -127,7 +125,6 @@ def test_released_segments_sum_to_the_released_totals(mechanism, random: Random)
 
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize("mechanism", SHRUNK[:2], ids=["normal", "mixture"])
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=RANDOMS)
 def test_totals_are_those_that_are_shrunk_from_the_combined_measurements(mechanism, random: Random):
     """At every level, whatever the segments are; and the intervals are those of least squares, which need no model."""
@@ -179,7 +176,6 @@ def assert_same_totals(release, other) -> None:
 
 
 @MECHANISMS
-@settings(max_examples=10)
 @given(random=RANDOMS)
 def test_totals_that_are_measured_alone_are_todays_byte_for_byte(mechanism, random: Random):
     """Where sums of segments have the weight 0, from the same draws."""
@@ -211,7 +207,6 @@ class SameSums:
 
 
 @MECHANISMS
-@settings(max_examples=10)
 @given(random=RANDOMS, listed=st.lists(st.integers(-9, 9), min_size=1, max_size=12))
 def test_sums_of_segments_that_say_the_same_change_no_total(mechanism, random: Random, listed):
     """Whatever they weigh: the combination is the noisy total itself, and all precisions grow by one factor."""
@@ -262,7 +257,6 @@ def assert_is_the_truth(case: SegmentCase) -> None:
 
 
 @MECHANISMS
-@settings(max_examples=10)
 @given(random=RANDOMS)
 def test_without_noise_the_truth_is_released_at_every_pair_of_levels(mechanism, random: Random):
     assert_is_the_truth(segment_case(random, mechanism, noise=no_noise(), most_trips=random.choice([1, 9, 10**9])))
@@ -270,7 +264,6 @@ def test_without_noise_the_truth_is_released_at_every_pair_of_levels(mechanism, 
 
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize("mechanism", SHRUNK, ids=["normal", "mixture", "chosen"])
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=RANDOMS)
 def test_with_a_large_budget_the_truth_is_released_with_shrunk_totals(mechanism, random: Random):
     assert_is_the_truth(segment_case(random, mechanism, noise=no_noise(), budget={"rho": 10**6}, segment_share="1/2"))
@@ -329,7 +322,6 @@ def test_records_are_released_by_segment_as_they_are():
 
 @pytest.mark.usefixtures("small_levels_learn")
 @MECHANISMS_AND_OPTIONS
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=RANDOMS)
 def test_neither_pieces_nor_threads_change_a_byte(mechanism, random: Random):
     """Measurements, released tables and intervals; noise is a function of level and position."""

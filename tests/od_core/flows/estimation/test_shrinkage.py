@@ -9,7 +9,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -85,7 +85,6 @@ def small_levels_learn():
 
 
 @pytest.mark.usefixtures("small_levels_learn")
-@settings(max_examples=150)
 @given(
     world=worlds(),
     tree=st.sampled_from(TREES),
@@ -113,7 +112,6 @@ def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(world, tr
 
 
 @pytest.mark.usefixtures("small_levels_learn")
-@settings(max_examples=60)
 @given(
     world=worlds(),
     tree=st.sampled_from(TREES),

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release, release_flows
@@ -64,7 +64,6 @@ def test_without_noise_the_truth_is_released_at_every_level(world, order, neighb
         assert rows(nodes) == rows(world.nodes(tree, level, positive, [truth[node] for node in positive]))
 
 
-@settings(max_examples=200)
 @given(**GIVEN, walk=st.sampled_from(ORDERS), values=noises())
 def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbours, walk, values):
     """Measured values, their order, and the released nodes of every level are identical."""
@@ -87,7 +86,6 @@ def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbo
         assert rows(nodes) == rows(world.nodes(tree, level, list(positive), list(positive.values())))
 
 
-@settings(max_examples=200)
 @given(**GIVEN, values=noises(reach=60))
 def test_invariants_of_every_release(world, order, neighbours, values):
     """Integers of at least 1 in tree order; children sum to parents, all to n; every public child is measured."""
@@ -109,7 +107,6 @@ def test_invariants_of_every_release(world, order, neighbours, values):
             assert len(measured) == sum(map(len, children.values()))
 
 
-@settings(max_examples=60)
 @given(**GIVEN, walk=st.sampled_from(ORDERS), values=noises(reach=40))
 def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, neighbours, walk, values):
     """Measured levels, cells by their codes, noisy values and released flows are those of the reference."""
@@ -142,7 +139,6 @@ def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, n
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
-@settings(max_examples=40)
 @given(**GIVEN, seed=st.integers(0, 2**32))
 def test_the_size_of_the_chunks_changes_nothing(size, world, order, neighbours, seed):
     """Noise is asked for piece by piece without gaps, so noise by level and position comes out the same."""

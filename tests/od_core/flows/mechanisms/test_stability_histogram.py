@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -33,7 +33,6 @@ BUDGET = Budget(epsilon=1, delta="1e-8")
 R1 = "commuters/2001-06/r1"
 
 
-@settings(max_examples=80)
 @given(
     world=worlds(max_trips=60),
     order=st.sampled_from(TREES),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from od_core.flows.mechanisms import MECHANISMS
 from tests.od_core.doubles import no_noise, released
@@ -20,7 +20,6 @@ def test_the_top_down_mechanisms_are_known():
 
 @pytest.mark.parametrize("name", [*TOP_DOWN, "vanilla_gauss"])
 @pytest.mark.parametrize("order", TREES)
-@settings(max_examples=20, deadline=None)
 @given(world=worlds())
 def test_without_noise_every_mechanism_releases_the_truth(name, order, world):
     """The stability histogram is left out: its threshold hides small counts."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
@@ -24,7 +24,6 @@ FAILURE = 1e-6
 USER = PrivacyUnit("user", column="user", max_trips=3, neighbours="unbounded")
 
 
-@settings(max_examples=100)
 @given(
     world=worlds(),
     order=st.sampled_from(TREES),

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import OptimizeResult
 
@@ -65,7 +65,6 @@ def test_is_as_near_as_intopt_up_to_the_limit_on_300_inputs():
     assert_as_near_as_intopt(cases_near(LIMIT, random.Random("near the limit"), 300))  # noqa: S311
 
 
-@settings(max_examples=40)
 @given(noisy=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=12), total=st.integers(0, 10**7))
 def test_the_same_call_has_the_same_answer(noisy, total):
     """Also beside other parents, before which the solver was called."""

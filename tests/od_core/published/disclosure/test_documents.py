@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -16,9 +17,8 @@ import yaml
 from od_core import OdError
 from od_core.publication.certificate import certificate_digest
 from od_core.published.disclosure import documents as made
-from od_core.published.disclosure.documents import disclosure_documents, write_disclosure
+from od_core.published.disclosure.documents import ORGANISATION, disclosure_documents, write_disclosure
 from od_core.published.disclosure.facts import TO_COMPLETE
-from od_core.published.disclosure.registry_entry import ORGANISATION
 from tests.od_core.publication.examples import checked_again
 from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, written
 
@@ -139,6 +139,9 @@ def test_the_checklist_has_every_block_and_its_evidence_is_there(name: str, tmp_
         marked = TO_COMPLETE.lower() in item["text"].lower()
         assert marked == (item["answer"] == "for the organisation"), item["id"]
     assert checklist["certificate"] == certificate_digest(certified(name).facts)
+    page = said(name, made.CHECKLIST_PAGE, tmp_path / "page")
+    assert f"evaluated. Certificate {checklist['certificate'][:16]}." in page
+    assert [item["id"] for item in items if item["text"] not in html.unescape(page)] == []
 
 
 def answers(name: str, root: Path) -> dict[str, str]:
@@ -292,6 +295,8 @@ def test_the_notice_promises_no_more_than_the_release(name: str, tmp_path: Path)
     """Exact numbers are excepted, and other releases, and what somebody already finds likelier."""
     notice, assessment = (said(name, document, tmp_path / document) for document in (made.NOTICE, made.ASSESSMENT))
     facts = certified(name).facts
+    series, period, _ = facts["release"].split("/")
+    assert f"For people whose trips may be counted in {series}, {period.replace('--', ' to ')}." in notice
     if name not in DERIVED:
         counts = "every other count" if facts["exact"] else "every count"
         assert f"A number drawn by chance was added to {counts} before anyone outside could see it." in notice

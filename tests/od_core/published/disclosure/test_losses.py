@@ -19,10 +19,13 @@ from od_core.privacy.posterior import Guarantee
 from od_core.publication.certificate import year_sentence
 from od_core.published.disclosure import documents as made
 from od_core.published.disclosure.documents import disclosure_documents
-from od_core.published.disclosure.facts import GUESS, Facts, losses_of
+from od_core.published.disclosure.facts import Facts, losses_of
 from od_core.published.explanation import Explanation
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.published.disclosure.certified import certified, written
+
+GUESS = "between two cases that are equally likely beforehand, a best guess is right at most {} times in 100"
+"""What a bound on guesses says. Without the equal odds beforehand it would not be true."""
 
 RHO = Fraction("0.1234")
 DELTA = Fraction(1, 10**6)

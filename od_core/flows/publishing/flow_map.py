@@ -1,0 +1,201 @@
+"""Draw the map of the largest flows between zones with coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from od_core.flows.publishing.flow_tables import labelled, labels_at
+from od_core.geography.codes import Degrees
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography, dissolved, rings, simplified
+from od_core.publication.templates import filled_markup
+
+MOST_LINES = 80
+"""Largest number of flows on the map."""
+
+_WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
+_WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
+_LABELS, _LONGEST_LABEL = 24, 24
+_MOST_OUTLINES, _TOLERANCE = 150_000, 0.5
+"""Largest number of characters of all outlines, and by how many units of the picture they are simplified."""
+
+_LETTER, _LINE = 10.5, 15
+"""Approximate width of a letter and height of a line in a label, in units of the picture."""
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """An equirectangular projection from degrees to positions on the picture.
+
+    Attributes:
+        west, north: Longitude and latitude, in degrees, of the upper left corner of the area that the places cover.
+            Longitudes are counted eastwards from ``west`` and may exceed 180.
+        shrink: Length of a degree of longitude, as a fraction of the length of a degree of latitude.
+        scale: Length of a degree of latitude, in units of the picture.
+        left, top: Position of that corner on the picture.
+        height: Height of the picture.
+    """
+
+    west: float
+    north: float
+    shrink: float
+    scale: float
+    left: float
+    top: float
+    height: float
+
+    @classmethod
+    def around(cls, degrees: Degrees) -> _Frame:
+        """Return the frame that fits the given places.
+
+        The left and right edges lie in the widest gap between the longitudes of the places. ``degrees`` has the
+        latitude and longitude of each place; shape (places, 2).
+        """
+        latitudes, longitudes = degrees[:, 0], np.sort(degrees[:, 1] % 360)
+        gaps = np.append(np.diff(longitudes), longitudes[0] + 360 - longitudes[-1])
+        cut = int(np.argmax(gaps))
+        west = float(longitudes[(cut + 1) % len(longitudes)])
+        south, north = float(latitudes.min()), float(latitudes.max())
+        shrink = max(math.cos(math.radians((south + north) / 2)), 0.1)
+        across, down = max((360 - float(gaps[cut])) * shrink, 1e-6), max(north - south, 1e-6)
+        scale = min((_WIDTH - 2 * _MARGIN) / across, (_MOST_HEIGHT - 2 * _MARGIN) / down)
+        height = max(down * scale + 2 * _MARGIN, _LEAST_HEIGHT)
+        return cls(west, north, shrink, scale, (_WIDTH - across * scale) / 2, (height - down * scale) / 2, height)
+
+    def place(self, degrees: Sequence[float]) -> tuple[float, float]:
+        """Return the position (x, y) on the picture of a place, given by latitude and longitude."""
+        degree = self.shrink * self.scale
+        x = self.left + (degrees[1] % 360 - self.west) % 360 * degree
+        if x > (_WIDTH + 360 * degree) / 2:
+            x -= 360 * degree  # a place west of `west` is drawn to the left of it
+        return x, self.top + (self.north - degrees[0]) * self.scale
+
+
+def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the flows to draw, largest first, or None if there are none.
+
+    They are the flows between two zones with different coordinates, at most ``MOST_LINES``, among the 2 ``MOST_LINES``
+    largest flows with trips and coordinates.
+
+    Args:
+        tree: The flow tree, whose zones may have coordinates.
+        flows: Leaf flows: origin, destination, trips and, if there are intervals, lower and upper.
+    """
+    sides = [_places(geography) for geography in (tree.origin, tree.destination)]
+    known = flows["origin"].isin(list(sides[0])) & flows["destination"].isin(list(sides[1])) & (flows["trips"] > 0)
+    largest = flows[known].nlargest(2 * MOST_LINES, "trips")
+    apart = [
+        sides[0][origin] != sides[1][destination]
+        for origin, destination in zip(largest["origin"], largest["destination"], strict=True)
+    ]
+    largest = largest[apart].head(MOST_LINES)
+    return None if len(largest) == 0 else largest
+
+
+def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
+    """Return the map as SVG.
+
+    Args:
+        largest: The flows to draw, from :func:`drawn_flows`.
+        title: Title of the picture.
+    """
+    origins, destinations = _places(tree.origin), _places(tree.destination)
+    pairs = list(zip(largest["origin"], largest["destination"], strict=True))
+    frame = _Frame.around(np.array([place for o, d in pairs for place in (origins[o], destinations[d])]))
+    labels = [labels_at(own, own.depth) for own in (tree.origin, tree.destination)]
+    trips: dict[tuple[float, float], int] = {}
+    names: dict[tuple[float, float], str] = {}
+    for (origin, destination), count in zip(pairs, largest["trips"].tolist(), strict=True):
+        for code, places, label in ((origin, origins, labels[0]), (destination, destinations, labels[1])):
+            trips[places[code]] = trips.get(places[code], 0) + count
+            names[places[code]] = label[code]
+    most = int(largest["trips"].max())
+    lines = [
+        flow | _line(frame.place(origins[origin]), frame.place(destinations[destination]), flow["trips"] / most)
+        for (origin, destination), flow in zip(pairs, labelled(tree, largest).to_dict("records"), strict=True)
+    ]
+    busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
+    others = {frame.place(place) for place in {*origins.values(), *destinations.values()} - trips.keys()}
+    return filled_markup(
+        "flow_map.svg",
+        title=title,
+        width=_WIDTH,
+        height=f"{frame.height:.1f}",
+        outlines=_outlines(frame, tree),
+        others=[(x, y) for x, y in sorted(others) if 0 <= x <= _WIDTH and 0 <= y <= frame.height],
+        lines=lines[::-1],  # the largest flow lies on top
+        busiest=list(map(frame.place, busiest)),
+        labels=list(islice(_labels((frame.place(place), names[place]) for place in busiest), _LABELS)),
+    )
+
+
+def _outlines(frame: _Frame, tree: FlowTree) -> list[str]:
+    """Return the outlines of areas, as one path for each geography with boundaries."""
+    sides = {side.digest: side for side in (tree.origin, tree.destination) if side.boundaries is not None}
+    paths = [_outline(frame, side, _MOST_OUTLINES // len(sides)) for side in sides.values()]
+    return [path for path in paths if path]
+
+
+def _outline(frame: _Frame, geography: Geography, most: int) -> str:
+    """Return the path of the outlines of the finest level of areas that takes at most ``most`` characters."""
+    for shapes in reversed(dissolved(geography)):
+        parts = []
+        for shape in simplified(shapes, _TOLERANCE / frame.scale):
+            for ring in rings(shape):
+                places = [frame.place((latitude, longitude)) for longitude, latitude in ring.tolist()]
+                if _is_seen(frame, places):
+                    parts.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z")
+        path = "".join(parts)
+        if len(path) <= most:
+            return path
+    return ""
+
+
+def _is_seen(frame: _Frame, places: Sequence[tuple[float, float]]) -> bool:
+    """Return whether a ring overlaps the picture, and does not lie on both sides of its left and right edges."""
+    across, down = zip(*places, strict=True)
+    is_whole = all(abs(u - x) < 180 * frame.shrink * frame.scale for x, u in pairwise(across))
+    return is_whole and max(across) > 0 and min(across) < _WIDTH and max(down) > 0 and min(down) < frame.height
+
+
+def _places(geography: Geography) -> dict[str, tuple[float, float]]:
+    """Return a mapping from the code of each zone with coordinates to its latitude and longitude."""
+    if geography.coordinates is None:
+        return {}
+    listed = zip(geography.zones, geography.coordinates.tolist(), strict=True)
+    return {zone: (latitude, longitude) for zone, (latitude, longitude) in listed if not math.isnan(latitude)}
+
+
+def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, Any]:
+    """Return the path and the width of a line. It is bent, so that the opposite flow stays visible.
+
+    Args:
+        start, end: Positions on the picture.
+        part: Trips of the flow, as a part of those of the largest one.
+    """
+    (x, y), (u, v) = start, end
+    bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
+    path = f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {u:.1f} {v:.1f}"
+    return {"path": path, "width": _THINNEST_LINE + (_WIDEST_LINE - _THINNEST_LINE) * part}
+
+
+def _labels(named: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[float, float, str]]:
+    """Yield the left end, the height and the text of each label that overlaps no earlier one."""
+    taken: list[tuple[float, float, float, float]] = []
+    for (x, y), name in named:
+        text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}\u2026"
+        width = _LETTER * len(text)
+        left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
+        box = (left, y - _LINE / 2, left + width, y + _LINE / 2)
+        if left < 0 or any(box[0] < r and le < box[2] and box[1] < b and t < box[3] for le, t, r, b in taken):
+            continue
+        taken.append(box)
+        yield left, y + 5, text

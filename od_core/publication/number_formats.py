@@ -1,0 +1,109 @@
+"""Show numbers to people: as text, in classes of size, and as shades of a colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, takewhile
+
+SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
+"""Background colours from light to dark. :func:`ink_on` returns the legible text colour for each."""
+
+INK, PAPER, ACCENT, MUTED = "#17212b", "#ffffff", "#1c6ca8", "#55616e"
+
+_DARK_SHADES = 3
+
+
+def number(value: int) -> str:
+    """Return a whole number with thousands separators."""
+    return f"{int(value):,}"
+
+
+def signed(value: int) -> str:
+    """Return a change with its sign and thousands separators; 0 without a sign."""
+    return f"{int(value):+,}".replace("-", "\u2212") if value else "0"
+
+
+def rounded(value: float) -> str:
+    """Return a number with three significant digits, its whole part in full, and at most three decimal places."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:,.{places}f}"
+
+
+def percent(share: float) -> str:
+    """Return a share of 1 in percent, with one decimal place."""
+    return f"{100 * share:.1f} %"
+
+
+def fixed(value: float, places: int = 1) -> str:
+    """Return a number with a fixed number of decimal places, as in the attributes of a picture."""
+    return f"{value:.{places}f}"
+
+
+def between(lower: int, upper: int) -> str:
+    """Return the text ``lower to upper`` of an interval, with thousands separators."""
+    return f"{number(lower)} to {number(upper)}"
+
+
+def part_of(value: float, most: float) -> float:
+    """Return a number as a percentage of the largest one, at most 100, with two decimal places; 0 if that one is 0."""
+    return round(min(100 * value / most, 100), 2) if most > 0 else 0.0
+
+
+def one_three_ten() -> Iterator[int]:
+    """Yield 1, 3, 10, 30, 100 and so on."""
+    for power in count():
+        yield from (10**power, 3 * 10**power)
+
+
+def size_classes(most: int) -> list[tuple[int, int]]:
+    """Return the first and last number of each class up to ``most``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
+    steps = one_three_ten()
+    classes = [(1, next(steps))]
+    while classes[-1][1] < most:
+        classes.append((classes[-1][1] + 1, next(steps)))
+    return classes
+
+
+def class_text(low: int, high: int) -> str:
+    """Return the text of the numbers from ``low`` to ``high``, such as ``4 to 10``."""
+    return number(low) if low == high else between(low, high)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A scale that assigns a darker shade to larger numbers.
+
+    Attributes:
+        steps: smallest number of each darker shade, ascending: the last eight of 1, 3, 10, 30 and so on that do not
+            exceed the largest number.
+    """
+
+    steps: tuple[int, ...]
+
+    @classmethod
+    def up_to(cls, most: float) -> Scale:
+        """Return the scale for numbers from 0 to ``most``."""
+        steps = list(takewhile(lambda step: step <= max(most, 1), one_three_ten()))
+        return cls(tuple(steps[-(len(SHADES) - 1) :]))
+
+    def shade(self, value: float) -> int:
+        """Return the index of a number's shade in :data:`SHADES`, with a tolerance for rounding errors of floats."""
+        reached = sum(value * (1 + 1e-9) >= step for step in self.steps)
+        return reached * (len(SHADES) - 1) // len(self.steps)
+
+    def colour(self, value: float) -> str:
+        """Return the shade of a number."""
+        return SHADES[self.shade(value)]
+
+    def style(self, value: float) -> str:
+        """Return the style of a cell of a table: the shade of its number, and a text colour that is legible on it."""
+        return f"background:{self.colour(value)};color:{ink_on(self.shade(value))}"
+
+
+def ink_on(shade: int) -> str:
+    """Return the text colour that is legible on a shade."""
+    return PAPER if shade >= len(SHADES) - _DARK_SHADES else INK
