@@ -161,7 +161,11 @@ class ReleasedFlows(ABC):
         """
         tree = self.tree
         levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
-        return self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2])
+        key = "zero_bound", levels
+        if key not in self.computed:
+            self.computed[key] = self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2])
+        bound: int = self.computed[key]
+        return bound
 
     def trips_between(
         self,

@@ -82,14 +82,13 @@ def are_read_whole(files: Sequence[BundleFile]) -> set[str]:
 
 
 def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
-    """Raise OdError if a file of a bundle is unreadable, or has other rows or columns than its table; see `holes`."""
+    """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`holes`."""
     if found := dict(holes(folder, files)):
         for name in found:
-            refuse_unreadable(folder / name)
+            refuse_unreadable(folder / name)  # a fault of the disk and not of the rows
         raise OdError(
             "OD-BUNDLE-INCOMPLETE",
-            "files of the bundle do not have the rows of its tables: "
-            + "; ".join(f"{name} {fault}" for name, fault in found.items()),
+            f"files of the bundle do not have the rows of its tables: {'; '.join(map(' '.join, found.items()))}",
             next_step="nothing was published: report this as a defect of od-release, and run the release again with a"
             " version that mends it, which draws no new noise",
             spent=STAYS_CHARGED,

@@ -105,11 +105,18 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
 
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
-    """Return the released flows between zones that are above 0, with their intervals if the certificate states any."""
+    """Return the released flows between zones that are above 0, with their intervals if the certificate states any.
+
+    They are computed once for the report and for the metadata in Dagster.
+    """
     tree = release.tree
     interval = confidence(certificate) is not None
-    flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
-    return flows[flows["trips"] > 0]
+    key = "leaf_flows", interval
+    if key not in release.computed:
+        flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
+        release.computed[key] = flows[flows["trips"] > 0]
+    leaves: pd.DataFrame = release.computed[key]
+    return leaves
 
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
