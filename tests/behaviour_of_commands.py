@@ -29,8 +29,8 @@ import typer.main
 import yaml
 from typer.testing import CliRunner
 
+from od_assets import components
 from od_assets.cli.app import app
-from od_assets.components.declarations import declaration
 from tests.behaviour import fixed
 from tests.od_assets.conftest import (
     ATTRIBUTES,
@@ -120,13 +120,20 @@ def make_project(root: Path) -> None:
 
 def _declare(folder: Path, kind: str, attributes: dict[str, Any]) -> None:
     folder.mkdir()
-    text = yaml.dump({"type": f"od_assets.components.{kind}", "attributes": attributes | {"noise": "table"}})
+    text = yaml.dump(
+        {"type": f"od_assets.components.{kind}", "attributes": attributes | {"noise": "table"}}, sort_keys=False
+    )
     (folder / "defs.yaml").write_text(text, encoding="utf-8")
 
 
 def definitions() -> dg.Definitions:
     """Return the definitions of the declared series, which no code location of Dagster has."""
-    return with_warehouse(dg.Definitions.merge(*(declaration(name).build_defs(None) for name in (*SERIES, REFUSED))))
+    refused = {REFUSED: ("OdRelease", ATTRIBUTES | {"name": REFUSED})}
+    declared = [
+        getattr(components, kind).model_validate(attributes | {"noise": "table"}).build_defs(None)
+        for kind, attributes in (SERIES | refused).values()
+    ]
+    return with_warehouse(dg.Definitions.merge(*declared))
 
 
 def commands_with_json() -> set[str]:
