@@ -7,16 +7,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import Any, TextIO
-from unittest.mock import patch
+from typing import TextIO
 
 import dagster as dg
-from dagster._core.storage.event_log.sqlite import sqlite_event_log
-from dagster._core.storage.runs.sqlite import sqlite_run_storage
-from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
-from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 
 from od_core.errors import STAYS_CHARGED, OdError, raise_alone
@@ -39,35 +34,14 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
         print(f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr)
     before = os.umask(0o022)  # by which Dagster's files get the modes of public files; the others set theirs
     try:
-        with _kept_engines():
-            with exclusive(home):  # otherwise two processes may create Dagster's tables at once
-                instance = dg.DagsterInstance.get()
-            with redirect_stderr(_WithoutStorageFaults(sys.stderr)), instance:
-                yield instance
+        with exclusive(home):  # otherwise two processes may create Dagster's tables at once
+            instance = dg.DagsterInstance.get()
+        with redirect_stderr(_WithoutStorageFaults(sys.stderr)), instance:
+            yield instance
     except DBAPIError as error:
         raise_alone(storage_fault(error, home))
     finally:
         os.umask(before)
-
-
-@contextmanager
-def _kept_engines() -> Iterator[None]:
-    """Let Dagster's storages in SQLite keep one engine of SQLAlchemy for each file, and not make one for each access.
-
-    An engine remembers the statements that it has compiled. Each access has a connection of its own all the same. This
-    saves a tenth of the processor time of a small release.
-    """
-    made: dict[str, Any] = {}
-
-    def engine(address: str, **options: Any) -> Any:
-        if address not in made:
-            made[address] = create_engine(address, **options)
-        return made[address]
-
-    with ExitStack() as patches:
-        for storage in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-            patches.enter_context(patch.object(storage, "create_engine", engine))
-        yield
 
 
 def storage_fault(error: DBAPIError, home: Path) -> OdError:
