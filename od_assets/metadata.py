@@ -25,8 +25,9 @@ from od_core.group_sizes.release import GroupSizeRelease
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.publication.bundle import ATLAS, REPORT
-from od_core.publication.certificate import Certificate, promise
+from od_core.publication.certificate import Certificate
 from od_core.publication.columns import Column
+from od_core.publication.guarantee import promise
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.markup import data_address, in_markdown
 from od_core.records.formats import RecordColumns

@@ -64,7 +64,7 @@ def plan(
         write_planning_page(settings, planned, page)
     guarantee = settings.kind.guarantee(planned, planned.spent)
     if planned.unit.max_trips_year is not None:
-        from od_core.publication.certify import year_sentence
+        from od_core.publication.guarantee import year_sentence
 
         periods = len(settings.domain.periods_of_year(settings.periods.first))
         guarantee["year"] = year_sentence(planned.unit, planned.spent, periods)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError, nearest_known, nearest_only
 from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import ZoneFunction
-from od_core.flows.estimation.weighted_sums import Estimator, Weighted, covariance, fieller
+from od_core.flows.estimation.sum_intervals import Estimator, Weighted, covariance, fieller
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers

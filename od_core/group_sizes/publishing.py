@@ -28,8 +28,8 @@ from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication import columns
 from od_core.publication.certificate import Certificate, has_intervals
-from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE
+from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography

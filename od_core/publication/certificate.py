@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NotRequired, TypedDict
@@ -150,8 +149,3 @@ def certificate_digest(certificate: Certificate) -> str:
     """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild."""
     facts = {name: fact for name, fact in certificate.items() if name != "software"}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def promise(guarantee: Mapping[str, str]) -> str:
-    """Return the sentences of a certificate's guarantee on what is protected and what is public, as one text."""
-    return f"{guarantee['protected']} {guarantee['public']}"

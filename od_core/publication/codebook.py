@@ -9,8 +9,9 @@ from typing import Any
 from od_core.files.durable import Written
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import promise_text
-from od_core.publication.certificate import Certificate, certificate_digest, promise
+from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.columns import Table
+from od_core.publication.guarantee import promise
 from od_core.publication.markup import in_markdown
 from od_core.publication.tables import BundleFile
 

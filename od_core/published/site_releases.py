@@ -19,8 +19,9 @@ from od_core.geography.codes import COORDINATES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import AREAS_FILE, PACKAGE, zip_beside
-from od_core.publication.certificate import Certificate, promise
+from od_core.publication.certificate import Certificate
 from od_core.publication.codebook import citation
+from od_core.publication.guarantee import promise
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import bundle_kind_of, derived_kind_of
 

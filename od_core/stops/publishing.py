@@ -24,8 +24,8 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.certificate import Certificate, has_intervals
-from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
+from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.markup import in_markdown
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent

@@ -39,8 +39,8 @@ from od_core.flows.confidence import highest, lower_bound, upper_bound
 from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, ZoneFunction, between_areas, find_pairs
 from od_core.flows.estimation.least_squares import Positions, Reals, least_squares
 from od_core.flows.estimation.node_sums import NodeSums
+from od_core.flows.estimation.sum_intervals import Weighted, weighted
 from od_core.flows.estimation.top_down import NoisyCounts
-from od_core.flows.estimation.weighted_sums import Weighted, weighted
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers

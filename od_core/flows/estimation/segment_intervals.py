@@ -26,8 +26,8 @@ from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, 
 from od_core.flows.estimation.intervals import added, bounds_of, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, Reals, least_squares
 from od_core.flows.estimation.segment_levels import segment_counts
+from od_core.flows.estimation.sum_intervals import Weighted, weighted
 from od_core.flows.estimation.top_down import Measurement
-from od_core.flows.estimation.weighted_sums import Weighted, weighted
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.geography import Numbers
 

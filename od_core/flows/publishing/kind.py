@@ -44,8 +44,8 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate
-from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, unlisted
+from od_core.publication.guarantee import guarantee_sentences
 from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.tables import BundleFile
 from od_core.records.segments import Breakdown, find

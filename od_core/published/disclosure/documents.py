@@ -17,8 +17,8 @@ import yaml
 from od_core.errors import OdError
 from od_core.files.durable import write_if_other
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.codebook import CHECKSUMS
+from od_core.publication.guarantee import TRIPS_OF_A_PERSON
 from od_core.publication.read_back import refuse_incomplete
 from od_core.publication.templates import filled, filled_data
 from od_core.published.disclosure.facts import TO_COMPLETE, Facts

@@ -24,8 +24,8 @@ from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, PACKAGE, stated_digests
 from od_core.publication.certificate import Certificate, StatedSource, certificate_digest
-from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.codebook import CHECKSUMS
+from od_core.publication.guarantee import TRIPS_OF_A_PERSON
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, named, refuse_incomplete
 from od_core.publication.templates import filled_data, sentence
 from od_core.published.opening import bundle_kind_of, derived_kind_of

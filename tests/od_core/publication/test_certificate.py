@@ -27,8 +27,8 @@ from od_core.publication.certificate import (
     StatedSource,
     StatedSpent,
 )
-from od_core.publication.certify import guarantee_sentences
 from od_core.publication.codebook import datapackage, readme
+from od_core.publication.guarantee import guarantee_sentences
 from od_core.publication.tables import BundleFile
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
