@@ -270,10 +270,9 @@ def test_margins_are_exact_up_to_the_limit(data):
     parts = st.lists(st.sampled_from((0, 1, 5, 100)), min_size=cells, max_size=cells)
     truth, estimates = (np.array(data.draw(parts)).reshape(shape) for _ in range(2))
     signs = np.array(data.draw(st.lists(st.sampled_from((-1, 1)), min_size=cells, max_size=cells))).reshape(shape)
-    share = data.draw(st.sampled_from((0.02, 0.5, 0.98)))
-    unit = min(share * LIMIT, 2.0**62 / max(shape)) // max(1, truth.sum())
-    truth = truth * int(unit)
-    estimates = estimates * signs * int((1 - share) * LIMIT // max(1, estimates.sum()))
+    share, least = data.draw(st.sampled_from((1, 25, 49))), 64  # below the limits, as they are themselves refused
+    truth = truth * ((min(share * LIMIT // 50, 2**62 // max(shape)) - least) // max(1, int(truth.sum())))
+    estimates = estimates * signs * (((50 - share) * LIMIT // 50 - least) // max(1, int(estimates.sum())))
     heavy = np.array(data.draw(st.lists(st.sampled_from((1, 2**20)), min_size=shape[0], max_size=shape[0])))
     projected = project_to_margins(
         estimates, heavy, truth.sum(axis=1), truth.sum(axis=0)[None], np.array([0, shape[0]]), 0
