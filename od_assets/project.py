@@ -111,18 +111,23 @@ def project_at(root: Path) -> Project | None:
     return Project(root, defs, str(stated.get("code_location_target_module", f"{package}.definitions")))
 
 
-@cache
 def _dg_settings(root: Path) -> dict[str, Any]:
-    """Return the settings of ``dg`` in a folder, read once; an empty dict if there are none that can be read."""
+    """Return the settings of ``dg`` in a folder; an empty dict if there are none or the file cannot be read."""
     for name, path in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         try:
-            settings = tomllib.loads((root / name).read_text(encoding="utf-8"))
+            settings = _parsed(root / name, (root / name).stat().st_mtime_ns)
             for part in path:
                 settings = settings[part]
         except (OSError, ValueError, KeyError):
             continue
         return settings
     return {}
+
+
+@cache
+def _parsed(file: Path, _changed_at: int) -> dict[str, Any]:
+    """Return the content of a TOML file, which is read once as long as it is not changed."""
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def _module_folder(root: Path, module: str) -> Path:
