@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 def data_address(picture: Markup) -> str:
     """Return a data URL that contains an SVG picture, for programs that accept only the address of a picture."""
-    alone = picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    alone = str(picture).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return f"data:image/svg+xml;base64,{base64.b64encode(alone.encode()).decode()}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import re
 from dataclasses import replace
@@ -10,6 +11,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -33,6 +35,7 @@ from od_core.publication.bundle import differing_files, write_bundle
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate
 from od_core.publication.context import context_of
+from od_core.publication.markup import data_address
 from od_core.publication.number_formats import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
 from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, Reported, examples, flows, geography, reported
@@ -156,6 +159,20 @@ def test_codes_are_text(contents):
         assert "<i>r</i>" in built.text or EVIL[0] in built.text
     if contents == "boxes":
         assert "<b>home" in built.text
+
+
+@pytest.mark.parametrize("contents", CONTENTS)
+def test_the_address_of_a_picture_holds_the_picture(contents: str):
+    """Dagster shows it by its address, in a program that knows only whole files of SVG."""
+    example = examples()[contents]
+    pictures = example.kind.pictures(example.release, example.certificate)
+    assert pictures
+    for picture in pictures.values():
+        address = data_address(picture).removeprefix("data:image/svg+xml;base64,")
+        alone = ElementTree.fromstring(base64.b64decode(address))  # noqa: S314 - our own
+        assert alone.tag == "{http://www.w3.org/2000/svg}svg"
+        within = ElementTree.fromstring(str(picture))  # noqa: S314 - our own
+        assert [part.tag.partition("}")[2] for part in alone.iter()] == [part.tag for part in within.iter()]
 
 
 def _numbers(cells: list[str]) -> list[int]:
