@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -78,8 +79,8 @@ def status(as_json: Json = False) -> None:
     from od_assets.cli.tables import print_status
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import derived_status, period_status, release_status
-    from od_assets.series.names import RELEASES, component_type, declaration_files
-    from od_assets.series.reading import declaration, refuse_wrong_type
+    from od_assets.series.names import COMPARISON, RELEASES, component_type, declaration_files
+    from od_assets.series.reading import declaration, declared_in, refuse_wrong_type
     from od_core.files.durable import is_locked
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
@@ -88,10 +89,11 @@ def status(as_json: Json = False) -> None:
     ledger = Folders().ledger
     found, faults = [], []
     types = {path: component_type(path) for path in declaration_files()}
+    declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
     of_releases = {path.parent.name: path for path, kind in types.items() if kind in RELEASES}
-    for name in sorted(of_releases):
+    for name, path in sorted(of_releases.items()):
         try:
-            found.append(declaration(name))
+            found.append(declared_in(path) if declared[name] == 1 else declaration(name))
         except OdError as error:
             faults.append(error)
     for path in set(types).difference(of_releases.values()):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from od_assets.series.comparison import Comparison
 from od_assets.series.flows import FlowSeries
 from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.names import (
@@ -26,9 +25,12 @@ from od_assets.series.names import (
 )
 from od_assets.series.section import Section, first_fault, line_of, yaml_documents
 from od_assets.series.series import Series
-from od_assets.series.site import DeclaredSite
 from od_assets.series.stops import StopsSeries
 from od_core.errors import OdError, nearest_known
+
+if TYPE_CHECKING:
+    from od_assets.series.comparison import Comparison
+    from od_assets.series.site import DeclaredSite
 
 S = TypeVar("S", bound=Section)
 
@@ -52,13 +54,17 @@ def declaration(name: str) -> Series[Any, Any]:
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
             next_step="name a declared release; od-release init declares one",
         )
-    path = declaration_file(name)
+    return declared_in(declaration_file(name))
+
+
+def declared_in(path: Path) -> Series[Any, Any]:
+    """Return the release series that a file declares, which no other file does; see :func:`declaration`."""
     series = read_declaration(path, MODELS[component_type(path)])
     refuse_other_folder(series, path.parent)
     try:
         return series.checked()
     except OdError as error:
-        raise error if error.file else error.in_file(f"{name}/{DECLARATION}") from None
+        raise error if error.file else error.in_file(f"{path.parent.name}/{path.name}") from None
 
 
 def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
@@ -77,6 +83,8 @@ def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
 
 def comparison(name: str) -> Comparison:
     """Return the declaration of a comparison. Raises OdError if it is absent or does not fit the component."""
+    from od_assets.series.comparison import Comparison  # with the evaluation, which most commands do not need
+
     if name not in declared_comparisons():
         raise OdError(
             "OD-EVALUATION-UNKNOWN",
@@ -92,6 +100,8 @@ def declared_site() -> DeclaredSite:
     Raises:
         OdError: the declaration does not fit the component, or there are several.
     """
+    from od_assets.series.site import DeclaredSite
+
     files = declarations_of(SITE)
     if len(files) > 1:
         raise _fault(f"the site is declared twice: in {' and '.join(path.parent.name for path in files)}")
@@ -100,6 +110,8 @@ def declared_site() -> DeclaredSite:
 
 def read_site(path: Path) -> DeclaredSite:
     """Return the site that a file declares. Raises OdError if the declaration does not fit the component."""
+    from od_assets.series.site import DeclaredSite  # with what a site is made of
+
     found = read_declaration(path, DeclaredSite)
     try:
         found.described()
@@ -158,19 +170,10 @@ def refuse_wrong_type(path: Path) -> None:
     """
     where = f"{path.parent.name}/{path.name}"
     for document in yaml_documents(path, where):
-        refuse_type_of(document, where)
+        _refuse_type_of(document, where)
 
 
-def refuse_type_of(document: Any, where: str) -> None:
-    """Check that a YAML document names a component, as :func:`refuse_wrong_type` does for a file.
-
-    Args:
-        document: the document.
-        where: name of its file in messages.
-
-    Raises:
-        OdError: as in :func:`refuse_wrong_type`.
-    """
+def _refuse_type_of(document: Any, where: str) -> None:
     stated = document.get("type") if isinstance(document, dict) else None
     package, _, name = str(stated).rpartition(".")
     if not isinstance(stated, str) or not name:

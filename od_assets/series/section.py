@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self, get_args, get_origin
 
@@ -121,17 +121,12 @@ _VARIABLE = re.compile(r"\{\{ *env(?:\.(\w+)|\(['\"](\w+)['\"]\)) *\}\}")
 """
 
 
-def by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
+def by_kind(schema: dict[str, Any]) -> None:
     """Change the JSON schema of a section so that ``dg check yaml`` names the missing field of a nested section.
 
-    Dagster and optional fields add alternatives to a section, and an error would only say that none of them fits. With
-    this change, a mapping is compared with the section alone.
-
-    Args:
-        extra: entries to add to the schema.
-        schema: schema to change.
+    An optional field adds an alternative to a section, and an error would only say that none of them fits. With this
+    change, a mapping is compared with the section alone.
     """
-    schema.update(extra)
     for field in schema.get("properties", {}).values():
         sections = [part for part in field.get("anyOf", ()) if "$ref" in part]
         if len(sections) == 1:
@@ -141,9 +136,7 @@ def by_kind(extra: dict[str, Any], schema: dict[str, Any]) -> None:
 class Section(BaseModel):
     """A section of a declaration. True and false are accepted only for fields that are switches."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, json_schema_extra=partial(by_kind, {}), hide_input_in_errors=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=by_kind, hide_input_in_errors=True)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -229,16 +222,16 @@ def _section_of(annotation: Any) -> Any:
 
 
 def _names_of(fault: Any) -> list[str]:
-    """Return the path of a fault; Dagster has it in one text, with the number of a line."""
-    return ".".join(map(str, fault["loc"])).partition(" at <string>")[0].split(".")
+    """Return the path of a fault; one empty name for the whole document."""
+    return list(map(str, fault["loc"])) or [""]
 
 
 def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]], int | None] | None = None) -> str:
     """Return the field and the fault of a validation error, with the most similar known name for an unknown field.
 
     An unknown field is reported before a missing field, because it may be a misspelling of the missing one. If a field
-    has alternatives, the fault of the alternative that fits best is reported. Class names, names of types and line
-    numbers that pydantic and Dagster add to the message are left out.
+    has alternatives, the fault of the alternative that fits best is reported. Names of classes and types that pydantic
+    adds to the path are left out.
 
     Args:
         error: error of the validation.

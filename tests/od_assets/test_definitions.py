@@ -243,13 +243,14 @@ def test_workspace_and_dg_name_the_same_location() -> None:
     assert module["module_name"] == configured["code_location_target_module"]
 
 
-def test_declarations_are_read_without_a_solver() -> None:
-    """Every command line reads them, and SciPy's solvers take a second to import (Numba imports SciPy without them)."""
+def test_declarations_are_read_without_a_solver_and_without_the_evaluation() -> None:
+    """Every command reads them, and SciPy's solvers take a second to import (Numba imports SciPy without them)."""
     program = "import sys, od_assets.series.reading; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(result.stdout.split())
     assert "od_assets.series.reading" in loaded
     assert not loaded & {"scipy.optimize", "scipy.sparse", "scipy.linalg"}
+    assert not {name for name in loaded if name.startswith(("dagster", "od_core.evaluation", "od_core.published.site"))}
 
 
 @pytest.mark.parametrize(
