@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,8 @@ from od_core.flows.estimation.segment_intervals import SegmentIntervals
 from od_core.flows.weighted_sum import WeightedSum, Weights, weighted_sum
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import Breakdown, find
+
+T = TypeVar("T")
 
 
 class TripsBetween(NamedTuple):
@@ -64,9 +66,15 @@ class ReleasedFlows(ABC):
     def segment_intervals(self, segment: str) -> SegmentIntervals:
         """Return the intervals of the flows in each category of a breakdown. Raises OdError if there are none."""
 
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what ``compute`` returns, which is called once for each key and shared by all views of these flows."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        kept: T = self._computed[key]
+        return kept
+
     @cached_property
-    def computed(self) -> dict[object, Any]:
-        """Whatever views of these flows keep here, by keys of their own, so that it is computed once."""
+    def _computed(self) -> dict[Hashable, Any]:
         return {}
 
     @property
@@ -161,11 +169,10 @@ class ReleasedFlows(ABC):
         """
         tree = self.tree
         levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
-        key = "zero_bound", levels
-        if key not in self.computed:
-            self.computed[key] = self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2])
-        bound: int = self.computed[key]
-        return bound
+        return self.once(
+            ("zero_bound", levels),
+            lambda: self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2]),
+        )
 
     def trips_between(
         self,

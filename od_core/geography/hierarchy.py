@@ -208,6 +208,12 @@ def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, 
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
 
 
+def level_up_to(geography: Geography, most: int) -> int:
+    """Return the number of the finest level with at most ``most`` areas; 1 if every level has more."""
+    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
+    return max(fitting, default=1)
+
+
 def repeated_levels(geography: Geography) -> list[str]:
     """Return the names of the levels whose codes are exactly those of the level above."""
     return [

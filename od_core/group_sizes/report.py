@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from od_core.geography.hierarchy import level_up_to
 from od_core.group_sizes.estimation.intervals import listed_sizes
 from od_core.group_sizes.groups import Counts
 from od_core.group_sizes.plan import MEASURED
@@ -19,7 +20,7 @@ from od_core.privacy.stability import laplace_reach
 from od_core.publication.certificate import Certificate, confidence
 from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.number_formats import Scale, class_text, one_three_ten, size_classes
+from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
 from od_core.publication.templates import filled, filled_markup
 
 MOST_AREAS = 24
@@ -135,21 +136,10 @@ def _distribution(release: GroupSizeRelease, *, intervals: bool) -> list[dict[st
     ]
 
 
-def _shown_level(release: GroupSizeRelease) -> int:
-    """Return the lowest level with at most ``MOST_AREAS`` areas; level 1 if every level has more."""
-    geography = release.frame.geography
-    return max((level for level in release.frame.levels if geography.size(level) <= MOST_AREAS), default=1)
-
-
-def _largest(numbers: Counts) -> list[int]:
-    """Return the numbers of the ``MOST_AREAS`` areas with the largest numbers, in tree order."""
-    largest: list[int] = np.sort(np.argsort(-numbers, kind="stable")[:MOST_AREAS]).tolist()
-    return largest
-
-
 def _members_by_area(release: GroupSizeRelease) -> dict[str, Any]:
     """Return the members of the groups of each area, with intervals."""
-    geography, level = release.frame.geography, _shown_level(release)
+    geography = release.frame.geography
+    level = level_up_to(geography, MOST_AREAS)
     bounds, groups = release.bounds_of_members(level), release.frame.totals(level)
     return {
         "name": geography.level_names[level],
@@ -159,7 +149,7 @@ def _members_by_area(release: GroupSizeRelease) -> dict[str, Any]:
                 "groups": int(groups[area]),
                 "members": [int(values[area]) for values in bounds],
             }
-            for area in _largest(bounds[0])
+            for area in places_of_largest(bounds[0], MOST_AREAS)
         ],
         "most": MOST_AREAS if len(groups) > MOST_AREAS else None,
     }
@@ -170,9 +160,10 @@ def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
 
     If every level has more areas, these are the ``MOST_AREAS`` areas of level 1 that have the most groups.
     """
-    geography, level = release.frame.geography, _shown_level(release)
+    geography = release.frame.geography
+    level = level_up_to(geography, MOST_AREAS)
     histograms = release.histograms[level - 1]
-    classed = {area: _classed(histograms[area]) for area in _largest(histograms.sum(axis=1))}
+    classed = {area: _classed(histograms[area]) for area in places_of_largest(histograms.sum(axis=1), MOST_AREAS)}
     return {
         "name": geography.level_names[level],
         "columns": list(_classed(histograms[0])),

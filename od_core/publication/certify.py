@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
@@ -96,7 +97,7 @@ def certificate(
         "plan": planned,
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
-        "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
+        "checks": [asdict(check) for check in checks],
         "software": software_versions(),
         "known_limitations": list(KNOWN_LIMITATIONS),
         **own,

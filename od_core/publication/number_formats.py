@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, takewhile
 
+import numpy as np
+from numpy.typing import NDArray
+
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
 """Background colours from light to dark. :func:`ink_on` returns the legible text colour for each."""
 
@@ -66,6 +69,11 @@ def size_classes(most: int) -> list[tuple[int, int]]:
     while classes[-1][1] < most:
         classes.append((classes[-1][1] + 1, next(steps)))
     return classes
+
+
+def places_of_largest(numbers: NDArray[np.int64], most: int) -> NDArray[np.intp]:
+    """Return the places of the largest numbers, at most ``most``, in ascending order."""
+    return np.sort(np.argsort(-numbers, kind="stable")[:most])
 
 
 def class_text(low: int, high: int) -> str:

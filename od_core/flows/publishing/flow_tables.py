@@ -129,8 +129,7 @@ class FlowTables:
         Every call returns the same object, so that files, report and database share what is computed.
         """
         facts = certificate.get("interval") is not None, certificate.get("bundle_format", 1)
-        kept: FlowTables = release.computed.setdefault((cls, *facts), cls(release, *facts))
-        return kept
+        return release.once((cls, *facts), lambda: cls(release, *facts))
 
     @property
     def distance(self) -> bool:

@@ -25,12 +25,12 @@ from od_core.flows.publishing.flow_tables import FlowTables, at_an_end, labelled
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
-from od_core.geography.geography import Geography
+from od_core.geography.hierarchy import level_up_to
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, confidence
 from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.number_formats import Scale, size_classes
+from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes
 from od_core.publication.templates import filled, filled_markup
 from od_core.records.segments import Breakdown
 
@@ -111,12 +111,12 @@ def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame
     """
     tree = release.tree
     interval = confidence(certificate) is not None
-    key = "leaf_flows", interval
-    if key not in release.computed:
+
+    def leaves() -> pd.DataFrame:
         flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
-        release.computed[key] = flows[flows["trips"] > 0]
-    leaves: pd.DataFrame = release.computed[key]
-    return leaves
+        return flows[flows["trips"] > 0]
+
+    return release.once(("leaf_flows", interval), leaves)
 
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
@@ -151,12 +151,6 @@ def _largest(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str
     return {"flows": shown.to_dict("records"), "of": len(flows), "most": float(ends.max()) if len(shown) else 0.0}
 
 
-def level_up_to(geography: Geography, most: int) -> int:
-    """Return the number of the finest level with at most ``most`` areas; 1 if every level has more."""
-    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
-    return max(fitting, default=1)
-
-
 def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     """Return the trips between the large areas with the most trips.
 
@@ -170,7 +164,7 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     origin, destination, trips = tree.sums_at(release.leaves, *levels.values())
     every = np.zeros([len(listed) for listed in codes.values()], dtype=np.int64)
     every[origin, destination] = trips
-    busiest = [_busiest(every.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
+    busiest = [places_of_largest(every.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
     rows, columns = (
         [side.labels[levels[name]][area] for area in areas]
         for (name, side), areas in zip(sides.items(), busiest, strict=True)
@@ -190,11 +184,6 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
         "reach": reach,
         "most": _MOST_HEATED if every.size > shown.size else None,
     }
-
-
-def _busiest(trips: _Whole, most: int) -> NDArray[np.intp]:
-    """Return the numbers of the areas with the most trips, at most ``most``, in tree order."""
-    return np.sort(np.argsort(-trips, kind="stable")[:most])
 
 
 def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> _Whole:
@@ -249,13 +238,13 @@ def _map(release: ReleasedFlows, leaves: pd.DataFrame) -> dict[str, Any] | None:
     }
 
 
-def _sizes(release: ReleasedFlows) -> list[dict[str, int]]:
+def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
     """Return the number of pairs of zones, and their trips, in each class of sizes of flows."""
     trips = release.leaves.trips
     classes = size_classes(int(trips.max(initial=0)))
     members = [trips[(trips >= low) & (trips <= high)] for low, high in classes]
     return [
-        {"low": low, "high": high, "pairs": len(own), "trips": int(own.sum())}
+        {"size": class_text(low, high), "pairs": len(own), "trips": int(own.sum())}
         for (low, high), own in zip(classes, members, strict=True)
     ]
 
@@ -285,7 +274,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
     areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
     shares = trips / np.maximum(trips[0].sum(axis=0), 1)
-    charted = _busiest(trips[0, :, 0], _MOST_CHARTED)
+    charted = places_of_largest(trips[0, :, 0], _MOST_CHARTED)
     names = [breakdown.categories[category] for category in charted]
     most = min(float(shares[:, charted].max(initial=0.0)), 1.0)
     noise = {step.level: float(step.variance) ** 0.5 for step in steps}
@@ -330,7 +319,7 @@ def _trips_by_category(
         sides = {breakdown.name: breakdown.categories, "origin": origins.codes[at]}
         found.append(np.stack([_matrix(flows, sides, end) for end in ends]))
     whole, parts = found
-    busiest = _busiest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
+    busiest = places_of_largest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
     names = ["all", *(origins.labels[level][area] for area in busiest)]
     return names, np.concatenate([whole, parts[:, :, busiest]], axis=2)
 
