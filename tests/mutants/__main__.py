@@ -26,6 +26,8 @@ def main() -> int:
     parser.add_argument("--find", action="store_true", help="run the nearest test files instead of the listed tests")
     given = parser.parse_args()
     mutants, begun = listed(given.only), time.perf_counter()
+    if not mutants:
+        parser.error(f"no mutant has {given.only!r} in its file or its tests")  # pytest would run all tests
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         Path(folder).chmod(0o711)  # for tests that give up the rights of root
         copies: SimpleQueue[Copy] = SimpleQueue()
