@@ -17,7 +17,7 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO, cast
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,6 +95,12 @@ _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 _UNIX = 3
 
+_COMPRESSION = 5
+"""Level of compression. For bundles of text, level 6 takes twice the time of level 5 to make files 2 % smaller."""
+
+_LARGE = 2**30
+"""Sizes above this, in bytes, get the fields that files above 2 GiB need."""
+
 
 def zip_beside(folder: Path) -> Path:
     """Return the path of a bundle's zip file, which is beside its folder."""
@@ -114,14 +120,13 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
     """
 
     def write(target: BinaryIO) -> None:
-        with ZipFile(target, "w") as archive:
+        with ZipFile(target, "w", ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
             for file in sorted(folder.iterdir()):
-                entry = ZipInfo(f"{_top(release)}/{file.name}", _NO_TIME)
-                entry.compress_type = ZIP_DEFLATED
-                entry.create_system, entry.external_attr = _UNIX, PUBLIC_FILE_MODE << 16
-                entry.file_size = file.stat().st_size
-                with file.open("rb") as source, archive.open(entry, "w") as compressed:
+                name, large = f"{_top(release)}/{file.name}", file.stat().st_size > _LARGE
+                with file.open("rb") as source, archive.open(name, "w", force_zip64=large) as compressed:
                     shutil.copyfileobj(source, compressed)
+                entry = archive.getinfo(name)
+                entry.create_system, entry.external_attr = _UNIX, PUBLIC_FILE_MODE << 16
 
     write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
     if faults := list(zip_faults(folder, release, path)):

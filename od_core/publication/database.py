@@ -196,8 +196,12 @@ def _rewrite(database: Path) -> None:
 
 
 def _add(database: Path, key: ReleaseKey, contents: Contents) -> None:
-    """Add a release to a database that nothing else has open. Move all rows from the log into the file."""
-    with duckdb.connect(str(database), config=CLOSED | {"storage_compatibility_version": STORAGE}) as connection:
+    """Add a release to a database that nothing else has open. Move all rows from the log into the file.
+
+    Two threads would fill row groups in part, and the checkpoint would write them all a second time.
+    """
+    config = CLOSED | {"storage_compatibility_version": STORAGE, "threads": 1}
+    with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
         connection.execute(_SHARED + contents.schema)
         describe(connection)
