@@ -5,7 +5,7 @@ it decides nothing that a template can decide. The ending of a template's name s
 area code and no name in the data can inject anything:
 
 - ``.html``, ``.svg`` and ``.xml``: every value that is not ``Markup`` is escaped.
-- ``.md``: every value is escaped.
+- ``.md``: every value is escaped, unless the filter ``safe`` marks it as Markdown.
 - ``.json``: every value is written as JSON.
 - ``.yaml``: the file is data whose texts are templates, and the values are filled in after it was read.
 
@@ -47,7 +47,7 @@ class _Absent(StrictUndefined):
 
 
 def _as_markdown(value: object) -> str:
-    return in_markdown(str(value))
+    return value if isinstance(value, Markup) else in_markdown(str(value))
 
 
 def _as_json(value: object) -> str:
