@@ -17,7 +17,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.derived_flows import AssistedFlows, D, DerivedFlows, FlowSum, assist_of, not_of_flows, sum_of
 from od_core.flows.publishing.chosen_rule import estimation_text
-from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, derived_files, flow_notes
+from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
 from od_core.flows.publishing.report import LISTED, flow_facts
 from od_core.flows.release import Release
@@ -305,7 +305,7 @@ class DerivedKind(BundleKind[D]):
 
     def files(self, flows: D, certificate: Certificate) -> Sequence[BundleFile]:
         """Return the files of the bundle: the flows in every format, and the areas."""
-        return derived_files(flows, certificate)
+        return flow_files(flows, certificate)
 
     def open(self, bundle: Path) -> D:
         """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder.
