@@ -65,20 +65,6 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
         return pa.Table.from_batches(batches, _CELLS)
 
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS group_size_releases (
-    release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
-    neighbours VARCHAR, epsilon DOUBLE, groups BIGINT, geography VARCHAR, measured_at VARCHAR, certificate VARCHAR);
-CREATE TABLE IF NOT EXISTS group_sizes (release VARCHAR, level VARCHAR, area VARCHAR, size BIGINT, groups BIGINT);
-CREATE TABLE IF NOT EXISTS group_size_measurements (
-    release VARCHAR, level VARCHAR, area VARCHAR, position BIGINT, noisy BIGINT, scale DOUBLE);
-CREATE TABLE IF NOT EXISTS group_size_intervals (
-    release VARCHAR, level VARCHAR, area VARCHAR, size BIGINT, groups BIGINT, lower BIGINT, upper BIGINT);
-CREATE TABLE IF NOT EXISTS group_member_intervals (
-    release VARCHAR, level VARCHAR, area VARCHAR, members BIGINT, lower BIGINT, upper BIGINT);
-"""
-
-
 class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     """The functions that certify, write, store, read and verify releases of group-size tables.
 
@@ -87,7 +73,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
     contents = "group sizes"
     format = "od-release group-size certificate 1"
-    schema = _SCHEMA
+    schema = "database/group_sizes.sql"
     facts_table = "group_size_releases"
     staging = StagedGroupSizes
 

@@ -44,6 +44,17 @@ class Column:
     required: bool = True
     minimum: int | None = None
 
+    def bound(self, end: Literal["lower", "upper"]) -> Column:
+        """Return the column of the lower or the upper bound of these values."""
+        bound, said = f"{end.capitalize()} bound of", _SENTENCES["bounded"]
+        return replace(
+            self,
+            name=f"{self.name}_{end}",
+            title=f"{bound} {self.title.lower()}",
+            description=f"{bound} {self.name}. {said}",
+            required=True,
+        )
+
 
 @dataclass(frozen=True)
 class CodeList:
@@ -104,6 +115,7 @@ _DATA = yaml.load(  # the loader is safe: CSafeLoader
     files("od_core.publication").joinpath("tables.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
 )
 _FACTS = {"confidence": f"{100 * CONFIDENCE}", "most_listed": f"{MOST_LISTED:,}"}
+_ENDS: tuple[Literal["lower", "upper"], ...] = ("lower", "upper")
 _SENTENCES = {name: text.format(**_FACTS) for name, text in _DATA["sentences"].items()}
 
 
@@ -123,37 +135,43 @@ def _column(given: str | Mapping[str, Any], **facts: str) -> Column:
     return Column(**{"type": "string", "name": given} | filled)
 
 
-def _table(key: str) -> Table:
-    """Return a table by its key in ``tables.yaml``."""
+def public_table(key: str, *, interval: bool = False, distance: bool = False, **facts: str) -> Table:
+    """Return a table by its key in ``tables.yaml``.
+
+    Args:
+        key: the key.
+        interval: whether the table has the interval of each number.
+        distance: whether it has distances.
+        facts: values of names in braces that only this table has.
+    """
     own = _DATA["tables"][key]
+    intervals = own.get("intervals", {}) if interval else {}
+    more = (*intervals.get("columns", ()), *(own.get("distances", ()) if distance else ()))
+    columns = [_column(one, **facts) for one in (*own["columns"], *more)]
+    names = tuple(_text(name, **facts) for name in own["key"])
+    if interval and own.get("bounds"):
+        columns = [each for one in columns for each in (one, *(() if one.name in names else map(one.bound, _ENDS)))]
     lists = (CodeList(tuple(one["columns"]), one["table"], tuple(one["listed"])) for one in own.get("code_lists", ()))
     return Table(
-        own.get("name", key),
-        own["title"],
-        _text(own["row"]),
-        _text(own["absent"]),
-        tuple(_column(one) for one in own["columns"]),
-        tuple(own["key"]),
+        _text(own.get("name", key), **facts),
+        _text(own["title"], **facts),
+        _text(own["row"], **facts),
+        _text(intervals.get("absent", own["absent"]), **facts),
+        tuple(columns),
+        names,
         tuple(lists),
     )
 
 
 ORIGIN, DESTINATION, TRIPS, LOWER, UPPER = map(_column, ("origin", "destination", "trips", "lower", "upper"))
 DISTANCE, PERIOD, NOISY, AREA, AREA_LEVEL = map(_column, ("distance_km", "period", "noisy", "area", "area_level"))
-SIZE, GROUPS, COUNT, CATEGORY = map(_column, ("size", "groups", "count", "category"))
 COUNT_ENDS = _column("count_lower"), _column("count_upper")
-_OF_CATEGORY = _column("category_trips"), _column("category_lower"), _column("category_upper")
 
-FLOWS, PAIR_FLOWS, AREAS = map(_table, ("flows", "pair_flows", "areas"))
-LISTED = FLOWS.code_lists[0].listed
-_EVERY_PAIR, _EVERY_CATEGORY = (_text(_DATA["absent_with_intervals"][name]) for name in ("flows", "segments"))
-FLOWS_WITH_INTERVALS, PAIR_FLOWS_WITH_INTERVALS = (
-    replace(table, columns=(*table.columns, LOWER, UPPER), absent=_EVERY_PAIR) for table in (FLOWS, PAIR_FLOWS)
-)
-NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = _table("noisy_measurements"), _table("segment_measurements")
-FLOWMAP_LOCATIONS, FLOWMAP_FLOWS = _table("flowmap_locations"), _table("flowmap_flows")
-HISTOGRAM, CUMULATIVE, MEMBERS = map(_table, ("histogram", "cumulative", "members"))
-GROUPS_BY_AREA, GROUP_MEASUREMENTS = _table("groups_by_area"), _table("group_measurements")
+FLOWS, FLOWS_WITH_INTERVALS, AREAS = public_table("flows"), public_table("flows", interval=True), public_table("areas")
+NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = public_table("noisy_measurements"), public_table("segment_measurements")
+FLOWMAP_LOCATIONS, FLOWMAP_FLOWS = public_table("flowmap_locations"), public_table("flowmap_flows")
+HISTOGRAM, CUMULATIVE, MEMBERS = map(public_table, ("histogram", "cumulative", "members"))
+GROUPS_BY_AREA, GROUP_MEASUREMENTS = public_table("groups_by_area"), public_table("group_measurements")
 
 
 def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:
@@ -176,9 +194,9 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool =
         for end, title in (("lower", "First"), ("upper", "Last"))
         for dimension in range(dimensions)
     )
-    table, key = _table("boxes"), tuple(column.name for column in ends)
-    kept = (column for column in table.columns if interval or column not in COUNT_ENDS)
-    return replace(table, columns=(*ends, *kept), key=key)
+    boxes, key = public_table("boxes"), tuple(column.name for column in ends)
+    kept = (column for column in boxes.columns if interval or column not in COUNT_ENDS)
+    return replace(boxes, columns=(*ends, *kept), key=key)
 
 
 def described_areas(columns: Sequence[str]) -> Table:
@@ -186,68 +204,13 @@ def described_areas(columns: Sequence[str]) -> Table:
     return replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in columns))
 
 
-_ENDS = (("lower", "Lower bound"), ("upper", "Upper bound"))
-
-
-def indicator_table(*, interval: bool, distance: bool) -> Table:
-    """Return the table of the indicators of areas, with or without their intervals and the mean distance."""
-    table, columns = _table("indicators"), []
-    for column in table.columns:
-        if column.name == "mean_distance" and not distance:
-            continue
-        columns.append(column)
-        if interval and column.name not in table.key:
-            for end, title in _ENDS:
-                name, said = f"{column.name}_{end}", f"{title} of {column.name}. {_SENTENCES['bounded']}"
-                bound = replace(column, name=name, title=f"{title} of {column.title.lower()}", description=said)
-                columns.append(replace(bound, required=True))
-    return replace(table, columns=tuple(columns))
-
-
-def distance_band_table(*, interval: bool) -> Table:
-    """Return the table of the trips that begin in each area by bands of distance, with or without their intervals."""
-    table = _table("distance_bands")
-    bounds = (
-        replace(table.columns[-1], name=end, title=f"{title} of the trips", description=_SENTENCES["bounded"])
-        for end, title in _ENDS
-    )
-    return replace(table, columns=(*table.columns, *(bounds if interval else ())))
-
-
-def segments_table(*, interval: bool) -> Table:
-    """Return the definition of the table of all breakdowns at every pair of levels.
-
-    Args:
-        interval: whether the table has the interval of each number of trips.
-    """
-    return _with_category_intervals(_table("segments")) if interval else _table("segments")
-
-
 def pair_segments_table(breakdown: Breakdown, *, interval: bool) -> Table:
-    """Return the definition of the table of one breakdown at one pair of levels.
+    """Return the definition of the table of one breakdown at one pair of levels, with or without intervals.
 
     The column of the categories has the name of the breakdown.
-
-    Args:
-        breakdown: the breakdown.
-        interval: whether the table has the interval of each number of trips.
     """
-    name, described = breakdown.name, f"{listed_categories(breakdown)} {unlisted(breakdown)}"
-    table = replace(
-        PAIR_FLOWS,
-        name=f"{PAIR_FLOWS.name}_by_{name}",
-        title=f"Flows by {name} at one pair of levels",
-        row=f"The trips from one area to another in one category of {name}. Each file contains one pair of"
-        " levels, which its name states, and thereby all trips once. Do not add rows of different files.",
-        absent=_table("segments").absent,
-        columns=(ORIGIN, DESTINATION, Column(name, "string", f"Category of {name}", described), _OF_CATEGORY[0]),
-        key=(*PAIR_FLOWS.key, name),
-    )
-    return _with_category_intervals(table) if interval else table
-
-
-def _with_category_intervals(table: Table) -> Table:
-    return replace(table, columns=(*table.columns, *_OF_CATEGORY[1:]), absent=_EVERY_CATEGORY)
+    categories = f"{listed_categories(breakdown)} {unlisted(breakdown)}"
+    return public_table("pair_segments", interval=interval, breakdown=breakdown.name, categories=categories)
 
 
 def listed_categories(breakdown: Breakdown) -> str:
@@ -262,17 +225,17 @@ def unlisted(breakdown: Breakdown) -> str:
     return f"A record whose {breakdown.name} is missing or not listed is counted as {breakdown.unknown}."
 
 
-_COMPLETE = {"indicators": indicator_table(interval=True, distance=True), "segments": segments_table(interval=True)}
+_COMPLETE = ("indicators", "segments")
 """Tables of the database that have all columns, whatever a release has."""
 
 
 def _described(own: Mapping[str, Any]) -> Described:
     """Return the description of a table or view of the database."""
     of = own.get("of")
-    table = None if of is None else _COMPLETE.get(of) or _table(of)
-    columns = [*map(_column, own.get("columns", ())), *(() if table is None else table.columns)]
+    whole = None if of is None else public_table(of, interval=of in _COMPLETE, distance=of in _COMPLETE)
+    columns = [*map(_column, own.get("columns", ())), *(() if whole is None else whole.columns)]
     texts = {column.name: column.description for column in columns} | own.get("also", {})
-    return Described(own["text"] if table is None or "text" in own else table.row, texts)
+    return Described(own["text"] if whole is None or "text" in own else whole.row, texts)
 
 
 DATABASE = {name: _described(own) for name, own in _DATA["database"].items()}

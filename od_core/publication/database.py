@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -22,7 +22,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import DATABASE, Described
+from od_core.publication.columns import DATABASE
 from od_core.publication.tables import areas_table
 
 
@@ -35,19 +35,13 @@ def describe(connection: duckdb.DuckDBPyConnection) -> None:
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT DISTINCT table_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
     for (name,) in connection.execute(query).fetchall():
-        if name in DATABASE:
-            kind = "VIEW" if name in views else "TABLE"
-            of_name = {column: text for column, text in DATABASE[name].columns.items() if (name, column) in present}
-            connection.execute("; ".join(_comments(kind, name, Described(DATABASE[name].text, of_name))))
-
-
-def _comments(kind: str, name: str, described: Described) -> list[str]:
-    columns_of = [f'COLUMN {name}."{column}" IS {_quoted(text)}' for column, text in described.columns.items()]
-    return [f"COMMENT ON {what}" for what in (f"{kind} {name} IS {_quoted(described.text)}", *columns_of)]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+        if described := DATABASE.get(name):
+            comments = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text} | {
+                f'COLUMN {name}."{column}"': text
+                for column, text in described.columns.items()
+                if (name, column) in present
+            }
+            connection.execute("; ".join(f"COMMENT ON {of} IS {quoted_text(text)}" for of, text in comments.items()))
 
 
 FORMAT = 1
@@ -98,6 +92,10 @@ _NAMED = ("releases", "flows", "group_size_releases", "group_sizes", "stops_rele
 _CHECKS = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
 
 
+Rows: TypeAlias = pa.Table | pa.RecordBatchReader
+"""Rows of a table."""
+
+
 @dataclass(frozen=True)
 class Contents:
     """The content of one release in the database.
@@ -117,9 +115,9 @@ class Contents:
     facts_table: str
     facts: Mapping[str, Any]
     geographies: Sequence[Geography]
-    tables: Mapping[str, pa.Table | pa.RecordBatchReader]
+    tables: Mapping[str, Rows]
     checks: Sequence[Mapping[str, Any]]
-    derived: Mapping[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
+    derived: Mapping[str, Rows] = field(default_factory=dict)
 
 
 def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
@@ -315,9 +313,7 @@ def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -
     return bool(connection.execute(query, [str(key)]).fetchall())
 
 
-def _refuse_other(
-    connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
-) -> None:
+def _refuse_other(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> None:
     """Raise OdError if the stored rows of a release differ from the given rows."""
     if _differs(connection, key, table, rows):
         raise OdError(
@@ -328,9 +324,7 @@ def _refuse_other(
         )
 
 
-def _differs(
-    connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
-) -> bool:
+def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> bool:
     """Return whether the stored rows of a release differ from ``rows``; their order is ignored. Reads ``rows`` once."""
     connection.register("new_rows", rows)
     both = (
@@ -349,7 +343,7 @@ def _differs(
 def _insert(
     connection: duckdb.DuckDBPyConnection,
     table: str,
-    rows: pa.Table | pa.RecordBatchReader,
+    rows: Rows,
     release: ReleaseKey | None = None,
 ) -> None:
     """Add rows to a table. If a release is given, its key is the value of the column ``release``."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import pandas as pd
-import pyarrow as pa
 from markupsafe import Markup
 
 from od_core.geography.geography import Geography
@@ -26,8 +25,9 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, PlannedRelease, Step
 from od_core.publication import database
 from od_core.publication.certificate import Certificate
-from od_core.publication.database import Contents
+from od_core.publication.database import Contents, Rows
 from od_core.publication.tables import BundleFile
+from od_core.publication.templates import filled
 
 P = TypeVar("P", bound=Plan)
 C = TypeVar("C", bound=Counted)
@@ -92,7 +92,7 @@ class Kind(BundleKind[R]):
 
     Attributes:
         contents, format: as in :class:`BundleKind`.
-        schema: SQL that creates the tables of the kind in the release database if they are missing.
+        schema: template of the SQL that creates the tables of the kind in the release database if they are missing.
         facts_table: the table with one row per release of this kind.
     """
 
@@ -143,9 +143,9 @@ class Kind(BundleKind[R]):
 
     # Release database.
 
-    def tables_schema(self, _release: R) -> str:
+    def tables_schema(self, release: R) -> str:
         """Return the SQL that creates the tables of a release if they are missing."""
-        return self.schema
+        return filled(self.schema, release=release)
 
     @abstractmethod
     def row(self, release: R) -> dict[str, Any]:
@@ -156,10 +156,10 @@ class Kind(BundleKind[R]):
         """Return the geographies whose areas the tables of a release name."""
 
     @abstractmethod
-    def tables(self, release: R, certificate: Certificate) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+    def tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of published numbers, by table of the database, without the column ``release``."""
 
-    def derived(self, _release: R, _certificate: Certificate) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+    def derived(self, _release: R, _certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of further tables, by table. They are computed from public data."""
         return {}
 

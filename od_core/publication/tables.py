@@ -38,13 +38,21 @@ class BundleFile:
     rows: str | Callable[[], str | int] | None = None
 
 
-def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:
-    """Return the CSV file and the Parquet file of a table, whose columns ``table`` defines."""
-    arrow = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
-    arrow = arrow.replace_schema_metadata(None)
+def public_files(
+    name: str, frame: pd.DataFrame | Callable[[], pa.Table], table: Table, description: str
+) -> list[BundleFile]:
+    """Return the CSV file and the Parquet file of a table, whose columns ``table`` defines.
+
+    ``frame`` is the table, or a function that returns it when a file is written.
+    """
+
+    def arrow() -> pa.Table:
+        made = pa.Table.from_pandas(frame, preserve_index=False) if isinstance(frame, pd.DataFrame) else frame()
+        return made.replace_schema_metadata(None)
+
     return [
-        BundleFile(f"{name}.csv", description, lambda file: write_csv(arrow.to_pandas(), file), table),
-        BundleFile(f"{name}.parquet", "The same table.", lambda file: write_parquet(arrow, file), table),
+        BundleFile(f"{name}.csv", description, lambda file: write_csv(arrow().to_pandas(), file), table),
+        BundleFile(f"{name}.parquet", "The same table.", lambda file: write_parquet(arrow(), file), table),
     ]
 
 
@@ -60,7 +68,7 @@ def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
 
 def areas_files(areas: pa.Table) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of the areas of one or two geographies."""
-    return public_files("areas", areas, described_areas(areas.column_names), "The areas of every level.")
+    return public_files("areas", lambda: areas, described_areas(areas.column_names), "The areas of every level.")
 
 
 def areas_table(geography: Geography) -> pa.Table:

@@ -5,8 +5,9 @@ it decides nothing that a template can decide. The ending of a template's name s
 area code and no name in the data can inject anything:
 
 - ``.html``, ``.svg`` and ``.xml``: every value that is not ``Markup`` is escaped.
-- ``.md``: every value is escaped.
+- ``.md``: every value is escaped, unless the filter ``safe`` marks it as Markdown.
 - ``.json``: every value is written as JSON.
+- ``.sql``: every text is written as a literal; the filter ``quoted`` makes a name of it, and ``safe`` an expression.
 - ``.yaml``: the file is data whose texts are templates, and the values are filled in after it was read.
 
 A name that is not passed is an error. Templates write numbers with the filters of
@@ -28,6 +29,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from jinja2.utils import missing
 from markupsafe import Markup
 
+from od_core.files.duckdb_session import quoted_name, quoted_text
 from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.publication import number_formats as formats
 from od_core.publication.markup import in_markdown
@@ -47,14 +49,18 @@ class _Absent(StrictUndefined):
 
 
 def _as_markdown(value: object) -> str:
-    return in_markdown(str(value))
+    return value if isinstance(value, Markup) else in_markdown(str(value))
 
 
 def _as_json(value: object) -> str:
     return json.dumps(value, default=str)  # an absent fact has no text, and raises its error
 
 
-_WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": _as_json}
+def _as_sql(value: object) -> Markup:
+    return value if isinstance(value, Markup) else Markup(quoted_text(value) if isinstance(value, str) else str(value))  # noqa: S704 - no markup
+
+
+_WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": _as_json, "sql": _as_sql}
 """How every value is written, by the ending of the template's name."""
 
 
@@ -64,7 +70,7 @@ def _environment(ending: str) -> Environment:
     environment = Environment(
         extensions=["jinja2.ext.do"],
         loader=PackageLoader("od_core.publication", "templates"),
-        autoescape=ending in ("html", "svg", "xml"),  # noqa: S701 - other formats escape in another way, or need not
+        autoescape=ending in ("html", "svg", "xml", "sql"),  # noqa: S701 - other formats escape in another way, or need not
         finalize=_WRITTEN.get(ending),
         undefined=_Absent,
         trim_blocks=True,
@@ -75,6 +81,7 @@ def _environment(ending: str) -> Environment:
     written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
     environment.filters |= {each.__name__: each for each in (*written, float_above, sentence)}
     environment.filters |= {"above": text_above, "below": text_below, "fraction": Fraction}
+    environment.filters |= {"md": in_markdown, "quoted": lambda name: Markup(quoted_name(name))}  # noqa: S704 - no markup
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}

@@ -27,9 +27,8 @@ from od_core.publication.certificate import Certificate, CheckResult, certificat
 from od_core.publication.certify import certificate
 from od_core.publication.context import context_of
 from od_core.publication.file_rows import holes
-from od_core.publication.kind import Examination, Kind
+from od_core.publication.kind import BundleKind, Examination, Kind
 from od_core.publication.read_back import REPAIR
-from od_core.publication.tables import BundleFile
 from od_core.published.opening import derived_kind_of, kind_of
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
@@ -127,11 +126,9 @@ def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Seque
         yield "its releases are not in the order of their periods"
     flows = kind.derived(by_name(sources))
     facts = derived_certificate(kind, published.key, flows, sources)
-    with TemporaryDirectory(prefix="od-release-verify-") as name:
-        write_bundle(kind, flows, facts, kind.report(flows, facts), Path(name))
-        yield from _differences(
-            Path(name), published.bundle, kind.files(flows, facts), "the bundles of the releases give"
-        )
+    yield from _differences(
+        published, kind, flows, facts, kind.report(flows, facts), "the bundles of the releases give"
+    )
 
 
 def _finding(part: str, examine: Examination) -> Finding:
@@ -171,20 +168,24 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certifi
     )
     facts = as_published(facts, published.bundle, ledger.published_certificate(published.key))
     context = context_of(kind, ledger, published.key, stated["data_set"], published.releases)
-    with TemporaryDirectory(prefix="od-release-verify-") as name:
-        write_bundle(kind, rebuilt, facts, kind.report(rebuilt, facts, context), Path(name))
-        listed = kind.files(rebuilt, facts)
-        yield from _differences(Path(name), published.bundle, listed, "the measurements and the ledger give")
+    report = kind.report(rebuilt, facts, context)
+    yield from _differences(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
 
 
-def _differences(made: Path, public: Path, listed: Sequence[BundleFile], source: str) -> Iterator[str]:
-    """Yield one line for each file of a public bundle that differs from the prepared one, ``made``.
+def _differences(
+    published: Published, kind: BundleKind[Any], release: Any, facts: Certificate, report: str, source: str
+) -> Iterator[str]:
+    """Yield one line for each file of a public bundle that differs from the one that is made again, from ``source``.
 
-    The rows of the prepared files were compared with its tables, so files of the same bytes have them, too.
+    The rows of the files that are made are compared with its tables, so files of the same bytes have them, too.
     """
-    if not (changed := differing_files(made, public)):
+    with TemporaryDirectory(prefix="od-release-verify-") as name:
+        write_bundle(kind, release, facts, report, Path(name))
+        changed = differing_files(Path(name), published.bundle)
+    if not changed:
         return
-    lacking = dict(holes(public, [file for file in listed if (public / file.name).is_file()]))
+    listed = [file for file in kind.files(release, facts) if (published.bundle / file.name).is_file()]
+    lacking = dict(holes(published.bundle, listed))
     for file in changed:
         if file in lacking:
             yield f"{INCOMPLETE}: {file} {lacking[file]}"

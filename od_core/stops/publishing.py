@@ -58,17 +58,6 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
         return pa.Table.from_pandas(release.boxes, preserve_index=False)
 
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS stops_releases (
-    release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
-    neighbours VARCHAR, epsilon DOUBLE, trips BIGINT, grid BIGINT[], measured_at VARCHAR, certificate VARCHAR);
-CREATE TABLE IF NOT EXISTS stops_boxes (
-    release VARCHAR, lower INTEGER[], upper INTEGER[], "count" BIGINT, noisy BIGINT);
-ALTER TABLE stops_boxes ADD COLUMN IF NOT EXISTS count_lower BIGINT;
-ALTER TABLE stops_boxes ADD COLUMN IF NOT EXISTS count_upper BIGINT;
-"""
-
-
 class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     """The functions that certify, write, store, read and verify releases of trips with stops.
 
@@ -77,7 +66,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     contents = "boxes"
     format = "od-release stops certificate 1"
-    schema = _SCHEMA
+    schema = "database/stops.sql"
     facts_table = "stops_releases"
     staging = StagedStops
 

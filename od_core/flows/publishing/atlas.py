@@ -25,14 +25,13 @@ from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.least_squares import FittedLevel, upwards
 from od_core.flows.estimation.segment_intervals import SegmentFit
 from od_core.flows.publishing.changes import by_the_bound
-from od_core.flows.publishing.flow_rows import at_levels
-from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.flows.release import Release
-from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, dissolved, rings, simplified, square_degrees
 from od_core.geography.places import in_degrees, least_squared_chord, mean_places
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate
+from od_core.publication.templates import filled, filled_data
 from od_core.records.segments import Breakdown
 
 FIRST_WITH_ATLAS = 4
@@ -72,7 +71,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
     tree = tables.tree
     fits = tables.release.intervals.fits if tables.interval else []
     depth = _depth(tables, fits)
-    same = tree.origin.digest == tree.destination.digest
+    same = len(tables.geographies) == 1
     header = {
         "title": title,
         "release": certificate["release"],
@@ -97,8 +96,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
 def atlas_rows(tables: FlowTables) -> str:
     """Return the flows of the page in SQL: those between areas of its finest level that are not 0."""
     depth = _depth(tables, tables.release.intervals.fits if tables.interval else [])
-    place = depth * len(tables.tree.destination.level_names) + depth
-    return f"SELECT origin, destination, trips FROM flows WHERE {at_levels(tables, place)} AND trips <> 0"  # noqa: S608
+    return filled("rows/atlas.sql", pair=LevelPair(tables, (depth, depth)))
 
 
 class _Columns:
@@ -243,7 +241,7 @@ def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
     It is the places of the zones, as unit vectors, and the ends of the bands, in kilometres and as squares of chords.
     """
     zones = ZoneDistances.of(tables.tree)
-    same = tables.tree.origin.digest == tables.tree.destination.digest
+    same = len(tables.geographies) == 1
     return {
         "edges": zones.edges,
         "squares": [least_squared_chord(edge) for edge in zones.edges],
@@ -309,33 +307,16 @@ def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str
 
 def _notes(tables: FlowTables, fits: Sequence[FittedTree], certificate: Certificate, depth: int) -> list[str]:
     """Return the sentences that a reader of the numbers must know."""
-    tree: FlowTree = tables.tree
-    every = "Every number contains noise."
-    if "trips" in certificate["exact"]:
-        every = "Every number contains noise, except that of all trips, which is exact."
-    interval = (
-        " The true number lies in its 90 % interval in about nine of ten cases."
-        if tables.interval
-        else " This release has no intervals."
+    levels, own = tables.tree.origin.levels, _segment_depth(tables, fits, depth)
+    notes = filled_data(
+        "atlas_notes.yaml",
+        tables=tables,
+        certificate=certificate,
+        cut=levels[depth - 1] if depth < len(levels) else None,
+        coarser=bool(tables.breakdowns) and own < depth,
+        segments=levels[own - 1] if own else None,
     )
-    cut = []
-    if depth < tree.origin.depth:
-        cut = [
-            f"The table is too large for this page, which shows areas down to {tree.origin.levels[depth - 1]}."
-            " The files of the release have all areas."
-            + (" They also have the distances between zones." if tables.distance else "")
-        ]
-    return [every + interval, *cut, *_coarser_segments(tables, fits, depth), certificate["guarantee"]["protected"]]
-
-
-def _coarser_segments(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> list[str]:
-    """Return a sentence if some areas of the page have no categories, although the release has."""
-    own = _segment_depth(tables, fits, depth)
-    if not tables.breakdowns or own == depth:
-        return []
-    names = " and ".join(breakdown.name for breakdown in tables.breakdowns)
-    which = f"are shown for areas down to {tables.tree.origin.levels[own - 1]}" if own else "are not shown"
-    return [f"Trips by {names} {which}, because of the size of this page. The files of the release have all."]
+    return [*filter(None, notes.values())]
 
 
 def _page() -> str:

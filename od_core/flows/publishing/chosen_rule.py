@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from od_core.publication.certificate import Certificate
+from od_core.publication.templates import filled_data
 
 
 @dataclass(frozen=True)
@@ -24,34 +25,7 @@ class Estimator:
     chosen: str = ""
 
 
-ESTIMATORS = {
-    "least_squares": Estimator(
-        "least squares",
-        "Least squares over every measurement",
-        "Held-out noise showed no rule of estimation that has less error than least squares.",
-    ),
-    "empirical_bayes": Estimator(
-        "empirical Bayes in the leaves",
-        "Least squares over every measurement above the leaves; the leaves by empirical Bayes, which learns from all of"
-        " them how many trips a leaf is likely to have",
-    ),
-    "normal": Estimator(
-        "normal deviations",
-        "Deviations from what other pairs of areas predict, by a normal distribution that is learnt at each level",
-        "Held-out noise chose the rule of estimation: deviations from what is predicted are normal.",
-    ),
-    "mixture": Estimator(
-        "a mixture of deviations",
-        "Deviations from what other pairs of areas predict, by a mixture of distributions that is learnt at each level",
-        "Held-out noise chose the rule of estimation: a mixture of deviations from what is predicted, in which small"
-        " flows get at least {u} standard deviations of the noise.",
-    ),
-    "auto": Estimator(
-        "the rule that held-out noise chooses",
-        "Least squares over every measurement, normal deviations from what other pairs of areas predict, or a mixture"
-        " of deviations: the rule with the least error in held-out noise",
-    ),
-}
+ESTIMATORS = {name: Estimator(**words) for name, words in filled_data("estimation.yaml").items()}
 """Words for the rules of estimation, by their names in certificates or, for ``auto``, in declarations."""
 
 
@@ -65,9 +39,6 @@ def declared_rule(options: Mapping[str, str]) -> str:
     if options.get("estimate") == "shrunk":
         return "mixture" if has_dial else "normal"
     return "empirical_bayes" if has_dial else options.get("estimate", "least_squares")
-
-
-"""Name of the certificate's field."""
 
 
 def estimation_text(certificate: Certificate) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.derived_flows import AssistedFlows, D, DerivedFlows, FlowSum, assist_of, not_of_flows, sum_of
 from od_core.flows.publishing.chosen_rule import estimation_text
-from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, derived_files, flow_notes
+from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
 from od_core.flows.publishing.report import LISTED, flow_facts
 from od_core.flows.release import Release
@@ -35,7 +35,7 @@ from od_core.publication.certify import KNOWN_LIMITATIONS, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.tables import BundleFile
-from od_core.publication.templates import filled
+from od_core.publication.templates import filled, filled_data
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,9 @@ _COPIED = (
 )
 """Names of the fields that derived flows have from one of their releases."""
 
+_COPIED_SENTENCES = ("contribution", "levels", "segments")
+"""Names of the sentences of the guarantee that they have from it, if it has them."""
+
 
 def derived_certificate(
     kind: DerivedKind[Any], key: ReleaseKey, flows: DerivedFlows, sources: Sequence[Source]
@@ -131,6 +134,18 @@ def derived_certificate(
     intervals = {source.certificate["interval"] for source in sources}
     trips = int(flows.leaves.trips.sum())
     uncounted = uncounted_facts(releases if kind.adds_up else [releases[kind.main]], trips)
+    said = filled_data(
+        "derived.yaml",
+        kind=kind,
+        unit=releases[0].plan.unit,
+        sources=[source.key for source in sources],
+        change=change_of(releases[0].plan.unit),
+        one=_in_words(one),
+        every=_in_words(every),
+        totals=[source.key for source in sources if source.release.plan.publishes_total],
+        uncounted=uncounted.get("uncounted"),
+    )
+    copied = {name: main["guarantee"][name] for name in _COPIED_SENTENCES if name in main["guarantee"]}
     stated = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
@@ -140,7 +155,7 @@ def derived_certificate(
         "measured_at": max(source.certificate["measured_at"] for source in sources),
         **{name: dict(main)[name] for name in _COPIED},
         "sources": [source.facts() for source in sources],
-        "guarantee": _guarantee(kind, sources, one, every) | _uncounted_sentence(uncounted),
+        "guarantee": said["guarantee"] | copied | ({"uncounted": said["uncounted"]} if uncounted else {}),
         "spent": {
             "charged_rho_exact": "0",
             "rho_exact": str(sum((release.spent.rho for release in releases), start=Fraction(0))),
@@ -222,67 +237,11 @@ def _in_words(promise: Guarantee) -> str:
     return f"({epsilon}, {delta})" if promise.delta else epsilon
 
 
-def _guarantee(kind: DerivedKind[Any], sources: Sequence[Source], one: Guarantee, every: Guarantee) -> dict[str, str]:
-    """Return sentences, by name, on what derived flows and their releases together protect. Numbers are rounded up."""
-    unit, number = sources[0].release.plan.unit, len(sources)
-    releases = f"{number} published release{'s' * (number > 1)}"
-    change = change_of(unit)
-    by_user = unit.spans_periods
-    as_far = "" if unit.max_trips_year is None else ", as far as the trips of a user that a year counts allow"
-    where = (
-        f"The losses of all these releases add up{as_far}."
-        if by_user
-        else "The records of this change are of one of the periods, so the promise is that of the release of that"
-        " period; the largest numbers of all releases are stated."
-    )
-    person = (
-        "a person with several records as a whole (one with a single record in each of the periods:"
-        f" {_in_words(every)}-differentially private)"
-    )
-    named = ["the periods themselves", *([] if by_user else [person]), "what the certificates of the releases name"]
-    totals = _with_total(sources)
-    stated: Mapping[str, str] = sources[kind.main].certificate["guarantee"]
-    return {
-        "protected": (
-            f"These numbers are {kind.what} {releases} and follow from these alone: no record was read, no noise was"
-            " drawn and no budget was spent for them, and they reveal nothing beyond those releases. Anyone who sees"
-            " all of those releases and these numbers, even with knowledge of every other record, learns almost nothing"
-            f" about whether {change}: together they are {_in_words(every if by_user else one)}-differentially"
-            f" private for that change. {where}"
-        ),
-        "public": (
-            "The following are public, without noise: the periods, the areas and all settings of the releases"
-            f"{'; the total numbers of trips of ' if totals else ''}{', '.join(totals)}."
-        ),
-        "not_protected": (
-            f"{'; '.join(named)}; what other releases from the same records reveal, beyond the cap of the privacy"
-            " domain."
-        ),
-        "input": "The certificate of each release states which inputs it accepts.",
-        **{name: stated[name] for name in ("contribution", "levels", "segments") if name in stated},
-    }
-
-
-def _uncounted_sentence(uncounted: Mapping[str, Any]) -> dict[str, str]:
-    """Return the sentence of the guarantee on the number of uncounted trips, by its name; empty if it is not known."""
-    if not uncounted:
-        return {}
-    sentence = (
-        "The number of trips that are not counted because of the contribution bounds follows from the noisy numbers of"
-        f" the releases. Of each user, at most {uncounted['uncounted']['max_trips']} trips of a release are considered."
-    )
-    return {"uncounted": sentence}
-
-
-def _with_total(sources: Sequence[Source]) -> list[str]:
-    """Return the keys of the releases whose total number of trips is published exactly, as text."""
-    return [str(source.key) for source in sources if source.release.plan.publishes_total]
-
-
 class DerivedKind(BundleKind[D]):
     """Base class of the bundles of derived flows. They have no measurements: those are in the bundles of the releases.
 
     Attributes:
+        name: name of the note of the codebook on these flows in ``derived_notes.yaml``.
         suffix: end of the series name of these flows, after the name of the series of the releases.
         main: position of the release whose facts, such as how its records were read, the certificate repeats.
         what: what the flows are, in words that end before the number of releases.
@@ -292,6 +251,7 @@ class DerivedKind(BundleKind[D]):
     """
 
     contents = "flows"
+    name: ClassVar[str]
     suffix: ClassVar[str]
     main: ClassVar[int]
     what: ClassVar[str]
@@ -324,6 +284,17 @@ class DerivedKind(BundleKind[D]):
             most_in_year=flows.releases[0].plan.unit.max_trips_year,
         )
 
+    def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
+        """Return further paragraphs of the codebook that users of the files must read."""
+        noted = filled_data(
+            "derived_notes.yaml",
+            sources=[source["release"] for source in certificate["sources"]],
+            learns=flows.rule.learns if isinstance(flows, AssistedFlows) else False,
+            learnt_from=_learnt_from(certificate),
+            unchanged=_UNCHANGED,
+        )
+        return [noted[self.name], *flow_notes(flows, certificate)]
+
     def facts(self, _flows: D) -> dict[str, Any]:
         """Return the fields of the certificate that only these flows have."""
         return {}
@@ -334,7 +305,7 @@ class DerivedKind(BundleKind[D]):
 
     def files(self, flows: D, certificate: Certificate) -> Sequence[BundleFile]:
         """Return the files of the bundle: the flows in every format, and the areas."""
-        return derived_files(flows, certificate)
+        return flow_files(flows, certificate)
 
     def open(self, bundle: Path) -> D:
         """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder.
@@ -373,7 +344,7 @@ class SumKind(DerivedKind[FlowSum]):
     """The bundle of a sum of releases of flows."""
 
     format = "od-release sum certificate 1"
-    suffix = "_sum"
+    name, suffix = "sum", "_sum"
     main = 0
     what = "sums of"
     total_of = "all releases"
@@ -407,17 +378,6 @@ class SumKind(DerivedKind[FlowSum]):
             )
         return ordered
 
-    def notes(self, total: FlowSum, certificate: Certificate) -> Sequence[str]:
-        """Return further paragraphs of the codebook that users of the files must read."""
-        named = ", ".join(f"`{source['release']}`" for source in certificate["sources"])
-        return [
-            f"The trips are the exact sums of the released trips of {named}. The intervals are those of the sums: the"
-            " estimates of the releases add up, and so do the variances of their independent noise. They are not the"
-            " sums of the intervals of the releases, which would be too wide. The measurements are in the bundles of"
-            " the releases.",
-            *flow_notes(total, certificate),
-        ]
-
 
 SUMS = SumKind()
 
@@ -440,7 +400,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     """The bundle of model-assisted flows of a release."""
 
     format = "od-release assisted certificate 1"
-    suffix = "_assisted"
+    name, suffix = "assisted", "_assisted"
     main = -1
     what = "estimates from"
     total_of = "the last release"
@@ -469,22 +429,6 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     def facts(self, flows: AssistedFlows) -> dict[str, Any]:
         """Return how the flows were estimated: the name of the rule, and u if it has one."""
         return {"estimation": flows.rule.facts()}
-
-    def notes(self, flows: AssistedFlows, certificate: Certificate) -> Sequence[str]:
-        """Return further paragraphs of the codebook that users of the files must read."""
-        *_, own = (f"`{source['release']}`" for source in certificate["sources"])
-        learnt = (
-            "They have less error than its released trips on average, most of all for small flows, because they also"
-            f" learn from {_learnt_from(certificate)}. They are biased towards what these and the other flows of the"
-            " table suggest."
-        )
-        return [
-            f"The trips are model-assisted estimates of the flows of {own}."
-            f" {learnt if flows.rule.learns else _UNCHANGED}"
-            f" The intervals are those of {own} alone, widened to contain the estimate. For changes between periods,"
-            " compare the releases, not these estimates. The measurements are in the bundles of the releases.",
-            *flow_notes(flows, certificate),
-        ]
 
     def shown(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
         """Return what the estimates learn from, the rule in words, and how they differ from the release."""

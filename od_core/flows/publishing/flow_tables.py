@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from itertools import product
+from functools import cached_property
+from itertools import chain
 from typing import BinaryIO
 
 import numpy as np
@@ -25,26 +26,28 @@ from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import (
-    DISTANCE,
-    FLOWS,
-    FLOWS_WITH_INTERVALS,
-    MOST_LISTED,
-    PAIR_FLOWS,
-    PAIR_FLOWS_WITH_INTERVALS,
-    Table,
-    distance_band_table,
-    indicator_table,
-)
+from od_core.publication.columns import DISTANCE, MOST_LISTED, Table, public_table
 from od_core.records.segments import Breakdown
 
-_FLOWS_SCHEMA = pa.schema(
+_TEXT, _WHOLE = pa.large_string(), pa.int64()
+FLOWS_SCHEMA = pa.schema(
     [
-        *((name, pa.large_string()) for name in ("origin_level", "destination_level", "origin", "destination")),
-        *((name, pa.int64()) for name in ("trips", "lower", "upper")),
+        *((name, _TEXT) for name in ("origin_level", "destination_level", "origin", "destination")),
+        *((name, _WHOLE) for name in ("trips", "lower", "upper")),
         (DISTANCE.name, pa.float64()),
     ]
 )
+SEGMENTS_SCHEMA = pa.schema(
+    [
+        *((name, _TEXT) for name in ("breakdown", "origin_level", "destination_level", "origin", "destination")),
+        *(
+            (name, kind)
+            for name, kind in (("category", _TEXT), ("trips", _WHOLE), ("lower", _WHOLE), ("upper", _WHOLE))
+        ),
+    ]
+)
+"""Columns of the flows at every pair of levels, and of those by category. Tables lack intervals and distances if the
+release has none."""
 
 FIRST_WITH_INDICATORS = 3
 """First format of bundles of flows that have indicators of areas."""
@@ -85,24 +88,83 @@ def segment_name(pair: str, breakdown: Breakdown) -> str:
     return f"{pair}_by_{breakdown.name}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LevelPair:
     """The flows of one pair of levels: all trips, or the trips in each category of a breakdown.
 
     Attributes:
-        origin_level, destination_level: Numbers of the levels.
-        flows: Table of flows with the columns of :meth:`od_core.flows.release.Release.flows_at`.
+        tables: the tables of the release.
+        levels: numbers of the levels of origins and of destinations.
+        breakdown: the breakdown; None for all trips.
     """
 
-    origin_level: int
-    destination_level: int
-    flows: pd.DataFrame
+    tables: FlowTables
+    levels: tuple[int, int]
+    breakdown: Breakdown | None = None
+
+    @cached_property
+    def level_names(self) -> tuple[str, str]:
+        """Names of the levels."""
+        tree, (origin, destination) = self.tables.tree, self.levels
+        return tree.origin.level_names[origin], tree.destination.level_names[destination]
+
+    @property
+    def name(self) -> str:
+        """Name of its files, without the extension."""
+        name = self.tables.file_names[self.levels]
+        return name if self.breakdown is None else segment_name(name, self.breakdown)
+
+    @property
+    def title(self) -> str:
+        """Description of its files."""
+        by = "" if self.breakdown is None else f" by {self.breakdown.name}"
+        return f"Flows from {' to '.join(self.level_names)}{by}"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of the areas of both levels."""
+        return self.tables.tree.origin.size(self.levels[0]), self.tables.tree.destination.size(self.levels[1])
+
+    @property
+    def cells(self) -> int:
+        """Number of public pairs of areas, times the categories of the breakdown."""
+        return math.prod(self.shape) * (1 if self.breakdown is None else len(self.breakdown.categories))
+
+    @property
+    def by_category(self) -> list[tuple[Breakdown, LevelPair]]:
+        """Each breakdown, and the flows of these levels by its categories."""
+        found = zip(self.tables.breakdowns, self.tables.segments.values(), strict=True)
+        return [(one, pair) for one, pairs in found for pair in pairs if pair.levels == self.levels]
+
+    @cached_property
+    def flows(self) -> pd.DataFrame:
+        """The flows with the columns of :meth:`od_core.flows.release.Release.flows_at`, computed once."""
+        segment, distance = None, self.tables.distance
+        if self.breakdown is not None:
+            segment, distance = self.breakdown.name, False
+        interval = self.tables.interval
+        return self.tables.release.flows_at(*self.level_names, segment=segment, interval=interval, distance=distance)
 
     @cached_property
     def columns(self) -> dict[str, pa.ChunkedArray]:
         """The columns of ``flows`` in Arrow, by name, converted once. They share their memory with ``flows``."""
         table = pa.Table.from_pandas(self.flows, preserve_index=False)
         return dict(zip(table.column_names, table.columns, strict=True))
+
+    def table(self, schema: pa.Schema) -> pa.Table:
+        """Return the flows with those columns of a schema that they have.
+
+        Beside the columns of ``flows``, there are the names of the levels and, by category, that of the breakdown. The
+        column of the categories has the name ``category``.
+        """
+        named = {f"{side}_level": level for side, level in zip(self.tables.sides, self.level_names, strict=True)}
+        columns = self.columns
+        if self.breakdown is not None:
+            named["breakdown"] = self.breakdown.name
+            columns = {"category" if name == self.breakdown.name else name: one for name, one in columns.items()}
+        columns = {name: repeated(text, len(self.flows)) for name, text in named.items()} | columns
+        wanted = pa.schema([field for field in schema if field.name in columns])
+        return pa.table(columns).select(wanted.names).cast(wanted)
 
     def write_csv(self, file: BinaryIO) -> None:
         """Write these flows as one CSV table (RFC 4180) in UTF-8."""
@@ -162,97 +224,89 @@ class FlowTables:
         """The flow tree of the release."""
         return self.release.tree
 
-    @cached_property
-    def pairs(self) -> list[LevelPair]:
-        """Flows at every pair of levels, computed once. Pairs are sorted by origin level and then destination level."""
-        return self._pairs(self.pair)
+    @property
+    def sides(self) -> dict[str, Geography]:
+        """The geographies of the origins and of the destinations, by ``origin`` and ``destination``."""
+        return {"origin": self.tree.origin, "destination": self.tree.destination}
+
+    @property
+    def geographies(self) -> list[Geography]:
+        """The geographies of both sides; one if they are the same."""
+        return list({side.digest: side for side in self.sides.values()}.values())
 
     @cached_property
-    def pair(self) -> Callable[[int, int], LevelPair]:
-        """Function that returns the flows at one pair of levels, given their numbers. They are computed once."""
-        return cache(partial(self._at_levels, None))
+    def file_names(self) -> dict[tuple[int, int], str]:
+        """Names of the files of each pair of level numbers; see :func:`pair_names`."""
+        return pair_names(self.tree, self.breakdowns)
+
+    @cached_property
+    def pairs(self) -> list[LevelPair]:
+        """Flows at every pair of levels. Pairs are sorted by origin level and then destination level."""
+        return [LevelPair(self, levels) for levels in self.file_names]
 
     @cached_property
     def segments(self) -> dict[str, list[LevelPair]]:
         """The same by the categories of each breakdown, by its name; empty if there are no breakdowns."""
-        return {one.name: self._pairs(partial(self._at_levels, one.name)) for one in self.breakdowns}
+        return {one.name: [LevelPair(self, levels, one) for levels in self.file_names] for one in self.breakdowns}
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
         """The breakdowns of the release."""
         return tuple(self.release.breakdowns)
 
-    def _pairs(self, at_levels: Callable[[int, int], LevelPair]) -> list[LevelPair]:
-        levels = (range(len(side.level_names)) for side in (self.tree.origin, self.tree.destination))
-        return [at_levels(*pair) for pair in product(*levels)]
-
-    def _at_levels(self, segment: str | None, o_level: int, d_level: int) -> LevelPair:
-        distance = segment is None and self.distance
-        names = self.tree.origin.level_names[o_level], self.tree.destination.level_names[d_level]
-        flows = self.release.flows_at(*names, segment=segment, interval=self.interval, distance=distance)
-        return LevelPair(o_level, d_level, flows)
-
     @cached_property
     def table(self) -> Table:
         """Definition of the table with the flows at every pair of levels."""
-        return self._of_flows(FLOWS_WITH_INTERVALS if self.interval else FLOWS)
+        return self._defined("flows")
 
     @cached_property
     def pair_table(self) -> Table:
         """Definition of the table with the flows at one pair of levels."""
-        return self._of_flows(PAIR_FLOWS_WITH_INTERVALS if self.interval else PAIR_FLOWS)
-
-    def _of_flows(self, table: Table) -> Table:
-        """Return the definition of a table of flows as these tables have it."""
-        signed = self._signed(table)
-        return replace(signed, columns=(*signed.columns, DISTANCE)) if self.distance else signed
+        return self._defined("pair_flows")
 
     @property
     def indicator_table(self) -> Table:
         """Definition of the table of indicators."""
-        table = indicator_table(interval=self.interval, distance=self.distance)
-        if self.format < FIRST_WITH_DISTANCES:
-            table = replace(table, columns=tuple(one for one in table.columns if not one.name.startswith("balance")))
-        return self._signed(table)
+        table = self._defined("indicators")
+        if self.format >= FIRST_WITH_DISTANCES:
+            return table
+        return replace(table, columns=tuple(one for one in table.columns if not one.name.startswith("balance")))
 
     @property
     def distance_band_table(self) -> Table:
         """Definition of the table of trips by distance."""
-        return self._signed(distance_band_table(interval=self.interval))
+        return self._defined("distance_bands")
 
-    def _signed(self, table: Table) -> Table:
-        """Return a table without the minimum of its numbers if they may be negative."""
+    def _defined(self, key: str) -> Table:
+        """Return the definition of a table, without the minimum of its numbers if they may be negative."""
+        defined = public_table(key, interval=self.interval, distance=self.distance)
         if not self.release.may_be_negative:
-            return table
-        return replace(table, columns=tuple(replace(column, minimum=None) for column in table.columns))
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield one table per pair of levels: two columns with the names of the levels, then those of its flows."""
-        for pair in self.pairs:
-            yield pa.table(self.level_columns(pair) | pair.columns)
-
-    def level_columns(self, pair: LevelPair) -> dict[str, pa.Array]:
-        """Return two columns with the names of the levels of a pair, which are the same in every row."""
-        levels = {
-            "origin_level": self.tree.origin.level_names[pair.origin_level],
-            "destination_level": self.tree.destination.level_names[pair.destination_level],
-        }
-        return {name: repeated(level, len(pair.flows)) for name, level in levels.items()}
+            return defined
+        return replace(defined, columns=tuple(replace(column, minimum=None) for column in defined.columns))
 
     def write_parquet(self, file: BinaryIO) -> None:
         """Write the flows at all pairs of levels as one Parquet table. Every call writes the same bytes.
 
         Each pair of levels has row groups of its own.
         """
-        schema = pa.schema([_FLOWS_SCHEMA.field(column.name) for column in self.table.columns])
-        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-            for table in self.tables():
-                writer.write_table(table.cast(schema))
+        write_tables(file, (pair.table(FLOWS_SCHEMA) for pair in self.pairs))
+
+    def write_segments(self, file: BinaryIO) -> None:
+        """Write the flows by category at all pairs of levels in the same way."""
+        write_tables(file, (pair.table(SEGMENTS_SCHEMA) for pairs in self.segments.values() for pair in pairs))
 
     def write_csv(self, file: BinaryIO) -> None:
         """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8, for bundles of format 1."""
-        for number, table in enumerate(self.tables()):
-            write_rows(file, table, header=number == 0)
+        for number, pair in enumerate(self.pairs):
+            write_rows(file, pair.table(FLOWS_SCHEMA), header=number == 0)
+
+
+def write_tables(file: BinaryIO, tables: Iterator[pa.Table]) -> None:
+    """Write tables of the same columns as one Parquet table, in which each has row groups of its own."""
+    first = next(tables)
+    with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
 
 
 def _arrow(frame: pd.DataFrame) -> pa.Table:
@@ -316,18 +370,16 @@ def at_an_end(flows: pd.DataFrame) -> int:
 
 def flows_table(release: Release) -> pa.Table:
     """Return the flows between zones as an Arrow table: origin, destination (zone codes), trips."""
-    return pa.Table.from_pandas(release.flows, preserve_index=False).replace_schema_metadata(None)
+    return _arrow(release.flows)
 
 
-def measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
-    """Yield the measured totals as record batches with ``MEASUREMENT_SCHEMA``, top level first, in tree order."""
+def measurement_batches(release: Release, *, by_segment: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the measurements of a release as record batches, in the order of the plan and of the tree.
+
+    They are the totals, with ``MEASUREMENT_SCHEMA``, or those by category, with ``SEGMENT_MEASUREMENT_SCHEMA``.
+    """
     for measurement in release.measured:
-        if not measurement.step.by_segment:
-            yield from measured_cells(release.plan, measurement)
-
-
-def segment_measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
-    """Yield the cells measured by category as batches with ``SEGMENT_MEASUREMENT_SCHEMA``, in the order of the plan."""
-    for measurement in release.measured:
-        if isinstance(measurement.step, SegmentStep):
+        if isinstance(measurement.step, SegmentStep) and by_segment:
             yield from measured_segments(release.plan, measurement, measurement.step.breakdown)
+        elif not measurement.step.by_segment and not by_segment:
+            yield from measured_cells(release.plan, measurement)

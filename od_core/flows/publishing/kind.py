@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from markupsafe import Markup
 from numpy.typing import NDArray
 
@@ -22,15 +21,7 @@ from od_core.flows.estimation.segment_refinement import refined_levels
 from od_core.flows.estimation.top_down import Measurement, estimate, root_of
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.chosen_rule import estimation_text
-from od_core.flows.publishing.flow_database import (
-    SCHEMA,
-    SEGMENT_SCHEMA,
-    expected_error_table,
-    segment_error_table,
-    stored_indicators,
-    stored_segments,
-    stored_tables,
-)
+from od_core.flows.publishing.flow_database import derived_tables, stored_tables
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import flow_pictures, flows_report
@@ -45,6 +36,7 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import CONFIDENCE, unlisted
+from od_core.publication.database import Rows
 from od_core.publication.guarantee import guarantee_sentences
 from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.tables import BundleFile
@@ -90,7 +82,7 @@ class FlowKind(Kind[Release]):
 
     contents = "flows"
     format = "od-release certificate 1"
-    schema = SCHEMA
+    schema = "database/flows.sql"
     facts_table = "releases"
 
     def facts(self, release: Release) -> dict[str, Any]:
@@ -206,10 +198,6 @@ class FlowKind(Kind[Release]):
             if not np.array_equal(trips.sum(axis=1), release.leaves.trips):
                 yield f"the flows by {name} do not sum to the flows"
 
-    def tables_schema(self, release: Release) -> str:
-        """Return the SQL that creates the tables of a release; those of segments only if it has breakdowns."""
-        return self.schema if release.plan.segments is None else self.schema + SEGMENT_SCHEMA
-
     def row(self, release: Release) -> dict[str, Any]:
         """Return the values of the columns that only the database table ``releases`` has, by column."""
         tree = release.plan.tree
@@ -225,16 +213,13 @@ class FlowKind(Kind[Release]):
         """Return the geographies of the origins and of the destinations."""
         return [release.plan.tree.origin, release.plan.tree.destination]
 
-    def tables(self, release: Release, certificate: Certificate) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+    def tables(self, release: Release, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the flows, measurements and intervals of a release, by table of the release database."""
-        return stored_tables(release, certificate) | stored_segments(release, certificate)
+        return stored_tables(release, certificate)
 
-    def derived(self, release: Release, certificate: Certificate) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
+    def derived(self, release: Release, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the indicators of areas, and the expected error of each level, by category only with breakdowns."""
-        tables = {"expected_error": expected_error_table(release), **stored_indicators(release, certificate)}
-        if release.plan.segments is not None:
-            tables["segment_expected_error"] = segment_error_table(release)
-        return tables
+        return derived_tables(release, certificate)
 
 
 FLOWS = FlowKind()

@@ -36,17 +36,12 @@ _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
 """Options with which HDF5 creates a file in memory only. PyTables still needs a different name for each open file."""
 
 
-def cells(tree: FlowTree, origin_level: int, destination_level: int) -> int:
-    """Return the number of cells of the matrix for a pair of levels, given by their numbers."""
-    return tree.origin.size(origin_level) * tree.destination.size(destination_level)
+def pairs_by_category(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
+    """Return the breakdowns, and the flows by their categories, that the file of a pair of levels has, too.
 
-
-def has_matrices(tree: FlowTree, origin_level: int, destination_level: int, breakdown: Breakdown) -> bool:
-    """Return whether the file of a pair of levels, given by their numbers, has the matrices of a breakdown.
-
-    Together, they have at most :data:`MOST_CELLS` cells.
+    They are those of each breakdown whose matrices together have at most :data:`MOST_CELLS` cells.
     """
-    return cells(tree, origin_level, destination_level) * len(breakdown.categories) <= MOST_CELLS
+    return [(breakdown, own) for breakdown, own in pair.by_category if own.cells <= MOST_CELLS]
 
 
 def matrix_name(breakdown: Breakdown, place: int) -> str:
@@ -61,14 +56,7 @@ def matrix_name(breakdown: Breakdown, place: int) -> str:
     return f"{breakdown.name}_{place + 1}"
 
 
-def write_matrices(
-    tree: FlowTree,
-    pair: LevelPair,
-    target: BinaryIO,
-    segments: Sequence[tuple[Breakdown, LevelPair]] = (),
-    *,
-    for_tools: bool = True,
-) -> None:
+def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
     """Write the flows at a pair of levels to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
     The file has the int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``, and the float64 matrix
@@ -77,41 +65,34 @@ def write_matrices(
     1) contain the area codes in UTF-8, as byte strings of equal length. If areas have names, the lookups
     ``origin_name`` and ``destination_name`` contain them. If all codes are different whole numbers, ``origin_number``
     and ``destination_number`` contain them as int32. The attribute ``NA`` of a matrix is the value of a missing
-    cell: NaN for distances, and a whole number that no cell has. For each breakdown, there is a matrix of the trips in
-    each category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have the texts.
+    cell: NaN for distances, and a whole number that no cell has. ``DIM``, ``NA`` and the numbers are left out before
+    :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS`. For each of :func:`pairs_by_category`, there is a
+    matrix of the trips in each category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have
+    the texts.
 
     The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
     requires memory for one matrix and for two copies of the file.
 
-    Args:
-        tree: The flow tree.
-        pair: The flows at the pair of levels.
-        target: The open file.
-        segments: The flows at this pair of levels by the breakdowns that the file contains.
-        for_tools: Whether the file has ``DIM``, ``NA`` and the numbers; see
-            :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS`.
-
     Raises:
         OdError: If the matrix has more than :data:`MOST_CELLS` cells.
     """
-    if cells(tree, pair.origin_level, pair.destination_level) > MOST_CELLS:
+    if pair.cells > MOST_CELLS:
         raise OdError(
             "OD-OMX-TOO-LARGE",
-            f"the matrix of {tree.origin.level_names[pair.origin_level]} by"
-            f" {tree.destination.level_names[pair.destination_level]} has more than {MOST_CELLS:,} cells",
+            f"the matrix of {' by '.join(pair.level_names)} has more than {MOST_CELLS:,} cells",
             next_step="read the flows of this pair of levels from flows.parquet",
         )
-    sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
-    places = _places(sides, pair.flows)
-    with _file(tree, (pair.origin_level, pair.destination_level), target, for_tools=for_tools) as add:
+    tree = pair.tables.tree
+    with _file(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
         for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
-            add(name, places, pair.flows[name])
-        if DISTANCE.name in pair.flows:
-            add(DISTANCE.name, ..., _distances(tree, pair))
-        for breakdown, own in segments:
+            add(name, _places(pair, pair.flows), pair.flows[name])
+        if DISTANCE.name in pair.flows:  # also of pairs that are not listed
+            origin, destination = (numbers.ravel() for numbers in np.indices(pair.shape, dtype=np.int32))
+            add(DISTANCE.name, ..., distances_at(tree, pair.levels, origin, destination).reshape(pair.shape))
+        for breakdown, own in pairs_by_category(pair):
             for place, category in enumerate(breakdown.categories):
                 flows = own.flows[own.flows[breakdown.name] == category]
-                matrix = add(matrix_name(breakdown, place), _places(sides, flows), flows["trips"])
+                matrix = add(matrix_name(breakdown, place), _places(pair, flows), flows["trips"])
                 matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
 
 
@@ -187,15 +168,10 @@ def _numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
     return np.array(numbers, np.int32) if len({*numbers}) == len(codes) and max(numbers) <= _MOST_NUMBER else None
 
 
-def _distances(tree: FlowTree, pair: LevelPair) -> NDArray[np.float64]:
-    """Return the distances of all pairs of areas, also of those that are not listed; shape (origins, destinations)."""
-    levels = pair.origin_level, pair.destination_level
-    shape = tree.origin.size(levels[0]), tree.destination.size(levels[1])
-    origin, destination = np.indices(shape, dtype=np.int32)
-    return distances_at(tree, levels, origin.ravel(), destination.ravel()).reshape(shape)
-
-
-def _places(sides: tuple[tuple[str, ...], tuple[str, ...]], flows: pd.DataFrame) -> Places:
-    """Return the row and the column of each flow in a matrix, given the codes of both sides."""
-    row, column = (positions(flows[side], codes) for side, codes in zip(SIDES, sides, strict=True))
+def _places(pair: LevelPair, flows: pd.DataFrame) -> Places:
+    """Return the row and the column of each flow in the matrix of a pair of levels."""
+    row, column = (
+        positions(flows[name], side.codes[level])
+        for (name, side), level in zip(pair.tables.sides.items(), pair.levels, strict=True)
+    )
     return row, column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,24 +56,11 @@ from od_core.publication.read_back import (
 from od_core.publication.tables import published_geography, with_boundaries
 from od_core.records.segments import find
 
+Tables = Mapping[str, pd.DataFrame]
+"""The published tables of a release, by the names that the database has for them, and ``areas``.
 
-@dataclass(frozen=True, eq=False)
-class PublishedTables:
-    """The published tables of a release of flows.
-
-    Attributes:
-        areas: areas of the geographies.
-        flows: flows between zones, without those of 0 trips.
-        measurements: noisy measurements of the totals.
-        segments: flows between zones by category, without those of 0 trips; empty if there are no breakdowns.
-        segment_measurements: noisy measurements by category; empty if there are no breakdowns.
-    """
-
-    areas: pd.DataFrame
-    flows: pd.DataFrame
-    measurements: pd.DataFrame
-    segments: pd.DataFrame
-    segment_measurements: pd.DataFrame
+``flows`` and, with breakdowns, ``segment_flows`` are those between zones, without those of 0 trips.
+"""
 
 
 def leaves_of(plan: ReleasePlan, flows: pd.DataFrame) -> Nodes:
@@ -89,7 +76,7 @@ def leaves_of(plan: ReleasePlan, flows: pd.DataFrame) -> Nodes:
     return Nodes(tree.depth, leaves.origin[order], leaves.destination[order], trips[order])
 
 
-def segments_of(plan: ReleasePlan, leaves: Nodes, segments: pd.DataFrame) -> dict[str, NDArray[np.int64]]:
+def segments_of(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
     """Return the trips of each leaf in the categories of each breakdown; shape (leaves, categories).
 
     Raises:
@@ -98,7 +85,7 @@ def segments_of(plan: ReleasePlan, leaves: Nodes, segments: pd.DataFrame) -> dic
     tree, found = plan.tree, {}
     width = len(tree.destination.zones)
     for breakdown in plan.breakdowns:
-        rows = segments[segments["breakdown"] == breakdown.name]
+        rows = tables["segment_flows"][tables["segment_flows"]["breakdown"] == breakdown.name]
         cells = _pairs(tree, tree.depth, rows)
         category = positions(rows["category"], breakdown.categories)
         place = find_pairs(leaves.origin, leaves.destination, cells.origin, cells.destination, width)
@@ -112,7 +99,7 @@ def segments_of(plan: ReleasePlan, leaves: Nodes, segments: pd.DataFrame) -> dic
     return found
 
 
-def measurements_of(plan: ReleasePlan, tables: PublishedTables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
+def measurements_of(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
     """Yield the measurement of each step of a plan.
 
     Args:
@@ -126,11 +113,11 @@ def measurements_of(plan: ReleasePlan, tables: PublishedTables, levels: list[dic
     """
     for step, stated in zip(plan.steps, levels, strict=True):
         if isinstance(step, SegmentStep):
-            rows, cells = _of_segments(plan, step, tables.segment_measurements)
+            rows, cells = _of_segments(plan, step, tables["segment_measurements"])
         else:
-            rows = tables.measurements[tables.measurements["level"] == step.level]
-            cells = rows
-        measurement = _measurement(plan, step, cells, rows)
+            rows = cells = tables["measurements"][tables["measurements"]["level"] == step.level]
+        noisy = NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)])
+        measurement = Measurement(step, _parents(plan, step, cells), noisy)
         if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(cells):
             raise changed("measurements")
         yield measurement
@@ -148,13 +135,6 @@ def _of_segments(plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame) -> t
     if any(not np.array_equal(rows[name].to_numpy(dtype=object), values) for name, values in expected.items()):
         raise changed("measurements")
     return rows, first
-
-
-def _measurement(plan: ReleasePlan, step: GaussianStep, cells: pd.DataFrame, rows: pd.DataFrame) -> Measurement:
-    """Return the measurement of a step, given its measured cells and the rows of its noisy values."""
-    return Measurement(
-        step, _parents(plan, step, cells), NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)])
-    )
 
 
 def _parents(plan: ReleasePlan, step: GaussianStep, cells: pd.DataFrame) -> Pairs | None:
@@ -247,48 +227,52 @@ class Asked:
 
 ANY = Asked(None, None, None)
 
-_Contents = tuple[Certificate, PublishedTables]
+_Contents = tuple[Certificate, Tables]
 """Contents of a published release: its certificate and its tables."""
 
-_LEAF_COLUMNS = ["origin", "destination", "trips"]
+_FILES = {
+    "areas": AREAS_FILE,
+    "flows": FLOWS_FILE,
+    "measurements": MEASUREMENTS_FILE,
+    "segment_flows": SEGMENTS_FILE,
+    "segment_measurements": SEGMENT_MEASUREMENTS_FILE,
+}
+"""The file of each table in a bundle. Those of segments are there only with breakdowns."""
+
+
+def _names(certificate: Certificate) -> list[str]:
+    """Return the names of the tables that a release has."""
+    return [name for name in _FILES if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
 def _from_bundle(folder: Path, asked: Asked) -> _Contents:
     if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
-    _refuse_missing(folder, (AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE))
+    _refuse_missing(folder, [AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE])
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
-    leaves = certificate["levels"][-1]
-    pair = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
-    segments = segment_measurements = pd.DataFrame()
-    if _has_segments(certificate):
-        _refuse_missing(folder, (SEGMENTS_FILE, SEGMENT_MEASUREMENTS_FILE))
+    leaves, names = certificate["levels"][-1], _names(certificate)
+    _refuse_missing(folder, [_FILES[name] for name in names])
+    at_leaves = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
+    columns = ["origin", "destination", "trips"]
+    read: dict[str, dict[str, Any]] = {
+        "flows": {"columns": columns, "filters": [*at_leaves, ("trips", "!=", 0)]},
+        "segment_flows": {"columns": ["breakdown", "category", *columns], "filters": [*at_leaves, ("trips", "!=", 0)]},
+    }
     try:
-        areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
+        tables = {name: pd.read_parquet(folder / _FILES[name], **read.get(name, {})) for name in names}
         if (folder / BOUNDARIES_FILE).exists():
-            areas = with_boundaries(areas, pq.read_table(folder / BOUNDARIES_FILE))
-        flows = pd.read_parquet(folder / FLOWS_FILE, columns=_LEAF_COLUMNS, filters=pair)
-        if _has_segments(certificate):
-            columns = ["breakdown", "category", *_LEAF_COLUMNS]
-            segments = pd.read_parquet(folder / SEGMENTS_FILE, columns=columns, filters=[*pair, ("trips", "!=", 0)])
-            segment_measurements = pd.read_parquet(folder / SEGMENT_MEASUREMENTS_FILE)
+            tables["areas"] = with_boundaries(tables["areas"], pq.read_table(folder / BOUNDARIES_FILE))
     except (OSError, ValueError):
         raise incomplete(folder, "a table of it cannot be read") from None
-    flows = flows[flows["trips"] != 0]
-    return certificate, PublishedTables(areas, flows, measurements, segments, segment_measurements)
+    return certificate, tables
 
 
-def _refuse_missing(folder: Path, names: tuple[str, ...]) -> None:
+def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
     """Raise OdError if a file of a bundle is missing."""
     for name in names:
         if not (folder / name).exists():
             raise incomplete(folder, f"{name} is missing")
-
-
-def _has_segments(certificate: Certificate) -> bool:
-    """Return whether a release has breakdowns, according to its certificate."""
-    return "segments" in certificate["plan"]
 
 
 def _from_database(file: Path, asked: Asked) -> _Contents:
@@ -296,22 +280,16 @@ def _from_database(file: Path, asked: Asked) -> _Contents:
         with _reading(file) as connection:
             refuse_newer(connection, file.name)
             key = str(_newest_flows(connection, asked))
-
-            def rows(table: str) -> pd.DataFrame:
-                query = f"SELECT * EXCLUDE release FROM {table} WHERE release = ? ORDER BY rowid"  # noqa: S608  # names below
-                return connection.execute(query, [key]).df()
-
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
             certificate = json.loads(text)
-            areas = connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()
-            segments = segment_measurements = pd.DataFrame()
-            if _has_segments(certificate):
-                segments, segment_measurements = rows("segment_flows"), rows("segment_measurements")
-            tables = PublishedTables(areas, rows("flows"), rows("measurements"), segments, segment_measurements)
+            tables = {"areas": connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()}
+            for name in _names(certificate)[1:]:
+                query = f"SELECT * EXCLUDE release FROM {name} WHERE release = ? ORDER BY rowid"  # noqa: S608  # names above
+                tables[name] = connection.execute(query, [key]).df()
+            return certificate, tables
     except duckdb.Error as error:
         refuse_newer_duckdb(error, file.name)
         raise absent(f"{file.name} is not a release database, or is open elsewhere for writing") from None
-    return certificate, tables
 
 
 @contextmanager
@@ -342,14 +320,14 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
     return asked.newest(flows)
 
 
-def _release(certificate: Certificate, tables: PublishedTables) -> Release:
+def _release(certificate: Certificate, tables: Tables) -> Release:
     """Return the release, built from its published certificate and tables.
 
     Raises:
         OdError: If the tables do not match the certificate or each other.
     """
-    plan = _plan(certificate["plan"], tables.areas, certificate.get("geography_versions", {}))
-    leaves = leaves_of(plan, tables.flows)
+    plan = _plan(certificate["plan"], tables["areas"], certificate.get("geography_versions", {}))
+    leaves = leaves_of(plan, tables["flows"])
     if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:
         raise changed("flows")
     return finish(
@@ -358,7 +336,7 @@ def _release(certificate: Certificate, tables: PublishedTables) -> Release:
         list(measurements_of(plan, tables, certificate["levels"])),
         noise=certificate["noise"],
         spent=stated_spent(plan, certificate),
-        segments=segments_of(plan, leaves, tables.segments),
+        segments=segments_of(plan, leaves, tables),
         uncounted=certificate["uncounted"]["trips"] if "uncounted" in certificate else None,
     )
 

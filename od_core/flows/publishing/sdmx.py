@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
+from itertools import chain
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from od_core.extras import require
 from od_core.files.table_writers import write_rows
-from od_core.flows.publishing.flow_rows import code_rows, sdmx_rows
-from od_core.flows.publishing.flow_tables import FlowTables, LevelPair, repeated
-from od_core.geography.flow_tree import FlowTree
+from od_core.flows.publishing.flow_tables import FlowTables, repeated
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER, pair_segments_table
+from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled
 from od_core.records.segments import Breakdown
 
@@ -94,63 +95,61 @@ def time_period(period: Period) -> str:
     return f"{period.first}/P{period.days}D" if period.length is None else period.text
 
 
+def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
+    """Return the files for statistical offices: the flows, and their structure."""
+    key = ReleaseKey.parse(certificate["release"])
+    series, dimensions = dataflow_identifier(key), dimension_identifiers(tables.breakdowns)
+    sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables).items()}
+    categories = {_category_list_name(one, series): one.categories for one in tables.breakdowns}
+    codes = filled("rows/codes.sql", sides=sides, categories=categories)
+    given = {"dataflow": _dataflow(key), "period": time_period(Period(key.period)), "dimensions": dimensions}
+    files = [
+        BundleFile(
+            "flows.sdmx.csv",
+            "The same flows as SDMX-CSV 2.0, for statistical offices.",
+            partial(write_sdmx_csv, tables, key),
+            rows=filled("rows/sdmx.sql", tables=tables, **given),
+        ),
+        BundleFile(
+            "flows.sdmx.json",
+            "Structure of that file as SDMX-JSON 2.0: code lists of the areas, concepts, data structure and dataflow.",
+            partial(write_structure, tables, certificate),
+            rows=codes,
+        ),
+    ]
+    if tables.for_tools:
+        write = partial(write_structure_in_xml, tables, certificate)
+        files.append(BundleFile("flows.sdmx.xml", "The same structure as SDMX-ML 2.1.", write, rows=codes))
+    return files
+
+
 def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
     """Write the flows at all pairs of levels to ``file`` as one SDMX-CSV 2.0 table.
 
     The totals come first, then the flows by each breakdown.
     """
-    identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
-    for number, (pair, segment) in enumerate(_pairs(tables)):
+    identifiers = [_identifiers(geography) for geography in tables.sides.values()]
+    for number, pair in enumerate(chain(tables.pairs, *tables.segments.values())):
         flows, rows = pair.columns, len(pair.flows)
         columns = {
             "STRUCTURE": repeated("dataflow", rows),
             "STRUCTURE_ID": repeated(_dataflow(key), rows),
             "ACTION": repeated("R", rows),
-            "ORIGIN": _identified(flows["origin"], identifiers[0][pair.origin_level]),
-            "DESTINATION": _identified(flows["destination"], identifiers[1][pair.destination_level]),
-            **_categories(tables, pair, segment),
-            "TIME_PERIOD": repeated(time_period(Period(key.period)), rows),
+            "ORIGIN": _identified(flows["origin"], identifiers[0][pair.levels[0]]),
+            "DESTINATION": _identified(flows["destination"], identifiers[1][pair.levels[1]]),
         }
+        for name, dimension in dimension_identifiers(tables.breakdowns).items():
+            columns[dimension] = repeated(ALL, rows)
+            if pair.breakdown is not None and pair.breakdown.name == name:
+                named = {category: category_identifier(category) for category in pair.breakdown.categories}
+                columns[dimension] = _identified(flows[name], named)
+        columns["TIME_PERIOD"] = repeated(time_period(Period(key.period)), rows)
         columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
         write_rows(file, pa.table(columns), header=number == 0)
 
 
 def _dataflow(key: ReleaseKey) -> str:
     return f"{AGENCY}:{dataflow_identifier(key)}({VERSION})"
-
-
-def sdmx_csv_rows(tables: FlowTables, key: ReleaseKey) -> str:
-    """Return the rows of the SDMX-CSV table in SQL; see :func:`od_core.flows.publishing.flow_rows.sdmx_rows`."""
-    dimensions = dimension_identifiers(tables.breakdowns)
-    return sdmx_rows(tables, _dataflow(key), time_period(Period(key.period)), dimensions, IDENTIFIERS)
-
-
-def structure_rows(tables: FlowTables, key: ReleaseKey) -> str:
-    """Return the identifiers of the structure in SQL; see :func:`od_core.flows.publishing.flow_rows.code_rows`."""
-    series = dataflow_identifier(key)
-    sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables.tree).items()}
-    categories = {_category_list_name(one, series): one.categories for one in tables.breakdowns}
-    return code_rows(sides, categories)
-
-
-def _pairs(tables: FlowTables) -> Iterator[tuple[LevelPair, str | None]]:
-    """Yield the flows of each pair of levels with the name of their breakdown, which is None for the totals."""
-    yield from ((pair, None) for pair in tables.pairs)
-    for name, pairs in tables.segments.items():
-        yield from ((pair, name) for pair in pairs)
-
-
-def _categories(tables: FlowTables, pair: LevelPair, segment: str | None) -> dict[str, pa.Array]:
-    """Return the columns of the breakdowns, of which only that of ``segment`` has other values than ``ALL``."""
-    columns = {}
-    for breakdown in tables.breakdowns:
-        identifier = dimension_identifiers(tables.breakdowns)[breakdown.name]
-        if breakdown.name == segment:
-            named = {category: category_identifier(category) for category in breakdown.categories}
-            columns[identifier] = _identified(pair.columns[segment], named)
-        else:
-            columns[identifier] = repeated(ALL, len(pair.flows))
-    return columns
 
 
 def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
@@ -216,7 +215,7 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
     from pysdmx.model import Component, Components, ConceptScheme, Dataflow, DataStructureDefinition, Role
 
     series, concepts = dataflow_identifier(key), _concepts(tables.breakdowns)
-    lists = _code_lists(tables.tree, series)
+    lists = _code_lists(tables, series)
     coded = {"origin": lists[0], "destination": lists[-1]}
     for breakdown in tables.breakdowns:
         coded[breakdown.name] = _category_list(breakdown, series)
@@ -265,7 +264,7 @@ def _maintained(place: str, identifier: str) -> dict[str, Any]:
     return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
 
 
-def _code_lists(tree: FlowTree, series: str) -> list[Any]:
+def _code_lists(tables: FlowTables, series: str) -> list[Any]:
     """Return the code lists of the origin areas and the destination areas; one list if the geographies are equal."""
     from pysdmx.model import Code, Codelist
 
@@ -281,14 +280,15 @@ def _code_lists(tree: FlowTree, series: str) -> list[Any]:
                 for (code, identifier), label in zip(level.items(), labels, strict=True)
             ],
         )
-        for side, geography in _sides(tree).items()
+        for side, geography in _sides(tables).items()
     ]
 
 
-def _sides(tree: FlowTree) -> dict[str, Geography]:
-    if tree.origin.digest == tree.destination.digest:
-        return {"AREA": tree.origin}
-    return {"ORIGIN": tree.origin, "DESTINATION": tree.destination}
+def _sides(tables: FlowTables) -> dict[str, Geography]:
+    """Return the geography of each code list of areas; one list if both sides have the same areas."""
+    if len(tables.geographies) == 1:
+        return {"AREA": tables.tree.origin}
+    return {side.upper(): geography for side, geography in tables.sides.items()}
 
 
 def _category_list_name(breakdown: Breakdown, series: str) -> str:

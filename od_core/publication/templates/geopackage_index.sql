@@ -1,9 +1,10 @@
 {# The extension RTree Spatial Indexes of a GeoPackage [OGC 12-128r17, annex F.3]: the index of the layer, empty, and the
    triggers that keep it true where the layer is edited. SQLite alone has no functions such as ST_MinX, so the lines are
    inserted before the triggers are made. #}
-{% set extent = "NEW.fid, ST_MinX(NEW.geom), ST_MaxX(NEW.geom), ST_MinY(NEW.geom), ST_MaxY(NEW.geom)" %}
-{% set has_geometry = "(NEW.geom NOTNULL AND NOT ST_IsEmpty(NEW.geom))" %}
-{% set has_none = "(NEW.geom ISNULL OR ST_IsEmpty(NEW.geom))" %}
+{% set index = index | safe %}
+{% set extent = "NEW.fid, ST_MinX(NEW.geom), ST_MaxX(NEW.geom), ST_MinY(NEW.geom), ST_MaxY(NEW.geom)" | safe %}
+{% set has_geometry = "(NEW.geom NOTNULL AND NOT ST_IsEmpty(NEW.geom))" | safe %}
+{% set has_none = "(NEW.geom ISNULL OR ST_IsEmpty(NEW.geom))" | safe %}
 CREATE TABLE gpkg_extensions (table_name TEXT, column_name TEXT, extension_name TEXT NOT NULL, definition TEXT NOT NULL,
     scope TEXT NOT NULL, UNIQUE (table_name, column_name, extension_name));
 INSERT INTO gpkg_extensions VALUES

@@ -1,6 +1,9 @@
 """Make and write the disclosure documents of a published release. The same bundle gives the same bytes.
 
-Their words are templates in ``publication/templates/disclosure``, but for the provenance, which has its own module.
+They are templates in ``publication/templates/disclosure``.
+
+References:
+    PROV-DM, W3C Recommendation of 30 April 2013; the PROV-JSON serialization, W3C Member Submission of 24 April 2013.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -22,7 +26,6 @@ from od_core.publication.guarantee import TRIPS_OF_A_PERSON
 from od_core.publication.read_back import refuse_incomplete
 from od_core.publication.templates import filled, filled_data
 from od_core.published.disclosure.facts import TO_COMPLETE, Facts
-from od_core.published.disclosure.provenance import provenance_json
 from od_core.published.opening import bundle_folder
 
 REGISTRY, CHECKLIST, CHECKLIST_PAGE = "registry-entry.yaml", "nist-sp-800-226.json", "nist-sp-800-226.html"
@@ -106,8 +109,27 @@ def _documents(facts: Facts) -> dict[str, str]:
         CHECKLIST_PAGE: checklist_page(facts, checklist),
         NOTICE: filled("disclosure/notice.html", **given),
         ASSESSMENT: filled("disclosure/impact-assessment.md", **given, beliefs=_beliefs(facts)),
-        PROVENANCE: provenance_json(facts),
+        PROVENANCE: _json(provenance(facts)),
     }
+
+
+def provenance(facts: Facts) -> dict[str, Any]:
+    """Return where a release comes from as a dictionary that is ready for PROV-JSON."""
+    stated = filled_data("disclosure/provenance.json", facts=facts, to_complete=TO_COMPLETE, id=_identifier)
+    return {kind: _numbered(kind, found) if isinstance(found, list) else found for kind, found in stated.items()}
+
+
+def _numbered(kind: str, relations: list[dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the relations of a kind with identifiers."""
+    return {
+        f"_:{kind}{number}": {f"prov:{end}": name for end, name in one.items()}
+        for number, one in enumerate(relations, 1)
+    }
+
+
+def _identifier(kind: str, name: str) -> str:
+    """Return an identifier, in which unusual characters are escaped as in addresses."""
+    return f"od:{kind}/{quote(name, safe='/')}"
 
 
 def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
@@ -129,6 +151,10 @@ def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
             for item in layer["items"]
         ],
     }
+    return _json(stated)
+
+
+def _json(stated: dict[str, Any]) -> str:
     return json.dumps(stated, indent=2, ensure_ascii=False) + "\n"
 
 

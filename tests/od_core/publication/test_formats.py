@@ -528,7 +528,7 @@ def test_a_matrix_that_is_too_large_is_refused_and_left_out(tmp_path, monkeypatc
     for module in (omx, flow_files):
         monkeypatch.setattr(module, "MOST_CELLS", 48)  # 7 zones by 7
     with pytest.raises(OdError, match="OD-OMX-TOO-LARGE: the matrix of zone by zone has more than 48 cells"):
-        omx.write_matrices(made.plan.tree, pairs[-1], io.BytesIO())
+        omx.write_matrices(pairs[-1], io.BytesIO())
     with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
         pass
     assert not (tmp_path / "r1" / "flows_zone_zone.omx").exists()
@@ -602,6 +602,6 @@ def test_matrices_are_zero_where_nothing_is_listed(tmp_path):
     made = examples.release("no trips")
     tables = FlowTables.of(made, examples.facts(made, intervals=False))
     with (tmp_path / "none.omx").open("wb") as target:
-        omx.write_matrices(made.plan.tree, tables.pairs[-1], target)
+        omx.write_matrices(tables.pairs[-1], target)
     with openmatrix.open_file(str(tmp_path / "none.omx")) as file:
         assert np.array_equal(file["trips"][:], np.zeros((7, 7)))
