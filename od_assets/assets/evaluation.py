@@ -33,13 +33,13 @@ RUN_COLUMNS = dg.TableSchema(
 )
 
 
-def evaluation_assets(settings: Comparison, traits: dict[str, Any]) -> list[dg.AssetsDefinition]:
+def evaluation_assets(comparison: Comparison, traits: dict[str, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets of a comparison. ``traits`` are common arguments of all assets, such as owners."""
     common = {**traits, "group_name": "evaluation"}
-    partitions = dg.StaticPartitionsDefinition(list(settings.data_sets))
+    partitions = dg.StaticPartitionsDefinition(list(comparison.data_sets))
 
     @dg.asset(
-        key=[settings.name, "runs"],
+        key=[comparison.name, "runs"],
         kinds={"json"},
         partitions_def=partitions,
         description=(
@@ -50,7 +50,7 @@ def evaluation_assets(settings: Comparison, traits: dict[str, Any]) -> list[dg.A
     )
     def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         mark_process(context.instance, context.run.run_id)  # done here, since these assets do not use the warehouse
-        planned = settings.planned(context.partition_key)
+        planned = comparison.planned(context.partition_key)
         done = [0]
 
         def tell(run: Run, made: bool) -> None:
@@ -60,12 +60,12 @@ def evaluation_assets(settings: Comparison, traits: dict[str, Any]) -> list[dg.A
             context.log.info(f"{done[0]} of {len(planned)}: {case} ({how})")
 
         with public_failures():
-            compare(planned, settings.folder / "runs", settings.data_sets, progress=tell)
+            compare(planned, comparison.folder / "runs", comparison.data_sets, progress=tell)
         return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(planned)))
 
     @dg.asset(
-        key=[settings.name, "tables"],
-        deps=[[settings.name, "runs"]],
+        key=[comparison.name, "tables"],
+        deps=[[comparison.name, "runs"]],
         kinds={"parquet", "markdown"},
         metadata={"dagster/column_schema": RUN_COLUMNS},
         description="Errors by level, times and memory of all runs that are there. With least and largest values.",
@@ -73,20 +73,20 @@ def evaluation_assets(settings: Comparison, traits: dict[str, Any]) -> list[dg.A
     )
     def tables(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         mark_process(context.instance, context.run.run_id)
-        path = settings.folder / "comparison.parquet"
+        path = comparison.folder / "comparison.parquet"
         with public_failures():
-            results = table(settings.folder / "runs")
+            results = table(comparison.folder / "runs")
             write_durably(path, lambda file: results.to_parquet(file), mode=PUBLIC_FILE_MODE)
-            known = data_sets_markdown(make() for make in settings.data_sets.values())
-            text = _tables_text(known, results, refusals(settings.folder / "runs"))
+            known = data_sets_markdown(make() for make in comparison.data_sets.values())
+            text = _tables_text(known, results, refusals(comparison.folder / "runs"))
             write_durably(path.with_name("tables.md"), lambda file: file.write_text(text, encoding="utf-8"))
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)), metadata=allowed(dagster__row_count=len(results))
         )
 
     @dg.asset(
-        key=[settings.name, "figures"],
-        deps=[[settings.name, "tables"]],
+        key=[comparison.name, "figures"],
+        deps=[[comparison.name, "tables"]],
         kinds={"matplotlib"},
         description="The figures of Boninsegna & Silvestri, section 5, made of the runs that are there.",
         **common,
@@ -94,7 +94,7 @@ def evaluation_assets(settings: Comparison, traits: dict[str, Any]) -> list[dg.A
     def figures(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         mark_process(context.instance, context.run.run_id)
         with public_failures():
-            written = draw_figures(pd.read_parquet(settings.folder / "comparison.parquet"), settings.folder)
+            written = draw_figures(pd.read_parquet(comparison.folder / "comparison.parquet"), comparison.folder)
         return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))
 
     return [runs, tables, figures]

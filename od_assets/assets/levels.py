@@ -30,56 +30,56 @@ from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, 
 
 
 def level_assets(
-    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    series: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Return the assets of a series' levels, coarse to fine. ``traits`` are common arguments, such as owners."""
-    common = {**traits, "group_name": group_name(settings.name, "levels"), "partitions_def": partitions}
-    first, *lower = settings.level_bands
-    above = [level for level in settings.measurement_levels if level < first[0]]  # an exact root, by segment alone
-    levels = [_measurement_asset(settings, level, common) for level in above]
-    levels += [make(settings, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
-    bands = [band_asset(settings, number, common) for number, _ in enumerate(lower, start=1)]
-    return [*levels, *bands, *([_refined_asset(settings, common)] if settings.mechanism.refines else [])]
+    common = {**traits, "group_name": group_name(series.name, "levels"), "partitions_def": partitions}
+    first, *lower = series.level_bands
+    above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
+    levels = [_measurement_asset(series, level, common) for level in above]
+    levels += [make(series, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
+    bands = [band_asset(series, number, common) for number, _ in enumerate(lower, start=1)]
+    return [*levels, *bands, *([_refined_asset(series, common)] if series.mechanism.refines else [])]
 
 
-def noisy_columns(settings: FlowSeries) -> list[dg.TableColumnDep]:
+def noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
     """Return the column of noisy values of every measurement, as sources of what is computed from all of them."""
-    return [dg.TableColumnDep(measurement_key(settings, level), NOISY.name) for level in settings.measurement_levels]
+    return [dg.TableColumnDep(measurement_key(series, level), NOISY.name) for level in series.measurement_levels]
 
 
-def _measurement_columns(settings: FlowSeries, level: int) -> dict[str, Any]:
+def _measurement_columns(series: FlowSeries, level: int) -> dict[str, Any]:
     """Return the columns of a measurement. Its pairs of areas are the children of pairs with estimated trips."""
-    zones = columns_of([settings.name, "geography"], settings.placing_columns)
-    pairs = {column.name: [*zones, *_column_above(settings, level, column)] for column in (ORIGIN, DESTINATION)}
-    counts = columns_of([settings.name, "trip_counts"], [column.name for column in TRIP_COUNTS])
+    zones = columns_of([series.name, "geography"], series.placing_columns)
+    pairs = {column.name: [*zones, *_column_above(series, level, column)] for column in (ORIGIN, DESTINATION)}
+    counts = columns_of([series.name, "trip_counts"], [column.name for column in TRIP_COUNTS])
     return with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
 
 
-def _estimate_columns(settings: FlowSeries, level: int) -> dict[str, Any]:
+def _estimate_columns(series: FlowSeries, level: int) -> dict[str, Any]:
     """Return the columns of an estimate, which sums to the estimate of the level above."""
-    measured = measurement_key(settings, level)
-    trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(settings, level, TRIPS)]
+    measured = measurement_key(series, level)
+    trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(series, level, TRIPS)]
     sources = {**same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
     return with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources)
 
 
-def _column_above(settings: FlowSeries, level: int, column: Column) -> list[dg.TableColumnDep]:
+def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.TableColumnDep]:
     """Return a column of the estimate of the level above; empty for the first level."""
-    has_parents = level > settings.measured_levels[0]
-    return [dg.TableColumnDep(estimate_key(settings, level - 1), column.name)] if has_parents else []
+    has_parents = level > series.measured_levels[0]
+    return [dg.TableColumnDep(estimate_key(series, level - 1), column.name)] if has_parents else []
 
 
-def _measurement_asset(settings: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
-    has_parents = level > settings.measured_levels[0]
+def _measurement_asset(series: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
+    has_parents = level > series.measured_levels[0]
 
     @dg.asset(
-        key=measurement_key(settings, level),
+        key=measurement_key(series, level),
         deps=[
-            dg.AssetKey([settings.name, "trip_counts"]),
-            *([estimate_key(settings, level - 1)] if has_parents else []),
+            dg.AssetKey([series.name, "trip_counts"]),
+            *([estimate_key(series, level - 1)] if has_parents else []),
         ],
-        kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
-        metadata=_measurement_columns(settings, level),
+        kinds={"opendp", "parquet"} if series.noise == "opendp" else {"parquet"},
+        metadata=_measurement_columns(series, level),
         description=(
             f"The counts of level {level} plus exact discrete Gaussian noise. The noise is drawn once, charged to"
             " the ledger, and read back at"
@@ -88,14 +88,14 @@ def _measurement_asset(settings: FlowSeries, level: int, common: dict[str, Any])
         **common,
     )
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.release_of(context.partition_key)
+        key = series.release_of(context.partition_key)
         with failures_without_values(od_warehouse.confidential):
-            work = FlowWork.of(od_warehouse, settings, key)
+            work = FlowWork.of(od_warehouse, series, key)
             plan, staged = work.plan, work.staged
             steps = plan.steps_at(level)
             if not steps:
                 return _not_measured(plan, level)
-            noise, trips = noise_named(settings.noise), work.first_band_counts
+            noise, trips = noise_named(series.noise), work.first_band_counts
             parents = staged.nodes_above(plan, steps[0])
             refuse_beyond_memory(plan, level, parents)
             cells = 0
@@ -113,12 +113,12 @@ def _measurement_asset(settings: FlowSeries, level: int, common: dict[str, Any])
     return noisy_measurement
 
 
-def _estimate_asset(settings: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
+def _estimate_asset(series: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
     @dg.asset(
-        key=estimate_key(settings, level),
-        deps=[measurement_key(settings, level)],
+        key=estimate_key(series, level),
+        deps=[measurement_key(series, level)],
         kinds={"numba", "parquet"},
-        metadata=_estimate_columns(settings, level),
+        metadata=_estimate_columns(series, level),
         description=(
             f"Level {level} made consistent with the levels above. Whole numbers of at least 0 that sum to the nodes"
             " above them (IntOpt)."
@@ -126,9 +126,9 @@ def _estimate_asset(settings: FlowSeries, level: int, common: dict[str, Any]) ->
         **common,
     )
     def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.release_of(context.partition_key)
+        key = series.release_of(context.partition_key)
         with failures_without_values(od_warehouse.confidential):
-            work = FlowWork.of(od_warehouse, settings, key)
+            work = FlowWork.of(od_warehouse, series, key)
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
@@ -156,14 +156,14 @@ def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
     )
 
 
-def _refined_asset(settings: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefinition:
-    rule = ESTIMATORS[declared_rule(settings.mechanism.options)]
-    measured = [measurement_key(settings, level) for level in settings.measurement_levels]
-    estimated = [estimate_key(settings, level) for level in settings.estimated_levels]
-    sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(settings)}
+def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefinition:
+    rule = ESTIMATORS[declared_rule(series.mechanism.options)]
+    measured = [measurement_key(series, level) for level in series.measurement_levels]
+    estimated = [estimate_key(series, level) for level in series.estimated_levels]
+    sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(series)}
 
     @dg.asset(
-        key=refined_key(settings),
+        key=refined_key(series),
         deps=[*measured, *estimated],
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
@@ -174,9 +174,9 @@ def _refined_asset(settings: FlowSeries, common: dict[str, Any]) -> dg.AssetsDef
         **common,
     )
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.release_of(context.partition_key)
+        key = series.release_of(context.partition_key)
         with failures_without_values(od_warehouse.confidential):
-            work = FlowWork.of(od_warehouse, settings, key)
+            work = FlowWork.of(od_warehouse, series, key)
             plan, staged = work.plan, work.staged
             if plan.bands is None or plan.mechanism.learns_from_levels:
                 _refine(work)
@@ -212,22 +212,22 @@ def _refine(work: FlowWork) -> None:
         work.store.remove(ATTEMPTS)
 
 
-def band_asset(settings: FlowSeries, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
+def band_asset(series: FlowSeries, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
     """Return one multi-asset with the noisy measurements and the estimates of all levels of a band below the first.
 
     One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaf level
     has no estimate here. ``common`` are common arguments of all assets, such as owners.
     """
-    levels, above = settings.level_bands[number], settings.level_bands[number - 1][-1]
-    estimated = [level for level in levels if level in settings.estimated_levels]
-    counted = dg.AssetKey([settings.name, "trip_counts"])
+    levels, above = series.level_bands[number], series.level_bands[number - 1][-1]
+    estimated = [level for level in levels if level in series.estimated_levels]
+    counted = dg.AssetKey([series.name, "trip_counts"])
     traits = {name: value for name, value in common.items() if name != "partitions_def"}
     measurements = [
         dg.AssetSpec(
-            measurement_key(settings, level),
-            deps=[counted, estimate_key(settings, above if level == levels[0] else level - 1)],
-            kinds={"parquet", settings.engine_name},
-            metadata=_measurement_columns(settings, level),
+            measurement_key(series, level),
+            deps=[counted, estimate_key(series, above if level == levels[0] else level - 1)],
+            kinds={"parquet", series.engine_name},
+            metadata=_measurement_columns(series, level),
             description=f"The counts of level {level} plus exact discrete Gaussian noise, drawn once in each part.",
             **traits,
         )
@@ -235,10 +235,10 @@ def band_asset(settings: FlowSeries, number: int, common: dict[str, Any]) -> dg.
     ]
     estimates = [
         dg.AssetSpec(
-            estimate_key(settings, level),
-            deps=[measurement_key(settings, level)],
-            kinds={"parquet", settings.engine_name},
-            metadata=_estimate_columns(settings, level),
+            estimate_key(series, level),
+            deps=[measurement_key(series, level)],
+            kinds={"parquet", series.engine_name},
+            metadata=_estimate_columns(series, level),
             description=f"Level {level} made consistent with the levels above, part by part.",
             **traits,
         )
@@ -246,14 +246,14 @@ def band_asset(settings: FlowSeries, number: int, common: dict[str, Any]) -> dg.
     ]
 
     @dg.multi_asset(
-        name=f"{settings.name}__band_{number}",
+        name=f"{series.name}__band_{number}",
         specs=[*measurements, *estimates],
         partitions_def=common["partitions_def"],
     )
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
-        key = settings.release_of(context.partition_key)
+        key = series.release_of(context.partition_key)
         with failures_without_values(od_warehouse.confidential):
-            work = FlowWork.of(od_warehouse, settings, key)
+            work = FlowWork.of(od_warehouse, series, key)
             run_step(context, work, "measure", str(number))
             results = list(_measured(work, number))
         yield from results
@@ -263,24 +263,24 @@ def band_asset(settings: FlowSeries, number: int, common: dict[str, Any]) -> dg.
 
 def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
     """Yield one result per asset of a measured band, after staging the estimates of its levels."""
-    settings, plan, staged, measurements = work.settings, work.plan, work.staged, work.measurements
+    series, plan, staged, measurements = work.series, work.plan, work.staged, work.measurements
     parts, frontier = attempt(work), staged.estimate(plan.step_bands[number - 1][-1].level)
     band = Band.below(plan, number, frontier)
-    for level in settings.level_bands[number]:
+    for level in series.level_bands[number]:
         if level in plan.unmeasured_levels:
             for asset in (measurement_key, estimate_key):
-                yield _result(asset(settings, level), plan.digest, allowed(level=level, measured_cells=0))
+                yield _result(asset(series, level), plan.digest, allowed(level=level, measured_cells=0))
             continue
         steps = plan.steps_at(level)
         cells = sum(len(measurements.read(step)) for step in steps)
         digests = [work.warehouse.ledger.measured_digest(work.key, step.number) for step in steps]
         metadata = step_metadata(plan, steps) | allowed(measured_cells=cells)
-        yield _result(measurement_key(settings, level), ".".join(digests), metadata)
-        if level in settings.estimated_levels:
+        yield _result(measurement_key(series, level), ".".join(digests), metadata)
+        if level in series.estimated_levels:
             path = staged.save_estimate(level, passed_pieces(band, parts, level))
             rows = pq.ParquetFile(path).metadata.num_rows
             metadata = allowed(level=level, public_cells=plan.tree.cells(level), dagster__row_count=rows)
-            yield _result(estimate_key(settings, level), file_digest(path), metadata)
+            yield _result(estimate_key(series, level), file_digest(path), metadata)
 
 
 def _result(key: dg.AssetKey, digest: str, metadata: dict[str, Any]) -> dg.MaterializeResult:

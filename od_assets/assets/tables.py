@@ -72,7 +72,7 @@ class TableAssets(Generic[R]):
 
 
 def table_assets(
-    settings: TableSeries[Any, Any],
+    series: TableSeries[Any, Any],
     partitions: dg.PartitionsDefinition,
     traits: dict[str, Any],
     assets: TableAssets[R],
@@ -81,11 +81,11 @@ def table_assets(
     """Return all assets of a series that is measured by a single asset.
 
     Args:
-        settings, partitions, traits: settings, partitions and common arguments of the series' assets.
+        series, partitions, traits: the series, the partitions and common arguments of the series' assets.
         assets: names, columns and descriptions of the assets.
         checks: all blocking checks of the series.
     """
-    name = settings.name
+    name = series.name
 
     def described(asset: AssetText, group: str) -> dict[str, Any]:
         return {
@@ -98,7 +98,7 @@ def table_assets(
         }
 
     def work_on(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> TableWork[Any, Any]:
-        return TableWork.of(od_warehouse, settings, settings.release_of(context.partition_key))
+        return TableWork.of(od_warehouse, series, series.release_of(context.partition_key))
 
     @dg.asset(
         **described(assets.counted, "inputs") | confidential_tag(traits),
@@ -114,7 +114,7 @@ def table_assets(
     @dg.asset(
         **described(assets.measured, "measurements"),
         deps=[counted.key],
-        kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
+        kinds={"opendp", "parquet"} if series.noise == "opendp" else {"parquet"},
     )
     def measured(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         work = work_on(context, od_warehouse)
@@ -133,14 +133,14 @@ def table_assets(
         with failures_without_values(od_warehouse.confidential):
             release = work.estimated()
             path = work.staged.save_table(release)
-            balance = od_warehouse.ledger.balance(settings.domain.name, work.key.period)
+            balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)),
             metadata=assets.metadata(release, balance) | allowed(dagster__row_count=assets.rows(release)),
         )
 
     bundle = bundle_asset(
-        settings,
+        series,
         partitions,
         traits,
         table=published_table.key,
@@ -150,14 +150,14 @@ def table_assets(
         work=TableWork,
         metadata=assets.metadata,
     )
-    return [*source_assets(settings, partitions, traits), counted, measured, published_table, bundle]
+    return [*source_assets(series, partitions, traits), counted, measured, published_table, bundle]
 
 
-def group_size_assets(settings: GroupSizeSeries) -> TableAssets[GroupSizeRelease]:
+def group_size_assets(series: GroupSizeSeries) -> TableAssets[GroupSizeRelease]:
     """Return the descriptions of a series' assets."""
-    zones = columns_of([settings.name, "geography"], settings.placing_columns)
-    records = columns_of([settings.name, "raw_trips"], record_columns(settings.columns))
-    measured = dg.AssetKey([settings.name, "noisy_measurements"])
+    zones = columns_of([series.name, "geography"], series.placing_columns)
+    records = columns_of([series.name, "raw_trips"], record_columns(series.columns))
+    measured = dg.AssetKey([series.name, "noisy_measurements"])
     return TableAssets(
         counted=AssetText(
             "group_sizes",
@@ -169,7 +169,7 @@ def group_size_assets(settings: GroupSizeSeries) -> TableAssets[GroupSizeRelease
         measured=AssetText(
             "noisy_measurements",
             GROUP_MEASUREMENTS.columns,
-            {"area": zones, "noisy": columns_of([settings.name, "group_sizes"], ["area", "size"])},
+            {"area": zones, "noisy": columns_of([series.name, "group_sizes"], ["area", "size"])},
             "The query of every area plus exact discrete Laplace noise. The noise is drawn once, charged to the"
             " ledger, and read back at every later run. From here on, nothing is confidential.",
         ),
@@ -191,19 +191,19 @@ def group_size_assets(settings: GroupSizeSeries) -> TableAssets[GroupSizeRelease
     )
 
 
-def stops_assets(settings: StopsSeries) -> TableAssets[StopsRelease]:
+def stops_assets(series: StopsSeries) -> TableAssets[StopsRelease]:
     """Return the descriptions of a series' assets. Their columns depend on the places of a trip."""
-    columns = boxes_table(settings.dimensions, settings.stages).columns
+    columns = boxes_table(series.dimensions, series.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
     ends = [column for column in columns if column.name not in counted_only | {"noisy"}]
-    cells = cell_columns(settings.dimensions)
-    counted, measured = dg.AssetKey([settings.name, "trip_cells"]), dg.AssetKey([settings.name, "noisy_boxes"])
+    cells = cell_columns(series.dimensions)
+    counted, measured = dg.AssetKey([series.name, "trip_cells"]), dg.AssetKey([series.name, "noisy_boxes"])
     every_cell = columns_of(counted, [cell.name for cell in cells])
     return TableAssets(
         counted=AssetText(
             "trip_cells",
             cells,
-            {cell.name: _places(settings, dimension) for dimension, cell in enumerate(cells)},
+            {cell.name: _places(series, dimension) for dimension, cell in enumerate(cells)},
             "Confidential: every trip's cells on the map. They stay in the confidential folder, and a run shows"
             " none of them.",
         ),
@@ -228,12 +228,12 @@ def stops_assets(settings: StopsSeries) -> TableAssets[StopsRelease]:
     )
 
 
-def _places(settings: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
+def _places(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
     """Return the columns that place a trip along a dimension of the grid: longitude, then latitude, of each place."""
-    origin, destination, *stops = settings.columns.codes
+    origin, destination, *stops = series.columns.codes
     place = [origin, *stops, destination][dimension // 2]
-    code, *degrees = settings.placing_columns
+    code, *degrees = series.placing_columns
     return [
-        *columns_of([settings.name, "raw_trips"], [place, "in_period"]),
-        *columns_of([settings.name, "geography"], [code, degrees[dimension % 2]]),
+        *columns_of([series.name, "raw_trips"], [place, "in_period"]),
+        *columns_of([series.name, "geography"], [code, degrees[dimension % 2]]),
     ]

@@ -74,19 +74,19 @@ from od_core.records.open_file import in_records
 from od_core.records.segments import Breakdown
 
 
-def charged(settings: Series[Any, Any], period: str) -> Finding:
+def charged(series: Series[Any, Any], period: str) -> Finding:
     """Return a finding on the budget of a release: whether the ledger would refuse its charge."""
-    warehouse = Warehouse.of(settings.project)
-    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
+    warehouse = Warehouse.of(series.project)
+    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, series.key(period))
 
     def look() -> str:
-        geography = settings.read_geography()
+        geography = series.read_geography()
         if not warehouse.ledger_chain.exists():
-            settings.plan(geography, period)
+            series.plan(geography, period)
             return "nothing is spent yet"
         plan = work.planned(geography)
         lost = _lost(work, plan)
-        warehouse.ledger.hold_to_release(work.key, settings.domain, plan, lost)
+        warehouse.ledger.hold_to_release(work.key, series.domain, plan, lost)
         if lost:
             return f"lost draws are charged again, which the cap allows: {len(lost)}"
         return "it is charged already" if warehouse.ledger.level_kinds(work.key) else "the cap allows it"
@@ -96,7 +96,7 @@ def charged(settings: Series[Any, Any], period: str) -> Finding:
 
 def _lost(work: ReleaseWork[Any, Any], plan: Plan) -> list[int]:
     """Return the numbers of the steps whose draw was lost. Draws in parts are left out, whose files are elsewhere."""
-    in_parts = isinstance(work.settings, FlowSeries) and work.settings.bands is not None
+    in_parts = isinstance(work.series, FlowSeries) and work.series.bands is not None
     return [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
 
 
@@ -444,19 +444,19 @@ class _Inspection:
         return "\n".join([f"{title}: {verdict}", *dict.fromkeys(refused), "", *self.numbers, ""])
 
 
-def inspected(settings: Series[Any, Any], period: str) -> list[Finding]:
+def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
 
     For unit ``user_year``, the first finding is on the counters of users with which the records would be counted.
     """
-    key, warehouse = settings.key(period), Warehouse.of(settings.project)
-    what, there = f"input of {key}", arrival(settings, Period(period))
-    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, key)
+    key, warehouse = series.key(period), Warehouse.of(series.project)
+    what, there = f"input of {key}", arrival(series, Period(period))
+    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, key)
     counters = InspectedCounters.of(work)
     findings = [] if counters is None else [found(f"counters of users for {key}", counters.check)]
     if there.waits is not None:
-        return [*findings, found(what, partial(_refuse_waiting, settings, period, there.waits))]
-    if not settings.records_are_here:
+        return [*findings, found(what, partial(_refuse_waiting, series, period, there.waits))]
+    if not series.records_are_here:
         return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
     usable = counters if all(finding.ok for finding in findings) else None
     try:
@@ -464,7 +464,7 @@ def inspected(settings: Series[Any, Any], period: str) -> list[Finding]:
     except OSError as error:
         return [*findings, Finding.of_error(f"{what}: no copy of it can be written", of_system(error))]
     inspection = _inspection(work, usable, folder)
-    look = warehouse.confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
+    look = warehouse.confidential.keep_detail(inspection.text(f"{key}, {series.records_path(period)}"))
     if inspection.refused:
         first = inspection.refused[0]
         fault = f"the input would be refused. {first.code}: {first.message}"
@@ -472,11 +472,11 @@ def inspected(settings: Series[Any, Any], period: str) -> list[Finding]:
     return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
 
 
-def _refuse_waiting(settings: Series[Any, Any], period: str, waits: str) -> None:
+def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
     """Raise OdError for a file that has not arrived: the error of a run, if it would refuse the file too."""
-    source = settings.records_path(period)
+    source = series.records_path(period)
     refuse_absent(source)
-    hold_to_marker(source, settings.marker_path(period))
+    hold_to_marker(source, series.marker_path(period))
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
@@ -509,25 +509,25 @@ def _inspect(
     numbers: list[str],
 ) -> None:
     """Append the findings on an input to ``refused`` and ``numbers``. Errors of reading and counting are not caught."""
-    settings, period = work.settings, work.key.period
+    series, period = work.series, work.key.period
     drawn = work.warehouse.ledger_chain.exists() and work.is_drawn  # to ask for a ledger would create it
     if drawn:
         work.hold_to_reading()
-    geography = settings.read_geography()
-    load_period(settings, period, records, geography)
+    geography = series.read_geography()
+    load_period(series, period, records, geography)
     with scratch_database(records.parent, records) as connection:
-        for name, codes in listed_codes(*settings.listed_codes(geography), settings.breakdowns).items():
+        for name, codes in listed_codes(*series.listed_codes(geography), series.breakdowns).items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
-        for kind in _kinds(connection, records, settings.breakdowns):
+        for kind in _kinds(connection, records, series.breakdowns):
             numbers += kind.lines(connection)
-            if kind.is_judged and kind.faulty > settings.fault_threshold * kind.among:
-                share = float(settings.fault_threshold)
+            if kind.is_judged and kind.faulty > series.fault_threshold * kind.among:
+                share = float(series.fault_threshold)
                 above = f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}"
-                refused.append(_check_failed(settings.name, above))
+                refused.append(_check_failed(series.name, above))
     try:
         counted = _counted(work, geography, counters, records)
     except OdError as error:
-        raise in_records(error, settings.records_path(period).name, settings.columns) from None
+        raise in_records(error, series.records_path(period).name, series.columns) from None
     if drawn:
         hold_to_drawn(work, counted, counters)
 
@@ -544,22 +544,22 @@ def _check_failed(name: str, detail: str) -> OdError:
 
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
     """Count the records as a release does. Raises OdError if a release would refuse them."""
-    settings, period = work.settings, work.key.period
+    series, period = work.series, work.key.period
     counted: Counted
-    if isinstance(settings, TableSeries):
-        counted = settings.count(records, geography, period)
+    if isinstance(series, TableSeries):
+        counted = series.count(records, geography, period)
     else:
         counted = trip_counts_of(
             records,
-            settings.plan(geography, period).tree,
-            unit=settings.unit,
+            series.plan(geography, period).tree,
+            unit=series.unit,
             key=InspectedFolder.of(work).key(),
             period=period,
-            fault_threshold=settings.fault_threshold,
-            breakdowns=settings.breakdowns,
+            fault_threshold=series.fault_threshold,
+            breakdowns=series.breakdowns,
             counters=counters,
         )
-    settings.acceptance.refuse_empty(counted.total, settings.unit)
+    series.acceptance.refuse_empty(counted.total, series.unit)
     return counted
 
 
@@ -675,31 +675,31 @@ def of_declaration(name: str) -> list[Finding]:
     """
     what = f"declaration {name}"
     try:
-        settings = declaration(name)
+        series = declaration(name)
     except OdError as error:
         return [Finding.of_error(what, error)]
     return [
-        Finding(f"{what}, data set {settings.domain.name}: {settings.columns.row}"),
-        *_of_plan(settings),
-        found(f"assets and schedules of {name}", lambda: refuse_unloadable(settings)),
+        Finding(f"{what}, data set {series.domain.name}: {series.columns.row}"),
+        *_of_plan(series),
+        found(f"assets and schedules of {name}", lambda: refuse_unloadable(series)),
     ]
 
 
-def _of_plan(settings: Series[Any, Any]) -> list[Finding]:
-    what = f"geography of {settings.name}"
+def _of_plan(series: Series[Any, Any]) -> list[Finding]:
+    what = f"geography of {series.name}"
     try:
-        geography = settings.read_geography()
+        geography = series.read_geography()
     except OdError as error:
         return [Finding.of_error(what, error)]
     counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
 
     def plan() -> str:
-        planned = settings.plan(geography, planned_period(settings, None))
-        Warehouse.of(settings.project).hold_to_declared(settings.domain)
-        asked, cap = text_above(planned.charge.as_rho), text_above(settings.domain.cap.allowed_rho())
+        planned = series.plan(geography, planned_period(series, None))
+        Warehouse.of(series.project).hold_to_declared(series.domain)
+        asked, cap = text_above(planned.charge.as_rho), text_above(series.domain.cap.allowed_rho())
         return f"rho {asked} of a cap of {cap}"
 
-    return [Finding(f"{what}: {counts}"), found(f"plan of {settings.name}", plan)]
+    return [Finding(f"{what}: {counts}"), found(f"plan of {series.name}", plan)]
 
 
 def _check_comparison(name: str) -> None:
@@ -712,15 +712,15 @@ def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
     absent: OdError | None = None
     for name in names:
         try:
-            settings = declaration(name)
+            series = declaration(name)
         except OdError:
             continue  # another finding reports the fault of its declaration
         try:
-            chosen_periods(settings, period, every=False)
+            chosen_periods(series, period, every=False)
         except OdError as error:
             absent = error
             continue
-        inputs += [charged(settings, period), *inspected(settings, period)]
+        inputs += [charged(series, period), *inspected(series, period)]
     if not inputs and absent is not None:
         raise absent
     return inputs

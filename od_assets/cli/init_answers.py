@@ -108,10 +108,10 @@ def _no_file(message: str) -> OdError:
     return OdError("OD-FILE-MISSING", message, next_step=step)
 
 
-def unreadable_records(answers: Answers, settings: Fields) -> OdError | None:
+def unreadable_records(answers: Answers, fields: Fields) -> OdError | None:
     """Return an error if the reader does not exist, or if the newest file cannot be opened with it, or None."""
     try:
-        _opened(answers, settings)
+        _opened(answers, fields)
     except OdError as error:
         return _of_field(error) if error.code == "OD-FILE-UNREADABLE" else error
     return None
@@ -123,12 +123,12 @@ def _of_field(error: OdError) -> OdError:
     return error.changed(next_step=error.next_step + hint)
 
 
-def absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | None:
+def absent_column(flag: str, answers: Answers, fields: Fields) -> OdError | None:
     """Return an error if the newest file of records lacks the column of a flag, or if another flag has it.
 
     The column of dates must have one among the first records, as a release would read it.
     """
-    records = _opened(answers, settings)
+    records = _opened(answers, fields)
     if records is None:
         return None
     name = records.columns.user if flag == "column" else getattr(records.columns, flag)
@@ -159,13 +159,13 @@ def absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | No
     return OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
 
 
-def unstated_rows(answers: Answers, settings: Fields) -> tuple[OdError | None, list[str]] | None:
+def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, list[str]] | None:
     """Return an error if it must be asked what a row of the newest file of records is, and the file's unused columns.
 
     The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
     flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
     """
-    records = _opened(answers, settings)
+    records = _opened(answers, fields)
     if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
         return None
     if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
@@ -187,13 +187,13 @@ def unstated_rows(answers: Answers, settings: Fields) -> tuple[OdError | None, l
     ), unused
 
 
-def found_records(answers: Answers, settings: Fields) -> list[str]:
+def found_records(answers: Answers, fields: Fields) -> list[str]:
     """Return lines to show, with the used and the unused columns of the newest file of records and their types.
 
     The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
     the answers or the reader name one of them.
     """
-    records = _opened(answers, settings)
+    records = _opened(answers, fields)
     if records is None:
         return [f"There is no file {answers['records']} yet."]
     name, schema, used = records.source.name, records.schema, records.used
@@ -206,7 +206,7 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
     ]
 
 
-def _opened(answers: Answers, settings: Fields) -> _Records | None:
+def _opened(answers: Answers, fields: Fields) -> _Records | None:
     """Return the newest file of records, or None if there is none or the fields do not fit the component.
 
     Fields that do not fit are refused when the declaration is written.
@@ -218,7 +218,7 @@ def _opened(answers: Answers, settings: Fields) -> _Records | None:
     if source is None:
         return None
     stated: dict[str, Any] = {}
-    fill(stated, answers, settings)
+    fill(stated, answers, fields)
     try:
         trips = Trips.model_validate(stated["trips"])
     except ValidationError:
@@ -304,10 +304,10 @@ def found_zones(answers: Answers, _settings: Fields) -> list[str]:
     return [f"{name} has the columns {', '.join(columns)}."]
 
 
-def further_columns(answers: Answers, settings: Fields) -> list[str]:
+def further_columns(answers: Answers, fields: Fields) -> list[str]:
     """Return the columns of the list of zones that no answer names; none if the list cannot be read."""
     try:
-        zones, columns = _declared(answers, settings), map(str, zone_table(answers).columns)
+        zones, columns = _declared(answers, fields), map(str, zone_table(answers).columns)
     except OdError:
         return []
     named = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
@@ -316,20 +316,20 @@ def further_columns(answers: Answers, settings: Fields) -> list[str]:
     return [column for column in columns if column not in named]
 
 
-def absent_levels(answers: Answers, settings: Fields) -> list[str]:
+def absent_levels(answers: Answers, fields: Fields) -> list[str]:
     """Return the levels that have no column, and that no other answer or field says how to make."""
-    zones = _declared(answers, settings)
+    zones = _declared(answers, fields)
     if zones.parents is not None:
         return []
     columns = {*map(str, zone_table(answers).columns), *zones.prefixes, *zones.joined}
     return [level for level in zones.levels if level not in columns]
 
 
-def refuse_absent_levels(answers: Answers, settings: Fields) -> None:
+def refuse_absent_levels(answers: Answers, fields: Fields) -> None:
     """Raise OdError if a level has no column, or if the areas of the levels are not a hierarchy."""
-    absent, table = absent_levels(answers, settings), zone_table(answers)
+    absent, table = absent_levels(answers, fields), zone_table(answers)
     if not absent:
-        refuse_unfit_zones(answers, settings)
+        refuse_unfit_zones(answers, fields)
         return
     message = f"{answers['zones']} has no column {absent[0]!r}"
     if _may_show(answers["zones"], table, as_list(answers["levels"])):
@@ -338,25 +338,25 @@ def refuse_absent_levels(answers: Answers, settings: Fields) -> None:
     step = "name columns of the list"
     if "prefixes" in answers:
         step = f"give the number of the first characters of a zone's code, as in {absent[0]}=3"
-    elif may_be_prefixes(answers, settings):
+    elif may_be_prefixes(answers, fields):
         step += f", or give the same answer again if {absent[0]} is the first characters of a zone's code"
     raise OdError("OD-INIT-COLUMN", message, next_step=step)
 
 
-def may_be_prefixes(answers: Answers, settings: Fields) -> bool:
+def may_be_prefixes(answers: Answers, fields: Fields) -> bool:
     """Return whether all levels without a column may be prefixes of a zone's code. The last level has the codes."""
-    return _declared(answers, settings).levels[-1] not in absent_levels(answers, settings)
+    return _declared(answers, fields).levels[-1] not in absent_levels(answers, fields)
 
 
-def refuse_unfit_zones(answers: Answers, settings: Fields) -> None:
+def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the list of zones has no geography as the answers so far declare it."""
-    _declared(answers, settings).zone_list().geography(current_project().root)
+    _declared(answers, fields).zone_list().geography(current_project().root)
 
 
-def _declared(answers: Answers, settings: Fields) -> Zones:
+def _declared(answers: Answers, fields: Fields) -> Zones:
     """Return the list of zones as the answers so far declare it. Raises OdError if they do not fit the section."""
     stated: dict[str, Any] = {}
-    fill(stated, answers, settings)
+    fill(stated, answers, fields)
     return fitting(Zones, stated["geography"], "geography")
 
 
@@ -371,13 +371,13 @@ def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
 _STEP = "choose one of them"
 
 
-def fault_of_value(flag: str, answers: Answers, settings: Fields) -> OdError | None:
+def fault_of_value(flag: str, answers: Answers, fields: Fields) -> OdError | None:
     """Return an error if no declaration could have the answer to a question after the answers before it, or None."""
     try:
         if flag in _CHECKS and answers[flag]:
             _CHECKS[flag](answers[flag], answers)
         if flag in _OF_ZONES and (answers[flag] or flag == "prefixes"):  # a level may need one
-            _OF_ZONES[flag](answers, settings)
+            _OF_ZONES[flag](answers, fields)
         if flag == "reason" and answers["cap"] and not answers["reason"].strip():
             raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
     except OdError as error:
@@ -461,7 +461,7 @@ def answered(
     given: Mapping[str, str | None],
     ask: Callable[[Question], str] | None,
     tell: Callable[[str], None],
-    settings: Fields | None = None,
+    fields: Fields | None = None,
 ) -> dict[str, str]:
     """Return an answer to every question that applies, by flag, and show the columns of the files.
 
@@ -472,7 +472,7 @@ def answered(
         given: answers by flag; None for a flag without an answer.
         ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
         tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
-        settings: additional fields of the release's declaration, by path of the field.
+        fields: additional fields of the release's declaration, by path of the field.
 
     Raises:
         OdError: an answer is missing or does not fit the files, and there is no terminal; the records cannot be read,
@@ -488,9 +488,9 @@ def answered(
                 raise _not_of_unit(question)
             continue
         if question.flag == "one_row_a_trip" and answer in (None, "", "false"):
-            answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
+            answers[question.flag] = _said_of_rows(question, answers, ask, tell, fields or {})
             continue
-        if question.flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, settings or {}):
+        if question.flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, fields or {}):
             answers[question.flag] = ""
             continue
         while True:
@@ -498,10 +498,10 @@ def answered(
             if answer is None:
                 answer = ask(question) if ask is not None else question.default
             answers[question.flag] = "" if answer is None else answer
-            fault = _fault_of(question, answers, settings or {})
+            fault = _fault_of(question, answers, fields or {})
             if fault is None and ask is not None:  # otherwise the declaration as a whole is judged, once
-                fault = fault_of_value(question.flag, _with_prefixes(question, answers, given), settings or {})
-            if fault is None or (answer and answer == refused and _is_confirmed(question, answers, settings or {})):
+                fault = fault_of_value(question.flag, _with_prefixes(question, answers, given), fields or {})
+            if fault is None or (answer and answer == refused and _is_confirmed(question, answers, fields or {})):
                 break
             if ask is None or not _may_ask_again(question, answers):
                 raise fault
@@ -510,7 +510,7 @@ def answered(
         look = _TOLD.get(question.flag)
         is_told_later = ask is None and question.flag in ("reader", "zones")
         known = {flag: stated for flag in ("unit", "column") if (stated := given.get(flag))}  # a column is used then
-        lines = [] if look is None or is_told_later else look({**known, **answers}, settings or {})
+        lines = [] if look is None or is_told_later else look({**known, **answers}, fields or {})
         for line in lines:
             if line not in told:
                 tell(line)
@@ -518,7 +518,7 @@ def answered(
     return answers
 
 
-def _fault_of(question: Question, answers: Answers, settings: Fields) -> OdError | None:
+def _fault_of(question: Question, answers: Answers, fields: Fields) -> OdError | None:
     """Return an error if the answer to a question is missing or does not fit the files, or None."""
     answer = answers[question.flag]
     if question.default is None and not answer.strip():
@@ -527,9 +527,9 @@ def _fault_of(question: Question, answers: Answers, settings: Fields) -> OdError
     if question.flag == "records":
         return absent_records(answer)
     if question.flag == "reader":
-        return unreadable_records(answers, settings)
+        return unreadable_records(answers, fields)
     if question.flag in _NAMED_COLUMNS:
-        return absent_column(question.flag, answers, settings)
+        return absent_column(question.flag, answers, fields)
     if question.flag == "zones" and (fault := absence(current_project().root / answer)) is not None:
         return OdError(
             "OD-FILE-MISSING", fault, next_step="give --zones and the path of a public list of zones that can be read"
@@ -554,14 +554,14 @@ def _not_of_unit(question: Question) -> OdError:
     )
 
 
-def _is_confirmed(question: Question, answers: Answers, settings: Fields) -> bool:
+def _is_confirmed(question: Question, answers: Answers, fields: Fields) -> bool:
     """Return whether an answer that was refused is accepted if it is given again.
 
     This is a path of records at which there is no file yet, or levels of which some are prefixes of a zone's code.
     """
     if question.flag == "records":
         return newest_file(answers["records"]) is None
-    return question.flag == "levels" and may_be_prefixes(answers, settings)
+    return question.flag == "levels" and may_be_prefixes(answers, fields)
 
 
 def _may_ask_again(question: Question, answers: Answers) -> bool:
@@ -574,7 +574,7 @@ def _said_of_rows(
     answers: dict[str, str],
     ask: Callable[[Question], str] | None,
     tell: Callable[[str], None],
-    settings: Fields,
+    fields: Fields,
 ) -> str:
     """Return the answer to whether each row is one trip. Ask the user if the records have unused columns.
 
@@ -583,7 +583,7 @@ def _said_of_rows(
     Raises:
         OdError: the user does not state what a row is, though the records have unused columns or look like flows.
     """
-    found = unstated_rows(answers, settings)
+    found = unstated_rows(answers, fields)
     if found is None:
         return ""
     unstated, unused = found

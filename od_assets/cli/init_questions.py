@@ -199,13 +199,13 @@ QUESTIONS = (
 )
 
 
-def further_fields(settings: list[str]) -> Fields:
+def further_fields(given: list[str]) -> Fields:
     """Return the additional fields that ``--set`` gives as FIELD=VALUE.
 
     Raises:
         OdError: a text has no field or no value, or names the release.
     """
-    for text in settings:
+    for text in given:
         field, _, value = text.partition("=")
         if not all(part.strip() for part in (*field.split("."), value)):
             raise OdError(
@@ -219,14 +219,14 @@ def further_fields(settings: list[str]) -> Fields:
                 f"--set {text!r} would name the release, which is the first argument",
                 next_step=f"leave it out, or call od-release init {value}",
             )
-    return dict(text.partition("=")[::2] for text in settings)
+    return dict(text.partition("=")[::2] for text in given)
 
 
-def fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
-    """Write the answers on the release, and the additional fields in ``settings``, into the attributes ``release``."""
+def fill(release: dict[str, Any], answers: Answers, fields: Fields) -> None:
+    """Write the answers on the release, and the additional fields in ``fields``, into the attributes ``release``."""
     for place, value in values_of("", answers):
         put(release, place, value)
-    for place, value in settings.items():
+    for place, value in fields.items():
         put(release, place, as_yaml(value))
 
 

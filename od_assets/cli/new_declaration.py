@@ -63,7 +63,7 @@ def places_of(name: str) -> tuple[Path, Path]:
     return places
 
 
-def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
+def initialize(name: str, answers: Answers, fields: Fields | None = None) -> Initialized:
     """Write the declarations of a release and of its data set, if the release can be planned; write both or neither.
 
     If the project has no warehouse yet, declare it, too.
@@ -71,7 +71,7 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
     Args:
         name: name of the release and of the data set.
         answers: answers to all questions, by flag.
-        settings: additional fields of the release's declaration, by path of the field.
+        fields: additional fields of the release's declaration, by path of the field.
 
     Raises:
         OdError: one of the files exists already; or the declaration or its plan is refused, in which case the written
@@ -79,7 +79,7 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
     """
     places = places_of(name)
     with removed_if_refused() as made:
-        release = _release(name, answers, settings or {})
+        release = _release(name, answers, fields or {})
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
         data_set = _data_set(name, answers, fits.stated_periods)
         fitting = fits.model_dump(by_alias=True, exclude_defaults=True)
@@ -106,11 +106,11 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
     return Initialized((*places, *({warehouse} & {*made})), geography.area_counts)
 
 
-def _for_one_cap(settings: Series[Any, Any], plan: Plan) -> Fraction:
+def _for_one_cap(series: Series[Any, Any], plan: Plan) -> Fraction:
     """Return the rho of the releases that one cap must allow: of one period, or of a year under unit ``user_year``."""
     if plan.unit.kind != "user_year":
         return plan.charge.as_rho
-    return alike(plan.unit, plan.spent, len(settings.domain.periods_of_year(settings.periods.first)))
+    return alike(plan.unit, plan.spent, len(series.domain.periods_of_year(series.periods.first)))
 
 
 def cap_above(rho: Fraction) -> str:
@@ -131,12 +131,12 @@ def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
     return f"room for five releases {per} at epsilon {answers['epsilon']}, including lost draws"
 
 
-def _release(name: str, answers: Answers, settings: Fields) -> dict[str, Any]:
+def _release(name: str, answers: Answers, fields: Fields) -> dict[str, Any]:
     """Return the attributes of the release, from the answers and the additional fields."""
     release: dict[str, Any] = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None) | {
         "domain": name
     }
-    fill(release, answers, settings)
+    fill(release, answers, fields)
     release["name"] = name
     return release
 

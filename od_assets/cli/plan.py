@@ -45,14 +45,14 @@ def plan(
     from od_assets.series.reading import declaration
 
     _refuse_options(target, table, to, page)
-    settings = declaration(release)
-    period = planned_period(settings, period)
-    planned = settings.plan(settings.read_geography(), period)
-    Folders().hold_to_declared(settings.domain)
+    series = declaration(release)
+    period = planned_period(series, period)
+    planned = series.plan(series.read_geography(), period)
+    Folders().hold_to_declared(series.domain)
     if target:
         from od_assets.cli.target_plan import print_target_plan, target_plan, write_declaration
 
-        found = target_plan(settings, planned, target, table, runs)
+        found = target_plan(series, planned, target, table, runs)
         if as_json:
             typer.echo(json.dumps(found.facts(), indent=2))
         else:
@@ -61,19 +61,19 @@ def plan(
             write_declaration(found, to)
         return
     if page is not None:
-        write_planning_page(settings, planned, page)
-    guarantee = settings.kind.guarantee(planned, planned.spent)
+        write_planning_page(series, planned, page)
+    guarantee = series.kind.guarantee(planned, planned.spent)
     if planned.unit.max_trips_year is not None:
         from od_core.publication.guarantee import year_sentence
 
-        periods = len(settings.domain.periods_of_year(settings.periods.first))
+        periods = len(series.domain.periods_of_year(series.periods.first))
         guarantee["year"] = year_sentence(planned.unit, planned.spent, periods)
     if as_json:
         levels = planned.to_frame().to_dict("records")
-        facts = {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": settings.columns.row}
+        facts = {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": series.columns.row}
         typer.echo(json.dumps(facts, indent=2))
         return
-    print_plan(settings, planned, verbose=verbose)
+    print_plan(series, planned, verbose=verbose)
     print_guarantee(guarantee)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
@@ -108,9 +108,9 @@ def forecast(
     from od_assets.runs.period_status import planned_period
     from od_assets.series.reading import declaration
 
-    settings = declaration(release)
-    period = planned_period(settings, period)
-    found = forecast_of(settings, settings.plan(settings.read_geography(), period), epsilon, runs)
+    series = declaration(release)
+    period = planned_period(series, period)
+    found = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
     if to is not None:
         found.write(to)
     if as_json:

@@ -12,15 +12,15 @@ from od_core.flows.planning_page import planning_page
 from od_core.privacy.plan import Plan
 
 
-def write_planning_page(settings: Series[Any, Any], plan: Plan, path: Path) -> None:
+def write_planning_page(series: Series[Any, Any], plan: Plan, path: Path) -> None:
     """Write the planning page of a plan. An existing file is replaced.
 
     Raises:
         OdError: :func:`od_core.flows.planning_page.planning_page` refuses the plan, or the file cannot be written.
     """
-    domain = settings.domain
-    year = domain.periods_of_year(settings.periods.first) if domain.unit.kind == "user_year" else ()
-    page = planning_page(plan, settings.name, domain.cap.allowed_rho(), len(year))
+    domain = series.domain
+    year = domain.periods_of_year(series.periods.first) if domain.unit.kind == "user_year" else ()
+    page = planning_page(plan, series.name, domain.cap.allowed_rho(), len(year))
     try:
         write_text(path, page)
     except OSError as error:

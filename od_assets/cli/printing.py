@@ -61,42 +61,42 @@ def conversion_text(plan: Plan) -> str:
     return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
 
 
-def print_plan(settings: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
+def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
     Args:
-        settings: settings of the series.
+        series: the series.
         plan: plan of the period.
         verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
-    domain = settings.domain
+    domain = series.domain
     cap = domain.cap.allowed_rho()
     spans = {"user": "for all periods", "user_year": "per year"}
     span = spans.get(domain.unit.kind, f"per {domain.elementary_period}")
     console.print(
-        f"One period of {settings.name} spends {promise_text(plan.spent.epsilon, plan.spent.delta)}:"
+        f"One period of {series.name} spends {promise_text(plan.spent.epsilon, plan.spent.delta)}:"
         f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
         f" {text_above(cap)} {span}).\n"
     )
     if domain.unit.kind == "user_year":
-        console.print(f"{year_text(settings, plan)}\n", soft_wrap=True)
+        console.print(f"{year_text(series, plan)}\n", soft_wrap=True)
     for verdict in plan.verdicts():
         console.print(verdict)
     console.print()
     if isinstance(plan, ReleasePlan):
         _print_errors(plan)
-    console.print(f"Meaning of a row of the records: {settings.columns.row}.\n")
+    console.print(f"Meaning of a row of the records: {series.columns.row}.\n")
     if verbose:
         exact = plan.to_frame()
         bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
-        print_frame(f"{settings.name}: what one period measures", exact.assign(**bounds))
+        print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
         console.print(f"A release spends {spent_text(plan.spent)}.{conversion_text(plan)}\n")
 
 
-def year_text(settings: Series[Any, Any], plan: Plan) -> str:
+def year_text(series: Series[Any, Any], plan: Plan) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound."""
-    domain, unit = settings.domain, plan.unit
-    periods = len(domain.periods_of_year(settings.periods.first))
+    domain, unit = series.domain, plan.unit
+    periods = len(domain.periods_of_year(series.periods.first))
     bounded, unbounded = alike(unit, plan.spent, periods), periods * plan.spent.rho
     epsilon, other = (text_above(epsilon_tight(each, plan.spent.delta)) for each in (bounded, unbounded))
     return (

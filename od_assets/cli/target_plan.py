@@ -58,7 +58,7 @@ SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 
 
-def public_table(settings: Series[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
+def public_table(series: Series[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
     """Return the newest published flows of the data set over the areas of the plan, or else a synthetic table.
 
     Releases of the series itself are preferred to those of other series. Releases without trips are skipped, because
@@ -69,19 +69,19 @@ def public_table(settings: Series[Any, Any], plan: ReleasePlan) -> tuple[Release
     """
     found = []
     for key, folder, certificate in _published(plan):
-        if certificate["data_set"] == settings.domain.name and certificate["contents"]["trips"] > 0:
-            found.append((key.release == settings.name, key.period, key.revision, key, folder))
+        if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0:
+            found.append((key.release == series.name, key.period, key.revision, key, folder))
     if not found:
         return None, synthetic_table(plan.tree.origin, plan.tree.destination)
     key, folder = max(found)[-2:]
     return key, _opened(key, folder, plan)
 
 
-def stated_table(settings: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[str, KnownFlows]:
+def stated_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[str, KnownFlows]:
     """Return a sentence on a public table, and the table.
 
     Args:
-        settings: settings of the series.
+        series: the series.
         plan: plan of one period.
         stated: ``synthetic``, a published release such as ``us_flights/2001-06/r1``, or the path of a file of public
             flows with the columns origin, destination and trips. None takes the table of :func:`public_table`.
@@ -91,21 +91,21 @@ def stated_table(settings: Series[Any, Any], plan: ReleasePlan, stated: str | No
             release is of other areas.
     """
     if stated is None:
-        key, table = public_table(settings, plan)
-        return source_of(settings, key, table), table
+        key, table = public_table(series, plan)
+        return source_of(series, key, table), table
     if stated == SYNTHETIC:
         table = synthetic_table(plan.tree.origin, plan.tree.destination)
-        return source_of(settings, None, table), table
+        return source_of(series, None, table), table
     for key, folder, _ in _published(plan):
         if str(key) == stated:
             table = _opened(key, folder, plan)
-            return source_of(settings, key, table), table
+            return source_of(series, key, table), table
     path = Path(stated)
     refuse_records(path)
     if not path.is_file():
         raise OdError(
             "OD-TABLE-PUBLIC",
-            f"{stated} is neither a file nor a published release of flows over the areas of {settings.name}",
+            f"{stated} is neither a file nor a published release of flows over the areas of {series.name}",
             next_step="give the path of a table of public flows, a published release, or synthetic",
         )
     try:
@@ -131,11 +131,11 @@ def refuse_records(path: Path) -> None:
                 raise _confidential(path, f"{declaration.parent.name} declares it as records")
 
 
-def source_of(settings: Series[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
+def source_of(series: Series[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
     """Return sentences on a table that stands for the true flows, and its consequences for errors.
 
     Args:
-        settings: settings of the series.
+        series: the series.
         key: key of the published release that the table is; None for a synthetic table.
         table: the table.
     """
@@ -149,7 +149,7 @@ def source_of(settings: Series[Any, Any], key: ReleaseKey | None, table: KnownFl
     is_one = table.truth.tree.origin.digest == table.truth.tree.destination.digest
     made_from = "by a gravity model on the list" if is_one else "with random sizes of zones on the lists"
     return (
-        f"Data set {settings.domain.name!r} has no published release of these areas, so a synthetic table serves as the"
+        f"Data set {series.domain.name!r} has no published release of these areas, so a synthetic table serves as the"
         f" true flows: {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, generated"
         f" {made_from} of areas alone. The errors of cells with trips are similar for any table. The errors of cells"
         f" without trips, the number of cells of each size and the errors over all cells depend on that table. {spends}"
@@ -283,12 +283,12 @@ class Forecast:
 
 
 def forecast_of(
-    settings: Series[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
+    series: Series[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
     Args:
-        settings: settings of the series.
+        series: the series.
         plan: plan of one period.
         epsilons: further values of epsilon; None takes :data:`od_core.evaluation.forecast.EPSILONS`, except those
             whose noise is too wide to draw.
@@ -300,10 +300,10 @@ def forecast_of(
     if not isinstance(plan, ReleasePlan):
         raise OdError(
             "OD-FORECAST-KIND",
-            f"{settings.name} is a release of {settings.kind.contents}; forecasts are available only for flows",
+            f"{series.name} is a release of {series.kind.contents}; forecasts are available only for flows",
             next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors",
         )
-    key, table = public_table(settings, plan)
+    key, table = public_table(series, plan)
     runs = RUNS if runs is None else runs
     declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
     made, left_out = [_at(plan, float(declared), table, runs, declared=True)], []
@@ -318,12 +318,12 @@ def forecast_of(
                 raise
             left_out.append(epsilon)
     errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
-    source = source_of(settings, key, table)
+    source = source_of(series, key, table)
     if plan.segments is not None:
         source += " The trips are divided among the categories of a breakdown at random, with equal chances."
     if left_out:
         source += f" Left out, because the noise is wider than the backend draws: epsilon {', '.join(left_out)}."
-    return Forecast(settings.name, table.name, key is None, source, runs, errors)
+    return Forecast(series.name, table.name, key is None, source, runs, errors)
 
 
 def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, declared: bool) -> pd.DataFrame:
@@ -355,18 +355,18 @@ class PayablePeriods:
     paid: int
 
     @classmethod
-    def of(cls, settings: Series[Any, Any], plan: Plan) -> Self:
+    def of(cls, series: Series[Any, Any], plan: Plan) -> Self:
         """Return the periods that the cap pays for with the budget of a plan. Nothing is charged or stored.
 
         Raises:
             OdError: as in :func:`od_core.ledger.ledger.payable`.
         """
-        periods, folders = tuple(settings.periods.declared()) or (settings.periods.first,), Folders()
+        periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
         with TemporaryDirectory(prefix="od-release-plan-") as name:
             empty = Path(name) / "ledger.sqlite"
             chain = folders.ledger_chain if folders.ledger_chain.exists() else chain_of(empty)
             with chain.trial() as entries:
-                return cls(periods, payable(entries, settings.domain, plan, periods))
+                return cls(periods, payable(entries, series.domain, plan, periods))
 
     @property
     def all_paid(self) -> bool:
@@ -490,12 +490,12 @@ class TargetPlan:
 
 
 def target_plan(
-    settings: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = TARGET_RUNS
+    series: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = TARGET_RUNS
 ) -> TargetPlan:
     """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
 
     Args:
-        settings: settings of the series.
+        series: the series.
         plan: plan of one period with the declared budget.
         targets: texts of the targets; see :meth:`Target.of`.
         table: see :func:`od_assets.cli.target_plan.stated_table`.
@@ -507,21 +507,21 @@ def target_plan(
     if not isinstance(plan, ReleasePlan):
         raise OdError(
             "OD-FORECAST-KIND",
-            f"{settings.name} is a release of {settings.kind.contents}; targets are available only for flows",
+            f"{series.name} is a release of {series.kind.contents}; targets are available only for flows",
             next_step="choose epsilon by od-release plan",
         )
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
-    source, known = stated_table(settings, plan, table)
+    source, known = stated_table(series, plan, table)
     found = target_budget(plan, wanted, known, runs)
     chosen = _with_found(plan, _budget(plan, found), found)
-    cap = settings.domain.cap.allowed_rho()
+    cap = series.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
         nearest = _nearest(plan, wanted, known, runs, cap)
-    payable = PayablePeriods.of(settings, chosen)
-    return TargetPlan(settings.name, source, found, chosen, cap, nearest, payable)
+    payable = PayablePeriods.of(series, chosen)
+    return TargetPlan(series.name, source, found, chosen, cap, nearest, payable)
 
 
 def _rho(value: float) -> str | None:

@@ -89,35 +89,35 @@ def declared_or_given(
     return given_table(flows, zones, names, trips, marked, one_row_a_trip=one_row_a_trip)
 
 
-def run_comparison(settings: Comparison, to: Path | None = None) -> Compared:
+def run_comparison(comparison: Comparison, to: Path | None = None) -> Compared:
     """Make the missing runs of a comparison, then its tables and figures, and return the outcome.
 
     Progress is shown on standard error.
 
     Args:
-        settings: the comparison.
+        comparison: the comparison.
         to: folder to which tables and figures are copied if all steps succeed.
     """
-    definitions = comparison_definitions(settings)
+    definitions = comparison_definitions(comparison)
     failures: list[str] = []
     with dagster_instance() as instance:
-        jobs = [(f"{settings.name}_runs", data_set) for data_set in settings.data_sets]
-        for name, data_set in [*jobs, (f"{settings.name}_report", None)]:
+        jobs = [(f"{comparison.name}_runs", data_set) for data_set in comparison.data_sets]
+        for name, data_set in [*jobs, (f"{comparison.name}_report", None)]:
             run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
             if data_set is None:
                 title = "tables and figures"
                 bar = followed(instance, run_id, title, by_step(title), number_of_steps(job), transient=False)
             else:
-                runs = len(settings.planned(data_set))
+                runs = len(comparison.planned(data_set))
                 bar = followed(instance, run_id, data_set, _by_run, runs, transient=False)
             with bar:
                 result = execute(job, instance, run_id, data_set)
             failures += step_failures(result.all_events)
     if to is not None and not failures:
         to.mkdir(parents=True, exist_ok=True)
-        for file in (file for kind in REPORT_FILES for file in settings.folder.glob(kind)):
+        for file in (file for kind in REPORT_FILES for file in comparison.folder.glob(kind)):
             shutil.copyfile(file, to / file.name)
-    return Compared(settings.folder if to is None else to, tuple(failures))
+    return Compared(comparison.folder if to is None else to, tuple(failures))
 
 
 def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
