@@ -11,9 +11,9 @@ from od_assets.engines.steps import run_step
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     TRIP_COUNTS,
-    allowed,
     columns_of,
     confidential_tag,
+    made,
     record_columns,
     records_schema,
     source_metadata,
@@ -92,8 +92,7 @@ def source_assets(
                     partial(zones.to_csv, index=False, encoding="utf-8"),
                     mode=PUBLIC_FILE_MODE,
                 )
-        metadata = allowed(areas=listed.area_counts)
-        return dg.MaterializeResult(data_version=dg.DataVersion(listed.digest), metadata=metadata)
+        return made(listed.digest, areas=listed.area_counts)
 
     @dg.asset(
         key=[name, "raw_trips"],
@@ -107,13 +106,11 @@ def source_assets(
         **confidential,
     )
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = series.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential):
-            work: ReleaseWork[Any, Any] = ReleaseWork.of(od_warehouse, series, key)
+        with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
             listed = work.geography if has_nowhere else None
             with work.reading() as records:
-                load_period(series, key.period, records, listed)
-        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+                load_period(series, work.key.period, records, listed)
+        return made(str(work.key))
 
     return [
         geography,
@@ -135,10 +132,9 @@ def _records_elsewhere(
         **common,
     )
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = series.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential), ReleaseWork(od_warehouse, series, key).reading():
+        with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work, work.reading():
             pass  # stores the settings of reading, or refuses a change of them after a draw
-        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+        return made(str(work.key))
 
     return raw_trips
 
@@ -169,9 +165,7 @@ def input_assets(
         **traits | confidential_tag(traits),
     )
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = series.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential):
-            work = FlowWork.of(od_warehouse, series, key)
+        with FlowWork.step(context, od_warehouse, series) as work:
             staged = work.staged_parts
 
             def count() -> CountFiles:
@@ -183,6 +177,6 @@ def input_assets(
             root = published_root(work.plan, trips.total)
             if root is not None:
                 staged.save_estimate(0, [root])
-        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+        return made(str(work.key))
 
     return [*source_assets(series, partitions, traits), trip_counts]

@@ -13,10 +13,10 @@ from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     Sources,
-    allowed,
     columns_of,
     flow_metadata,
     flow_tables,
+    made,
     published_metadata,
     report_metadata,
     same_columns,
@@ -59,16 +59,11 @@ def publication_assets(
         **common,
     )
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = series.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential):
-            work = FlowWork.of(od_warehouse, series, key)
+        with FlowWork.step(context, od_warehouse, series) as work:
             release, path = work.release(), work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
-            balance = od_warehouse.ledger.balance(series.domain.name, key.period)
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(file_digest(path)),
-            metadata=flow_metadata(release, balance) | allowed(dagster__row_count=len(release.leaves)),
-        )
+            balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
+        return made(file_digest(path), **flow_metadata(release, balance), dagster__row_count=len(release.leaves))
 
     zones = columns_of([name, "geography"], series.placing_columns)
     same = same_columns(flows.key, columns)
@@ -138,8 +133,9 @@ def bundle_asset(
         **traits,
     )
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = series.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential):
+        current: Any
+        with work.step(context, od_warehouse, series) as current:
+            key = current.key
             results = run_all_checks(checks, od_warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
             if failed:
@@ -149,7 +145,6 @@ def bundle_asset(
                     next_step="run the whole release again; it reads its measurements back and draws nothing twice",
                     spent=STAYS_CHARGED,
                 )
-            current: Any = work.of(od_warehouse, series, key)
             release, ledger = current.release(), od_warehouse.ledger
             current.hold_to_reading()
             facts = certificate(
@@ -173,17 +168,13 @@ def bundle_asset(
                 kind.store(od_warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts), facts["exact"])
             balance = ledger.balance(series.domain.name, key.period)
-        shown = metadata(release, balance)
         context.log.info(
             f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
             f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
         )
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
-            metadata=report_metadata(kind, release, facts, folder)
-            | shown
-            | ({} if tables is None else tables(release, facts, release_context)),
-        )
+        shown = report_metadata(kind, release, facts, folder) | metadata(release, balance)
+        shown |= {} if tables is None else tables(release, facts, release_context)
+        return made(file_digest(folder / CERTIFICATE), **shown)
 
     return bundle
 
@@ -223,10 +214,8 @@ def assisted_assets(
             found = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
         sources = [source["release"] for source in found.certificate["sources"]]
         context.log.info(f"Published {found.key} in {found.folder}, from {', '.join(sources)}. Nothing was charged.")
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(file_digest(found.folder / CERTIFICATE)),
-            metadata=published_metadata(found.certificate, found.folder)
-            | allowed(trips=int(found.flows.leaves.trips.sum()), releases=len(sources)),
-        )
+        metadata = published_metadata(found.certificate, found.folder)
+        trips = int(found.flows.leaves.trips.sum())
+        return made(file_digest(found.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
 
     return [assisted]

@@ -10,15 +10,14 @@ from od_assets.assets.inputs import source_assets
 from od_assets.assets.publication import bundle_asset
 from od_assets.checks.release_checks import AssetChecks
 from od_assets.compatibility import group_name
-from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,
-    allowed,
     cell_columns,
     columns_of,
     confidential_tag,
     group_size_metadata,
+    made,
     record_columns,
     same_columns,
     stops_metadata,
@@ -30,12 +29,10 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.series import TableSeries
 from od_assets.series.stops import StopsSeries
+from od_core import Balance, GroupSizeRelease, StopsRelease
 from od_core.files.durable import file_digest
-from od_core.group_sizes.release import GroupSizeRelease
-from od_core.ledger.balance import Balance
 from od_core.publication.columns import AREA, AREA_LEVEL, COUNT_ENDS, GROUP_MEASUREMENTS, HISTOGRAM, Column, boxes_table
 from od_core.publication.kind import R
-from od_core.stops.release import StopsRelease
 
 
 @dataclass(frozen=True)
@@ -97,19 +94,15 @@ def table_assets(
             "description": asset.description,
         }
 
-    def work_on(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> TableWork[Any, Any]:
-        return TableWork.of(od_warehouse, series, series.release_of(context.partition_key))
-
     @dg.asset(
         **described(assets.counted, "inputs") | confidential_tag(traits),
         deps=[[name, "geography"], [name, "raw_trips"]],
         kinds={"parquet", "duckdb"},
     )
     def counted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        work = work_on(context, od_warehouse)
-        with failures_without_values(od_warehouse.confidential):
+        with TableWork[Any, Any].step(context, od_warehouse, series) as work:
             work.count_records()
-        return dg.MaterializeResult(data_version=dg.DataVersion(str(work.key)))
+        return made(str(work.key))
 
     @dg.asset(
         **described(assets.measured, "measurements"),
@@ -117,27 +110,19 @@ def table_assets(
         kinds={"opendp", "parquet"} if series.noise == "opendp" else {"parquet"},
     )
     def measured(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        work = work_on(context, od_warehouse)
-        with failures_without_values(od_warehouse.confidential):
+        with TableWork[Any, Any].step(context, od_warehouse, series) as work:
             values = sum(len(noisy) for _, noisy in work.measure())
-            plan, ledger = work.plan, od_warehouse.ledger
-            digests = [ledger.measured_digest(work.key, step.number) for step in plan.steps]
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(".".join(digests)),
-            metadata=allowed(measured_cells=assets.cells(plan, values), plan=table(plan.to_frame())),
-        )
+            plan, version = work.plan, work.measured_version(work.plan.steps)
+        return made(version, measured_cells=assets.cells(plan, values), plan=table(plan.to_frame()))
 
     @dg.asset(**described(assets.table, "publication"), deps=[measured.key], kinds=set(assets.table_kinds))
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        work = work_on(context, od_warehouse)
-        with failures_without_values(od_warehouse.confidential):
+        with TableWork[Any, Any].step(context, od_warehouse, series) as work:
             release = work.estimated()
             path = work.staged.save_table(release)
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(file_digest(path)),
-            metadata=assets.metadata(release, balance) | allowed(dagster__row_count=assets.rows(release)),
-        )
+        rows = assets.rows(release)
+        return made(file_digest(path), **assets.metadata(release, balance), dagster__row_count=rows)
 
     bundle = bundle_asset(
         series,

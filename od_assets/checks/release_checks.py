@@ -27,20 +27,16 @@ from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.series import Series, TreeSeries
 from od_assets.series.stops import StopsSeries
+from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
 from od_core.files.duckdb_session import memory_database
 from od_core.files.durable import file_digest, file_state
-from od_core.flows.plan import ReleasePlan
 from od_core.geography.codes import WHOLE_SPACE
-from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.release import frame_of
 from od_core.ledger.confidential import exclusive
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.plan import Plan
 from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
-from od_core.stops.geometry import Grid
 from od_core.stops.place_list import PlaceList
 
 _PRIME = (1 << 61) - 1

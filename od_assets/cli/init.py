@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.init_questions import QUESTIONS, Question, further_fields
-from od_assets.cli.plan import plan
+from od_assets.cli.releases import plan
 from od_assets.terminal import console
 
 
@@ -60,5 +60,5 @@ def _asked(question: Question) -> str:
     """Ask a question at the terminal, after its advice, and return the answer."""
     if question.advice:
         console.print(question.advice, style="dim")
-    answer: str = typer.prompt(question.asks, default=question.default or "", show_default=bool(question.default))
+    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
     return answer

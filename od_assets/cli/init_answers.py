@@ -16,8 +16,8 @@ import datetime
 import difflib
 import glob
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -27,7 +27,7 @@ import dagster as dg
 import pandas as pd
 from pydantic import ValidationError
 
-from od_assets.cli.init_questions import QUESTIONS, USERS, Answers, Fields, Question, as_list, as_number, as_yaml, fill
+from od_assets.cli.init_questions import QUESTIONS, Answers, Fields, Question, as_list, as_number, as_yaml, fill
 from od_assets.project import current_project
 from od_assets.series.flows import Trips
 from od_assets.series.inputs import Arrivals, Zones
@@ -53,6 +53,9 @@ ROLES = ("origin", "destination", "date", "trips")
 
 _SIMILAR = 0.75
 """Smallest difflib ratio of names that are called similar."""
+
+_Judge = Callable[[str, Answers], object]
+"""Function that raises OdError for an answer that cannot be right after the answers before it."""
 
 
 @dataclass(frozen=True)
@@ -86,77 +89,70 @@ class _Records:
         return not is_csv or is_named or has_header(self.source, self.form)
 
 
-def absent_records(records: str) -> OdError | None:
-    """Return an error if the newest file cannot be opened, or if the path seems to be misspelt, or None.
+def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError if the newest file cannot be opened, or if the path seems to be misspelt.
 
     The path seems to be misspelt if no file has it, but a file or folder with a similar name exists. Otherwise, the
     first file may come later.
     """
+    records, message = answers["records"], ""
     source = newest_file(records)
     fault = absence(source or current_project().root / records)
     if fault is not None and (source is not None or not fault.startswith("there is no file")):
-        return _no_file(fault)
-    if source is not None:
-        return None
-    if not (similar := _similar(records)):
-        return None
-    return _no_file(f"there is no file {records}; similar names that exist: {', '.join(map(repr, similar))}")
+        message = fault
+    elif source is None and (similar := _similar(records)):
+        message = f"there is no file {records}; similar names that exist: {', '.join(map(repr, similar))}"
+    if message:
+        step = "give --records and the path of files that can be read; if they come later, run init once the first is"
+        raise OdError("OD-FILE-MISSING", message, next_step=f"{step} there")
 
 
-def _no_file(message: str) -> OdError:
-    step = "give --records and the path of files that can be read; if they come later, run init once the first is there"
-    return OdError("OD-FILE-MISSING", message, next_step=step)
-
-
-def unreadable_records(answers: Answers, fields: Fields) -> OdError | None:
-    """Return an error if the reader does not exist, or if the newest file cannot be opened with it, or None."""
-    try:
+def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the reader does not exist, or if the newest file cannot be opened with it."""
+    with _mended_by_a_field("OD-FILE-UNREADABLE"):
         _opened(answers, fields)
+
+
+@contextmanager
+def _mended_by_a_field(code: str = "") -> Iterator[None]:
+    """Add to an error, of this code if one is given, how to give a field of the section trips, which may mend it."""
+    try:
+        yield
     except OdError as error:
-        return _of_field(error) if error.code == "OD-FILE-UNREADABLE" else error
-    return None
+        if code and error.code != code:
+            raise
+        hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
+        raise error.changed(next_step=error.next_step + hint) from None
 
 
-def _of_field(error: OdError) -> OdError:
-    """Return an error that a field of the section trips may mend, with how to give one."""
-    hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
-    return error.changed(next_step=error.next_step + hint)
-
-
-def absent_column(flag: str, answers: Answers, fields: Fields) -> OdError | None:
-    """Return an error if the newest file of records lacks the column of a flag, or if another flag has it.
+def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the newest file of records lacks the column of a flag, or if another flag has it.
 
     The column of dates must have one among the first records, as a release would read it.
     """
     records = _opened(answers, fields)
-    if records is None:
-        return None
-    name = records.columns.user if flag == "column" else getattr(records.columns, flag)
-    if not name:
-        return None
+    name = records and (records.columns.user if flag == "column" else getattr(records.columns, flag))
+    if records is None or not name:
+        return
     there = column_in(name, list(records.schema))
-    if there is not None:
-        earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
-        others = [one for one in earlier if getattr(records.columns, one) == name]
-        if others:
-            step = f"give --{flag} or --{others[0]} and the name of another column"
-            message = f"column {shown(name)} cannot be both {others[0]} and {flag}"
-            return OdError("OD-INIT-COLUMN", message, next_step=step)
-        try:
-            if flag != "date" or has_dates(records.source, there, records.form):
-                return None
-        except OdError as error:
-            return _of_field(error)
-        return OdError(
+    if there is None:
+        message = f"{records.source.name} has no column {shown(name)}"
+        if records.may_show:
+            message += f"; it has {', '.join(records.schema)}"
+        raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
+    earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
+    if other := next((one for one in earlier if getattr(records.columns, one) == name), None):
+        step = f"give --{flag} or --{other} and the name of another column"
+        raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
+    with _mended_by_a_field():
+        is_fit = flag != "date" or has_dates(records.source, there, records.form)
+    if not is_fit:
+        raise OdError(
             "OD-TRIPS-DATE",
             f"column {shown(name)} of {records.source.name} holds no date among its first records",
             next_step="give --date and a column of dates or local times such as 2001-06-30, or leave it out if each"
             " file is one period",
         )
-    message = f"{records.source.name} has no column {shown(name)}"
-    if records.may_show:
-        message += f"; it has {', '.join(records.schema)}"
-    return OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
 
 
 def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, list[str]] | None:
@@ -325,7 +321,7 @@ def absent_levels(answers: Answers, fields: Fields) -> list[str]:
     return [level for level in zones.levels if level not in columns]
 
 
-def refuse_absent_levels(answers: Answers, fields: Fields) -> None:
+def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
     """Raise OdError if a level has no column, or if the areas of the levels are not a hierarchy."""
     absent, table = absent_levels(answers, fields), zone_table(answers)
     if not absent:
@@ -368,37 +364,13 @@ def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
     return is_header(columns, table.head(_FIRST_ROWS).astype(str).to_numpy().tolist())
 
 
-_STEP = "choose one of them"
+def _one_of(what: str, known: Iterable[str], code: str) -> _Judge:
+    """Return a judge of answers that must be one of some names."""
+    return lambda answer, _: refuse_unknown(what, answer, tuple(known), code=code, next_step="choose one of them")
 
 
-def fault_of_value(flag: str, answers: Answers, fields: Fields) -> OdError | None:
-    """Return an error if no declaration could have the answer to a question after the answers before it, or None."""
-    try:
-        if flag in _CHECKS and answers[flag]:
-            _CHECKS[flag](answers[flag], answers)
-        if flag in _OF_ZONES and (answers[flag] or flag == "prefixes"):  # a level may need one
-            _OF_ZONES[flag](answers, fields)
-        if flag == "reason" and answers["cap"] and not answers["reason"].strip():
-            raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
-    except OdError as error:
-        return error
-    return None
-
-
-def _length(answer: str, _answers: Answers) -> None:
-    refuse_unknown("length of periods", answer, (*LENGTHS, SINGLE), code="OD-PERIOD-TEXT", next_step=_STEP)
-
-
-def _kind(answer: str, _answers: Answers) -> None:
-    refuse_unknown("privacy unit", answer, UNIT_KINDS, code="OD-UNIT-UNKNOWN", next_step=_STEP)
-
-
-def _neighbours(answer: str, _answers: Answers) -> None:
-    refuse_unknown("neighbour relation", answer, NEIGHBOUR_RELATIONS, code="OD-UNIT-UNKNOWN", next_step=_STEP)
-
-
-def _bounds(_answer: str, answers: Answers) -> None:
-    """Check the bounds that are given so far. Without that of a year, the unit of a period has the same bound."""
+def _judge_bounds(_answer: str, answers: Answers) -> None:
+    """Judge the bounds that are given so far. Without that of a year, the unit of a period has the same bound."""
     of_year: dict[str, Any] = {}
     if "max_trips_year" in answers:
         most = as_number(answers["max_trips_year"])
@@ -411,11 +383,16 @@ def _bounds(_answer: str, answers: Answers) -> None:
     )
 
 
-def _seconds(answer: str, _answers: Answers) -> None:
+def _judge_reason(answer: str, answers: Answers) -> None:
+    if answers["cap"] and not answer.strip():
+        raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
+
+
+def _judge_seconds(answer: str, _answers: Answers) -> None:
     fitting(Arrivals, {"settled_seconds": as_yaml(answer)}, "arrivals").check(one_file=True)
 
 
-def _owners(answer: str, _answers: Answers) -> None:
+def _judge_owners(answer: str, _answers: Answers) -> None:
     try:
         dg.AssetSpec("any", owners=as_list(answer))
     except dg.DagsterError:
@@ -423,35 +400,44 @@ def _owners(answer: str, _answers: Answers) -> None:
         raise OdError("OD-CONFIG", f"Invalid owner {answer!r}", next_step=step) from None
 
 
-_CHECKS: dict[str, Callable[[str, Answers], object]] = {
-    "every": _length,
+_JUDGES: dict[str, _Judge] = {
+    "every": _one_of("length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
     "first": lambda answer, answers: SeriesPeriods(answers["every"], Period(answer), None, None),
     "last": lambda answer, answers: SeriesPeriods(answers["every"], Period(answers["first"]), Period(answer), None),
     "time_zone": lambda answer, _answers: check_time_zone(answer),
-    "unit": _kind,
-    "max_trips": _bounds,
-    "max_trips_year": _bounds,
-    "id_pattern": _bounds,
-    "neighbours": _neighbours,
+    "unit": _one_of("privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
+    "max_trips": _judge_bounds,
+    "max_trips_year": _judge_bounds,
+    "id_pattern": _judge_bounds,
+    "neighbours": _one_of("neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
     "epsilon": lambda answer, _answers: Budget(epsilon=answer, delta="1e-8"),
     "delta": lambda answer, _answers: Budget(epsilon=1, delta=answer),
     "cap": lambda answer, _answers: Cap(rho=answer),
-    "settled_seconds": _seconds,
-    "owner": _owners,
+    "settled_seconds": _judge_seconds,
+    "owner": _judge_owners,
 }
 """Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 
-_OF_ZONES: dict[str, Callable[[Answers, Fields], object]] = {
-    "zones": lambda answers, _settings: zone_table(answers),
-    "levels": refuse_absent_levels,
-    "prefixes": refuse_absent_levels,
+_JUDGES_OF_ZONES: dict[str, Callable[[Answers, Fields], object]] = {
+    "zones": lambda answers, _fields: zone_table(answers),
+    "levels": refuse_unfit_levels,
+    "prefixes": refuse_unfit_levels,
     "names": refuse_unfit_zones,
     "coordinates": refuse_unfit_zones,
 }
 """Functions that raise OdError if an answer does not fit the list of zones, by flag."""
 
 
-_NAMED_COLUMNS = (*ROLES, "column")
+def refuse_value(flag: str, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if no declaration could have the answer to a question after the answers before it."""
+    answer = answers[flag]
+    if flag in _JUDGES and answer:
+        _JUDGES[flag](answer, answers)
+    if flag in _JUDGES_OF_ZONES and (answer or flag == "prefixes"):  # a level may need one
+        _JUDGES_OF_ZONES[flag](answers, fields)
+    if flag == "reason":
+        _judge_reason(answer, answers)
+
 
 _OF_FURTHER_COLUMNS = ("names", "coordinates")
 """Questions that are asked only if the list of zones has columns that no answer names."""
@@ -461,7 +447,7 @@ def answered(
     given: Mapping[str, str | None],
     ask: Callable[[Question], str] | None,
     tell: Callable[[str], None],
-    fields: Fields | None = None,
+    fields: Fields,
 ) -> dict[str, str]:
     """Return an answer to every question that applies, by flag, and show the columns of the files.
 
@@ -482,35 +468,41 @@ def answered(
     answers: dict[str, str] = {}
     told: set[str] = set()
     for question in QUESTIONS:
-        answer = given.get(question.flag)
+        flag, answer = question.flag, given.get(question.flag)
         if question.units and answers["unit"] not in question.units:
             if answer:
                 raise _not_of_unit(question)
             continue
-        if question.flag == "one_row_a_trip" and answer in (None, "", "false"):
-            answers[question.flag] = _said_of_rows(question, answers, ask, tell, fields or {})
+        if flag == "one_row_a_trip" and answer in (None, "", "false"):
+            answers[flag] = _said_of_rows(question, answers, ask, tell, fields)
             continue
-        if question.flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, fields or {}):
-            answers[question.flag] = ""
+        if flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, fields):
+            answers[flag] = ""
             continue
         while True:
-            refused = answers.get(question.flag)
+            refused = answers.get(flag)
             if answer is None:
-                answer = ask(question) if ask is not None else question.default
-            answers[question.flag] = "" if answer is None else answer
-            fault = _fault_of(question, answers, fields or {})
-            if fault is None and ask is not None:  # otherwise the declaration as a whole is judged, once
-                fault = fault_of_value(question.flag, _with_prefixes(question, answers, given), fields or {})
-            if fault is None or (answer and answer == refused and _is_confirmed(question, answers, fields or {})):
+                answer = question.default if ask is None else ask(question)
+            answers[flag] = answer
+            try:
+                _refuse(question, answers, fields)
+                if ask is not None:  # otherwise the declaration as a whole is judged, once
+                    # The prefixes that are given beforehand belong to the levels.
+                    prefixes = given.get("prefixes") if flag == "levels" else None
+                    refuse_value(flag, {**answers, "prefixes": prefixes} if prefixes else answers, fields)
                 break
-            if ask is None or not _may_ask_again(question, answers):
-                raise fault
-            tell(f"{fault.message}: {fault.next_step}.")
-            answer = None
-        look = _TOLD.get(question.flag)
-        is_told_later = ask is None and question.flag in ("reader", "zones")
-        known = {flag: stated for flag in ("unit", "column") if (stated := given.get(flag))}  # a column is used then
-        lines = [] if look is None or is_told_later else look({**known, **answers}, fields or {})
+            except OdError as error:
+                if answer and answer == refused and _is_confirmed(flag, answers, fields):
+                    break
+                # Another answer cannot help if no reader is named: then the file itself is at fault.
+                if ask is None or (flag == "reader" and not answer):
+                    raise
+                tell(f"{error.message}: {error.next_step}.")
+                answer = None
+        look = _TOLD.get(flag)
+        is_told_later = ask is None and flag in ("reader", "zones")
+        known = {name: stated for name in ("unit", "column") if (stated := given.get(name))}  # a column is used then
+        lines = [] if look is None or is_told_later else look({**known, **answers}, fields)
         for line in lines:
             if line not in told:
                 tell(line)
@@ -518,55 +510,38 @@ def answered(
     return answers
 
 
-def _fault_of(question: Question, answers: Answers, fields: Fields) -> OdError | None:
-    """Return an error if the answer to a question is missing or does not fit the files, or None."""
-    answer = answers[question.flag]
-    if question.default is None and not answer.strip():
-        flag = f"--{question.flag.replace('_', '-')}"
-        return OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
-    if question.flag == "records":
-        return absent_records(answer)
-    if question.flag == "reader":
-        return unreadable_records(answers, fields)
-    if question.flag in _NAMED_COLUMNS:
-        return absent_column(question.flag, answers, fields)
-    if question.flag == "zones" and (fault := absence(current_project().root / answer)) is not None:
-        return OdError(
-            "OD-FILE-MISSING", fault, next_step="give --zones and the path of a public list of zones that can be read"
-        )
-    return None
-
-
-def _with_prefixes(question: Question, answers: Answers, given: Mapping[str, str | None]) -> Answers:
-    """Return the answers so far. Those on the levels of zones have the prefixes too, if these are given beforehand."""
-    prefixes = given.get("prefixes")
-    return {**answers, "prefixes": prefixes} if question.flag == "levels" and prefixes else answers
+def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the answer to a question is missing or does not fit the files."""
+    flag, answer = question.flag, answers[question.flag]
+    if question.required and not answer.strip():
+        option = question.option
+        raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
+    if flag == "records":
+        refuse_absent_records(answers, fields)
+    elif flag == "reader":
+        refuse_unreadable_records(answers, fields)
+    elif flag in (*ROLES, "column"):
+        refuse_absent_column(flag, answers, fields)
+    elif flag == "zones" and (fault := absence(current_project().root / answer)) is not None:
+        step = "give --zones and the path of a public list of zones that can be read"
+        raise OdError("OD-FILE-MISSING", fault, next_step=step)
 
 
 def _not_of_unit(question: Question) -> OdError:
-    flag = f"--{question.flag.replace('_', '-')}"
     units = " or ".join(f"--unit {unit}" for unit in question.units)
-    what = "protect users" if question.units == USERS else "have it"
-    return OdError(
-        "OD-INIT-FLAG",
-        f"{flag} is given, but --unit does not {what}",
-        next_step=f"leave out {flag}, or give {units}",
-    )
+    what = "have it" if len(question.units) == 1 else "protect users"
+    message = f"{question.option} is given, but --unit does not {what}"
+    return OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
 
 
-def _is_confirmed(question: Question, answers: Answers, fields: Fields) -> bool:
+def _is_confirmed(flag: str, answers: Answers, fields: Fields) -> bool:
     """Return whether an answer that was refused is accepted if it is given again.
 
     This is a path of records at which there is no file yet, or levels of which some are prefixes of a zone's code.
     """
-    if question.flag == "records":
+    if flag == "records":
         return newest_file(answers["records"]) is None
-    return question.flag == "levels" and may_be_prefixes(answers, fields)
-
-
-def _may_ask_again(question: Question, answers: Answers) -> bool:
-    """Return whether another answer to a question can help. Without a reader's name, the file itself is at fault."""
-    return question.flag != "reader" or bool(answers["reader"])
+    return flag == "levels" and may_be_prefixes(answers, fields)
 
 
 def _said_of_rows(

@@ -23,11 +23,9 @@ from od_assets.series.flows import FlowSeries
 from od_assets.series.names import WAREHOUSE, declarations_of
 from od_assets.series.reading import declaration, declared_by
 from od_assets.series.series import Periods, Series
-from od_core.errors import BudgetExceeded
-from od_core.ledger.release_key import ReleaseKey
+from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.person_year import alike
-from od_core.privacy.plan import Plan
 
 ROOM = 5
 """Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""

@@ -1,4 +1,4 @@
-"""Print plans, releases, findings and tables on the command line."""
+"""Print plans, releases and their guarantees on the command line."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import pandas as pd
 import typer
 from rich.text import Text
 
-from od_assets.cli.findings import Finding
 from od_assets.cli.tables import print_frame, print_rows
 from od_assets.terminal import WRONG, console
+from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
-from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.chosen_rule import ESTIMATORS, declared_rule
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.person_year import alike
-from od_core.privacy.plan import Plan
 from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
 
@@ -212,20 +210,6 @@ def print_guarantee(guarantee: dict[str, str]) -> None:
     first = [name for name in ("protected", "public", "not_protected") if name in guarantee]
     for title, sentence in {name: guarantee[name] for name in [*first, *guarantee]}.items():
         console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
-
-
-def print_findings(findings: list[Finding]) -> None:
-    """Print one line per finding: its state, the inspected part and, for a fault, the next step. Count them last."""
-    for finding in findings:
-        if finding.fault is None:
-            console.print(f"ok     {finding.what}", soft_wrap=True)
-        else:
-            line = f" {finding.what}: {finding.fault} [next: {finding.next_step}]"
-            console.print(Text("WRONG", style=WRONG), line, soft_wrap=True)
-    faults = sum(finding.fault is not None for finding in findings)
-    checks = f"{len(findings)} check{'s' * (len(findings) != 1)}"
-    count = f"{faults} of {checks} found a fault." if faults else f"{checks}, all fine."
-    console.print(count, style=WRONG if faults else "")
 
 
 def print_derived(found: PublishedFlows, heading: str, *, as_json: bool) -> None:

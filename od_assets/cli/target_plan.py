@@ -25,7 +25,7 @@ from od_assets.series.names import RELEASES, declaration_file, declarations_of
 from od_assets.series.section import with_environment, yaml_documents
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console
-from od_core.errors import OdError
+from od_core import OdError, Plan, ReleaseKey, ReleasePlan
 from od_core.evaluation.forecast import (
     ALL_SIZES,
     CLASS_NAMES,
@@ -40,15 +40,12 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import TOO_WIDE, with_budget, with_epsilon
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.allocation import LEAST
-from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.integrity import chain_of
 from od_core.ledger.ledger import payable
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, exact_fraction
-from od_core.privacy.plan import Plan
 from od_core.publication.certificate import Certificate
 from od_core.publication.number_formats import rounded
 from od_core.publication.read_back import certificate_of

@@ -1,7 +1,6 @@
 """Define the component of a comparison of mechanisms: its assets and jobs."""
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import dagster as dg
 
@@ -14,17 +13,6 @@ from od_assets.resources.dead_runs import COMPARISON_TAG
 from od_assets.series.comparison import Comparison
 
 
-class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example. With an empty declaration, the project would not load."""
-
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with values for all required fields."""
-        name = Path(request.target_path).name
-        example = {"name": name, "owners": ["team:statistics"], "synthetic": ["binary sparse", "random sparse"]}
-        dg.scaffold_component(request, example)
-
-
-@dg.scaffold_with(ComparisonScaffolder)
 class OdComparison(Declared, Comparison):
     """Comparison of mechanisms on synthetic and public data; its results are not private, since they use the truth."""
 

@@ -1,6 +1,6 @@
 """Define the components that a project has once: the warehouse, and the web site of all releases."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import dagster as dg
 from pydantic import Field
@@ -17,20 +17,6 @@ from od_assets.series.site import DeclaredSite, publishing_assets
 from od_core.ledger.confidential import LOCK_SECONDS
 
 
-class SiteScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes an example. With an empty declaration, the project would not load."""
-
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with values for the fields that most sites need."""
-        example = {
-            "owners": ["team:statistics"],
-            "title": "Published trip statistics",
-            "publisher": "Statistics office",
-        }
-        dg.scaffold_component(request, example)
-
-
-@dg.scaffold_with(SiteScaffolder)
 class OdSite(Declared, DeclaredSite):
     """The web site of all published releases, written again after each publication. Declare it once per project."""
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from od_assets.resources.folders import Folders
 from od_assets.series.series import Series
-from od_core.errors import OdError
+from od_core import OdError, ReleaseKey
 from od_core.files.durable import absence, file_digest, file_state, write_durably
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+from od_assets.failures import failures_without_values
 from od_assets.resources.arrivals import source_kept
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import store_of
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
-from od_core import Release, ReleasePlan
-from od_core.errors import OdError
+from od_core import OdError, Release, ReleaseKey, ReleasePlan
 from od_core.extras import require
 from od_core.flows.estimation.held_out import earlier_of
 from od_core.flows.estimation.top_down import Measurement
@@ -26,7 +26,6 @@ from od_core.flows.step import GaussianStep
 from od_core.ledger.identity import Counted, forget_reading, hold_to_input, hold_to_reading, keep_reading
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import Store
-from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import StagedFiles, StagedTable
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import noise_named
@@ -70,6 +69,13 @@ class ReleaseWork(Generic[P, G]):
         if not isinstance(known, cls) or known.series is not series:
             known = warehouse.works[key] = cls(warehouse, series, key)
         return known
+
+    @classmethod
+    @contextmanager
+    def step(cls, context: Any, warehouse: Warehouse, series: Series[Any, Any]) -> Iterator[Self]:
+        """Yield the work on the release of a step's partition. Errors in this context show no confidential value."""
+        with failures_without_values(warehouse.confidential):
+            yield cls.of(warehouse, series, series.release_of(context.partition_key))
 
     @property
     def folder(self) -> Path:
@@ -243,6 +249,10 @@ class ReleaseWork(Generic[P, G]):
         """Stored measurements of the release, each of which is read once in a run."""
         folder = self.warehouse.confidential.path / self.key.folder  # they are only read, so it is not made
         return DurableMeasurements(folder, self.warehouse.ledger, self.key)
+
+    def measured_version(self, steps: Iterable[Step]) -> str:
+        """Return the data version of measured steps: the digests of their stored measurements."""
+        return ".".join(self.warehouse.ledger.measured_digest(self.key, step.number) for step in steps)
 
     @property
     def facts_of_draws(self) -> dict[str, Any]:

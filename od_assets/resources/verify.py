@@ -6,8 +6,7 @@ from typing import Any
 
 from od_assets.interrupts import stoppable
 from od_assets.resources.warehouse import Warehouse
-from od_core.errors import OdError
-from od_core.published.verification import Published, verify_release
+from od_core import OdError, Published, verify_release
 
 
 def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[dict[str, Any]]:

@@ -15,13 +15,10 @@ from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
 from od_assets.series.engine import closed_sessions
-from od_core.errors import OdError
+from od_core import Ledger, OdError, Published, ReleaseKey
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.integrity import EntryName
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.database import stored_releases
-from od_core.published.verification import Published
 
 
 class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dagster's metaclass is untyped

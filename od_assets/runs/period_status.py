@@ -10,12 +10,10 @@ from typing import Any
 from od_assets.resources.arrivals import arrival
 from od_assets.resources.folders import Folders
 from od_assets.series.series import Series
-from od_core.errors import OdError
+from od_core import OdError, Plan, ReleaseKey
 from od_core.ledger.entries import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger, ReleaseState
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.privacy.plan import Plan
 
 
 def chosen_periods(series: Series[Any, Any], period: str | None, *, every: bool) -> list[str]:

@@ -36,14 +36,10 @@ from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
-from od_core.errors import OdError
-from od_core.ledger.balance import Balance
+from od_core import Balance, Ledger, OdError, ReleaseKey, Spent
 from od_core.ledger.entries import MEASURED
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, Step, is_of_uncounted
 from od_core.publication.bundle import CERTIFICATE
 

@@ -13,11 +13,9 @@ from pydantic import Field
 from od_assets.series.inputs import Records
 from od_assets.series.section import Number, Section
 from od_assets.series.series import OptionValue, PureEpsilon, TableSeries, TreeSeries
-from od_core import Geography
-from od_core.errors import OdError
+from od_core import Geography, GroupSizePlan, OdError, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
-from od_core.group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.privacy.budget import exact_fraction
 from od_core.records.formats import ColumnName, RecordColumns

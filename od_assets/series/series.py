@@ -16,22 +16,18 @@ from od_assets.series.data_set import DomainSection, read_domain
 from od_assets.series.inputs import Arrivals, Records, Zones, check_files
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.section import Declaration, Number, Section
-from od_core import Budget, Geography, PrivacyUnit
-from od_core.errors import OdError
+from od_core import Breakdown, Budget, Geography, OdError, Plan, PrivacyUnit, ReleaseKey
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import BOUNDARY
 from od_core.ledger.identity import Counted
-from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named, refuse_too_wide
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import Acceptance, fault_share
-from od_core.privacy.plan import Plan
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.formats import RecordColumns, RecordFormat
-from od_core.records.segments import Breakdown
 from od_core.records.zone_lists import ZoneList
 
 OptionValue = Annotated[StrictBool | int | float | str, Field(union_mode="left_to_right")]
