@@ -23,15 +23,8 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
     Dagster stores the text of every exception and of its cause, so neither may quote a confidential value. The details
     are written to the confidential folder. No step begins after an interrupt that a library has swallowed.
     """
-    refuse_if_received()
-    failed: OdError | None = None
-    try:
-        with confidential.errors_stay_inside(spent=STAYS_CHARGED):
-            yield
-    except OdError as error:
-        failed = error
-    if failed is not None:
-        raise dg.Failure(description=str(failed), allow_retries=False) from None
+    with public_failures(), confidential.errors_stay_inside(spent=STAYS_CHARGED):
+        yield
 
 
 @contextmanager

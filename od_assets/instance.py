@@ -48,7 +48,6 @@ def storage_fault(error: DBAPIError, home: Path) -> OdError:
     """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
 
     Args:
-        error: the fault, as SQLAlchemy reports it.
         home: Dagster's home, which has the database unless it is on a server.
     """
     name = getattr(error.orig, "sqlite_errorname", None)

@@ -101,7 +101,6 @@ def stoppable(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
     """Let an interrupt end a loop over items, and say how many were not finished.
 
     Args:
-        items: the items.
         left: what the items are and what was not done with them, such as ``periods were not released``.
 
     Yields:

@@ -35,8 +35,6 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
     """Copy the records of a period to a Parquet file.
 
     Args:
-        series: the series.
-        period: period of the records.
         target: path of the copy, in the confidential folder.
         geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
 
@@ -112,10 +110,7 @@ def source_assets(
                 load_period(series, work.key.period, records, listed)
         return made(str(work.key))
 
-    return [
-        geography,
-        raw_trips if series.records_are_here else _records_elsewhere(series, confidential, partitions),
-    ]
+    return [geography, raw_trips if series.records_are_here else _records_elsewhere(series, confidential, partitions)]
 
 
 def _records_elsewhere(

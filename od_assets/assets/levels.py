@@ -222,9 +222,7 @@ def band_asset(series: FlowSeries, number: int, common: dict[str, Any]) -> dg.As
     ]
 
     @dg.multi_asset(
-        name=f"{series.name}__band_{number}",
-        specs=[*measurements, *estimates],
-        partitions_def=common["partitions_def"],
+        name=f"{series.name}__band_{number}", specs=[*measurements, *estimates], partitions_def=common["partitions_def"]
     )
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with FlowWork.step(context, od_warehouse, series) as work:

@@ -107,7 +107,6 @@ def bundle_asset(
     """Return the asset that publishes a release of any kind.
 
     Args:
-        series, partitions, traits: the series, the partitions and common arguments of the series' assets.
         table: key of the asset that the bundle is made from.
         columns: columns of the main table of the bundle.
         sources: upstream columns of each of them.

@@ -78,7 +78,6 @@ def table_assets(
     """Return all assets of a series that is measured by a single asset.
 
     Args:
-        series, partitions, traits: the series, the partitions and common arguments of the series' assets.
         assets: names, columns and descriptions of the assets.
         checks: all blocking checks of the series.
     """

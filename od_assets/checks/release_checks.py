@@ -49,7 +49,6 @@ def level_violations(
     """Return the number of violations in the estimate of a level, by name of the query.
 
     Args:
-        tree: the public flow tree.
         level: level of the nodes.
         parents: the nearest estimated level above, and its estimate (origin, destination, trips); None for the first
             level.
@@ -88,7 +87,6 @@ def segment_violations(tree: FlowTree, levels: Mapping[int, pa.Table], segments:
     """Return the number of violations in the flows by category, by name of the check.
 
     Args:
-        tree: the public flow tree.
         levels: estimate of the totals of each level (origin, destination, trips), by level.
         segments: numbers of the origin and destination zones, number of the category, and trips.
     """
@@ -153,7 +151,6 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
     """Return the number of violations in the boxes of a release, by name of the query.
 
     Args:
-        grid: the public grid.
         boxes: columns lower_1, lower_2, ..., upper_1, upper_2, ..., count and noisy, as read from their file.
     """
     ends, cuts = [], []
@@ -295,7 +292,7 @@ def geography_checks(series: TreeSeries[Any, Any]) -> AssetChecks:
     """Return the check that in every stored zone list, each area lies in exactly one area of the level above."""
 
     def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
-        kept = [(warehouse.geographies / zones.file, zones.levels) for zones in series.kept_zone_lists]
+        kept = [(warehouse.geographies / file, zones.levels) for file, zones in series.zone_lists.items()]
 
         def violations() -> int:
             return sum(geography_violations(read_zones(path), levels) for path, levels in kept)
@@ -460,11 +457,7 @@ def _segment_violations(work: FlowWork, levels: Mapping[int, pa.Table]) -> dict[
 
 def group_size_checks(series: GroupSizeSeries) -> list[AssetChecks]:
     """Return all blocking checks of a group-size table, in the order of its assets."""
-    return [
-        geography_checks(series),
-        record_checks(series),
-        _histogram_checks(series),
-    ]
+    return [geography_checks(series), record_checks(series), _histogram_checks(series)]
 
 
 def _histogram_checks(series: GroupSizeSeries) -> AssetChecks:
@@ -494,11 +487,7 @@ def _histogram_checks(series: GroupSizeSeries) -> AssetChecks:
 
 def stops_checks(series: StopsSeries) -> list[AssetChecks]:
     """Return all blocking checks of a release of trips with stops, in the order of its assets."""
-    return [
-        _place_checks(series),
-        record_checks(series),
-        _box_checks(series),
-    ]
+    return [_place_checks(series), record_checks(series), _box_checks(series)]
 
 
 def _place_checks(series: StopsSeries) -> AssetChecks:

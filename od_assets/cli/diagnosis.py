@@ -76,7 +76,6 @@ class Finding:
     """The result of one inspection. It contains nothing confidential.
 
     Attributes:
-        what: the inspected part.
         fault: the fault, in one line; None if there is none.
         next_step: how to correct the fault; None if there is none.
 
@@ -116,7 +115,6 @@ def found(what: str, look: Callable[[], str | None]) -> Finding:
     """Run an inspection and return its finding.
 
     Args:
-        what: the inspected part.
         look: function that inspects it. A text that it returns is appended to ``what``; an OdError that it raises is
             the fault, as is a file or folder that the system refuses.
     """

@@ -31,10 +31,10 @@ def init(
     fields = further_fields(further or [])
     ask = _asked if sys.stdin.isatty() else None
     answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
-    written = initialize(name, answers, fields)
-    areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
-    files = "\n".join(map(str, written.files))
-    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", soft_wrap=True)
+    files, area_counts = initialize(name, answers, fields)
+    areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
+    written = "\n".join(map(str, files))
+    console.print(f"Areas: {areas}.\nWritten:\n{written}\n", soft_wrap=True)
     plan(name)
 
 

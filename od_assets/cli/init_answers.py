@@ -444,10 +444,7 @@ _OF_FURTHER_COLUMNS = ("names", "coordinates")
 
 
 def answered(
-    given: Mapping[str, str | None],
-    ask: Callable[[Question], str] | None,
-    tell: Callable[[str], None],
-    fields: Fields,
+    given: Mapping[str, str | None], ask: Callable[[Question], str] | None, tell: Callable[[str], None], fields: Fields
 ) -> dict[str, str]:
     """Return an answer to every question that applies, by flag, and show the columns of the files.
 

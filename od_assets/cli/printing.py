@@ -63,7 +63,6 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
     Args:
-        series: the series.
         plan: plan of the period.
         verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
@@ -117,6 +116,12 @@ def _uncounted_text(plan: Plan) -> str:
     )
 
 
+def level_names(steps: pd.DataFrame) -> pd.Series:
+    """Return the names of the levels of the steps of a plan, with the breakdowns that they measure."""
+    by = steps["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in steps else ""
+    return steps["origin_level"] + " x " + steps["destination_level"] + by
+
+
 def _print_errors(plan: ReleasePlan) -> None:
     """Print what the verdicts on flows refer to, and a table of the noise and the expected error of each level."""
     if not plan.has_threshold:
@@ -126,12 +131,11 @@ def _print_errors(plan: ReleasePlan) -> None:
             " further off: see od-release forecast.\n"
         )
     exact = plan.to_frame()
-    by = exact["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in exact else ""
     print_frame(
         "Two measures of error, in trips",
         pd.DataFrame(
             {
-                "level": exact["origin_level"] + " x " + exact["destination_level"] + by,
+                "level": level_names(exact),
                 "cells" if plan.segments else "pairs of areas": exact["public_cells"],
                 "noise of one measured cell": exact["standard_deviation"].map(rounded),
                 "expected error of the published estimate": exact["expected_error"].map(rounded),

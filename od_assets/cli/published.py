@@ -340,10 +340,7 @@ def contract(release: BundleOrRelease, as_json: Json = False) -> None:
         typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
-def explain(
-    release: BundleOrRelease,
-    as_json: Json = False,
-) -> None:
+def explain(release: BundleOrRelease, as_json: Json = False) -> None:
     """Explain a published release: what it protected and spent, what an attacker learns, and which decisions mattered.
 
     For an attacker who knows all other records, or any number of them, a table states how far a belief about one unit

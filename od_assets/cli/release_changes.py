@@ -94,10 +94,7 @@ def compared(
             f"both releases are {one}, so there is nothing to compare",
             next_step="name two releases with different periods or revisions",
         )
-    levels = (
-        origin_level or old.plan.tree.origin.levels[0],
-        destination_level or old.plan.tree.destination.levels[0],
-    )
+    levels = (origin_level or old.plan.tree.origin.levels[0], destination_level or old.plan.tree.destination.levels[0])
     note = by_the_bound(new.plan.unit.kind) + by_other_rule(stated, stated_after)
     return Compared(one, other, *levels, changes(old, new, *levels, segment), new.plan.tree, note)
 

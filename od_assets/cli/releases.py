@@ -35,8 +35,7 @@ def plan(
         typer.Option(help="Target, such as 'state x state: flows >= 1000 within 5 % in 90 %'; can be repeated."),
     ] = None,
     table: Annotated[
-        str | None,
-        typer.Option(help="Public table for the targets: a published release, a file, or synthetic."),
+        str | None, typer.Option(help="Public table for the targets: a published release, a file, or synthetic.")
     ] = None,
     runs: Annotated[int, typer.Option(help="Number of releases to simulate for the targets; 0 for none.")] = 200,
     to: Annotated[Path | None, typer.Option(help="File for the declaration with the budget for the targets.")] = None,
@@ -280,15 +279,18 @@ def compare_mechanisms(
     to: Annotated[Path | None, typer.Option(help="Folder to which tables and figures are copied.")] = None,
 ) -> None:
     """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
-    from od_assets.runs.run_comparison import declared_or_given, run_comparison
+    from od_assets.runs.run_comparison import given_table, run_comparison
+    from od_assets.series import reading
 
-    component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)
+    if flows is None and zones is None:
+        component = reading.comparison(comparison or "comparison")
+    else:
+        component = given_table(flows, None if comparison else zones, levels, trips, marked, one_row_a_trip)
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
     component = component.model_copy(update={name: choice for name, choice in choices.items() if choice}).checked()
     prepare_dagster_home()
-    outcome = run_comparison(component, to)
-    if outcome.failures:
-        for line in outcome.failures:
+    if failures := run_comparison(component, to):
+        for line in failures:
             typer.echo(printable(line), err=True)
         raise typer.Exit(1)
-    console.print(f"Tables and figures: {outcome.folder}", soft_wrap=True)
+    console.print(f"Tables and figures: {to or component.folder}", soft_wrap=True)

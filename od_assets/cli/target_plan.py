@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
+from od_assets.cli.printing import level_names
 from od_assets.cli.tables import print_rows
 from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
@@ -78,8 +79,6 @@ def stated_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     """Return a sentence on a public table, and the table.
 
     Args:
-        series: the series.
-        plan: plan of one period.
         stated: ``synthetic``, a published release such as ``us_flights/2001-06/r1``, or the path of a file of public
             flows with the columns origin, destination and trips. None takes the table of :func:`public_table`.
 
@@ -123,8 +122,10 @@ def refuse_records(path: Path) -> None:
         raise _confidential(path, "it is in the confidential folder")
     for declaration in declarations_of(*RELEASES):
         for pattern in _files_of(declaration):
-            whole = os.path.realpath(project.root / Path(pattern))
-            if re.fullmatch(_regular_expression(whole), str(real)) or _is_another_name(real, _matching(whole)):
+            # Both a field in braces and * stand for any part of a name.
+            parts = re.split(r"\{.*?\}|\*", os.path.realpath(project.root / Path(pattern)))
+            files = glob.iglob("*".join(map(glob.escape, parts)))  # noqa: PTH207  # the pattern is an absolute path
+            if re.fullmatch("[^/]*".join(map(re.escape, parts)), str(real)) or _is_another_name(real, map(Path, files)):
                 raise _confidential(path, f"{declaration.parent.name} declares it as records")
 
 
@@ -132,9 +133,7 @@ def source_of(series: Series[Any, Any], key: ReleaseKey | None, table: KnownFlow
     """Return sentences on a table that stands for the true flows, and its consequences for errors.
 
     Args:
-        series: the series.
         key: key of the published release that the table is; None for a synthetic table.
-        table: the table.
     """
     spends = "No budget was spent, and no confidential data was read."
     if key is not None:
@@ -188,17 +187,6 @@ def _files_of(declaration: Path) -> Iterator[str]:
                     yield with_environment(value["files"])
                 except ValueError:
                     continue  # without its variable, no file is named
-
-
-def _regular_expression(pattern: str) -> str:
-    """Return a regular expression of the resolved paths that a path of records stands for."""
-    return re.sub(r"\\\{.*?\\\}", "[^/]*", re.escape(pattern)).replace(r"\*", "[^/]*")
-
-
-def _matching(pattern: str) -> Iterator[Path]:
-    """Yield the files that a path of records stands for."""
-    parts = re.split(r"\{.*?\}|\*", pattern)
-    return map(Path, glob.iglob("*".join(map(glob.escape, parts))))  # noqa: PTH207  # the pattern is an absolute path
 
 
 def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
@@ -285,8 +273,6 @@ def forecast_of(
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
     Args:
-        series: the series.
-        plan: plan of one period.
         epsilons: further values of epsilon; None takes :data:`od_core.evaluation.forecast.EPSILONS`, except those
             whose noise is too wide to draw.
         runs: see :func:`od_core.evaluation.forecast.forecast`.
@@ -339,52 +325,18 @@ def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
     return wide.reset_index().rename_axis(columns=None)
 
 
-@dataclass(frozen=True)
-class PayablePeriods:
-    """How many of the declared periods what remains of the cap pays for.
+def payable_periods(series: Series[Any, Any], plan: Plan) -> tuple[tuple[Period, ...], int]:
+    """Return the periods of a series, and for how many of them what remains of the cap pays with the budget of a plan.
 
-    Attributes:
-        periods: the declared periods; of a series without an end, those that have ended, or else the first one.
-        paid: number of these for which the cap pays; see :func:`od_core.ledger.ledger.payable`.
+    They are the declared periods; of a series without an end, those that have ended, or else the first one. Nothing is
+    charged or stored. Raises OdError as :func:`od_core.ledger.ledger.payable` does.
     """
-
-    periods: tuple[Period, ...]
-    paid: int
-
-    @classmethod
-    def of(cls, series: Series[Any, Any], plan: Plan) -> Self:
-        """Return the periods that the cap pays for with the budget of a plan. Nothing is charged or stored.
-
-        Raises:
-            OdError: as in :func:`od_core.ledger.ledger.payable`.
-        """
-        periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
-        with TemporaryDirectory(prefix="od-release-plan-") as name:
-            empty = Path(name) / "ledger.sqlite"
-            chain = folders.ledger_chain if folders.ledger_chain.exists() else chain_of(empty)
-            with chain.trial() as entries:
-                return cls(periods, payable(entries, series.domain, plan, periods))
-
-    @property
-    def all_paid(self) -> bool:
-        """Whether the cap pays for every period."""
-        return self.paid == len(self.periods)
-
-    @property
-    def text(self) -> str:
-        """A sentence for people."""
-        first, last, number = self.periods[0], self.periods[-1], len(self.periods)
-        declared = (
-            f"the declared period ({first})" if number == 1 else f"the {number} declared periods ({first} to {last})"
-        )
-        paid = "for all of" if self.all_paid else f"for {self.paid} of" if self.paid else "for none of"
-        if number == 1:
-            paid = "for" if self.paid else "not for"
-        return f"What remains of the cap pays {paid} {declared} at this budget."
-
-    def facts(self) -> dict[str, int]:
-        """Return the numbers of the declared periods and of those that are paid, JSON-ready."""
-        return {"periods": len(self.periods), "periods_paid": self.paid}
+    periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
+    with TemporaryDirectory(prefix="od-release-plan-") as name:
+        empty = Path(name) / "ledger.sqlite"
+        chain = folders.ledger_chain if folders.ledger_chain.exists() else chain_of(empty)
+        with chain.trial() as entries:
+            return periods, payable(entries, series.domain, plan, periods)
 
 
 TARGET_RUNS = 200
@@ -421,7 +373,8 @@ class TargetPlan:
         cap: largest rho that the cap of the data set allows.
         nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
             if no tolerance of at most 100 % is wide enough.
-        payable: the declared periods for which what remains of the cap pays.
+        periods: the periods; see :func:`payable_periods`.
+        paid: number of these for which what remains of the cap pays.
     """
 
     release: str
@@ -430,7 +383,8 @@ class TargetPlan:
     plan: ReleasePlan
     cap: Fraction
     nearest: tuple[Target, ...] | None
-    payable: PayablePeriods
+    periods: tuple[Period, ...]
+    paid: int
 
     @property
     def fits(self) -> bool:
@@ -466,7 +420,8 @@ class TargetPlan:
             "epsilon": str(self.plan.spent.epsilon),
             "cap_rho": str(self.cap),
             "fits": self.fits,
-            **self.payable.facts(),
+            "periods": len(self.periods),
+            "periods_paid": self.paid,
             "nearest_targets": None if self.nearest is None else list(map(str, self.nearest)),
             "runs": self.found.runs,
             "gap": self.found.gap,
@@ -492,7 +447,6 @@ def target_plan(
     """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
 
     Args:
-        series: the series.
         plan: plan of one period with the declared budget.
         targets: texts of the targets; see :meth:`Target.of`.
         table: see :func:`od_assets.cli.target_plan.stated_table`.
@@ -517,8 +471,18 @@ def target_plan(
     nearest = None
     if chosen.charge.as_rho > cap > 0:
         nearest = _nearest(plan, wanted, known, runs, cap)
-    payable = PayablePeriods.of(series, chosen)
-    return TargetPlan(series.name, source, found, chosen, cap, nearest, payable)
+    return TargetPlan(series.name, source, found, chosen, cap, nearest, *payable_periods(series, chosen))
+
+
+def _payable_text(periods: Sequence[Period], paid: int) -> str:
+    """Return a sentence on the periods for which what remains of the cap pays."""
+    first, last, number = periods[0], periods[-1], len(periods)
+    if number == 1:
+        pays = f"{'for' if paid else 'not for'} the declared period ({first})"
+    else:
+        which = "all" if paid == number else paid or "none"
+        pays = f"for {which} of the {number} declared periods ({first} to {last})"
+    return f"What remains of the cap pays {pays} at this budget."
 
 
 def _rho(value: float) -> str | None:
@@ -535,8 +499,9 @@ def print_target_plan(planned: TargetPlan) -> None:
         f" {text_above(100 * planned.plan.charge.as_rho / planned.cap, 3)} % of the cap for one release."
     )
     if planned.fits:
-        console.print(planned.payable.text, style="" if planned.payable.paid else WRONG, soft_wrap=True)
-        if not planned.payable.all_paid:
+        text = _payable_text(planned.periods, planned.paid)
+        console.print(text, style="" if planned.paid else WRONG, soft_wrap=True)
+        if planned.paid < len(planned.periods):
             console.print(f"A released period counts as released again, as a revision. For the others, {_REMEDY}.")
     else:
         console.print("The cap does not allow it.", style=WRONG)
@@ -563,13 +528,11 @@ def print_target_plan(planned: TargetPlan) -> None:
     )
     console.print("A release is charged a little more rho than its targets need, because its budget is rounded up.\n")
     levels = planned.plan.to_frame()
-    place = levels["origin_level"] + " x " + levels["destination_level"]
-    by = levels["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in levels else ""
     print_rows(
         "Levels",
         [
             {"level": name, "share of rho": f"{rho / levels['rho'].sum():.3g}", "expected error": rounded(error)}
-            for name, rho, error in zip(place + by, levels["rho"], levels["expected_error"], strict=True)
+            for name, rho, error in zip(level_names(levels), levels["rho"], levels["expected_error"], strict=True)
         ],
     )
     if any(0 < share <= 1.001 * LEAST for share in found.shares):
@@ -623,7 +586,6 @@ def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
     All else stays as it is written, also comments. A field that is not there is written before the first of the others.
 
     Args:
-        text: the declaration.
         fields: values by name; the first field must be there.
 
     Returns:
@@ -668,16 +630,16 @@ def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     """Return the found budget in the terms of the declared one: epsilon or rho, rounded up."""
     declared, rho = plan.budget, Fraction(found.rho)
     if declared.epsilon is None:
-        return Budget(rho=_above(rho), delta=declared.delta, shares=found.shares)
+        return Budget(rho=text_above(rho, _DIGITS), delta=declared.delta, shares=found.shares)
 
     def of(epsilon: Fraction) -> Budget:
-        return Budget(_above(epsilon), declared.delta, conversion=declared.conversion, shares=found.shares)
+        return Budget(text_above(epsilon, _DIGITS), declared.delta, conversion=declared.conversion, shares=found.shares)
 
     exact = Budget(rho=rho, delta=declared.delta, shares=found.shares)
     epsilon = _with_found(plan, exact, found).spent.epsilon
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
     while _with_found(plan, of(epsilon), found).spent.rho < rho:
-        epsilon = _above(epsilon) * (1 + _RAISE)
+        epsilon = Fraction(text_above(epsilon, _DIGITS)) * (1 + _RAISE)
     return of(epsilon)
 
 
@@ -686,12 +648,6 @@ def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> Relea
     if plan.segments is None or found.segment_share is None:
         return with_budget(plan, budget)
     return with_budget(plan, budget, replace(plan.segments, share=found.segment_share))
-
-
-def _above(number: Fraction) -> Fraction:
-    """Return a number rounded up to ``_DIGITS`` significant digits."""
-    unit = Fraction(10) ** (math.floor(math.log10(number)) - _DIGITS + 1)
-    return math.ceil(number / unit) * unit
 
 
 def _text(number: Fraction | None) -> str:

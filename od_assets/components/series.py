@@ -166,9 +166,7 @@ def _policy(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
             else "does not fit the deadlines, or they are no cron line"
         )
         raise OdError(
-            "OD-FRESHNESS",
-            f"freshness: within_days {reason}",
-            next_step="correct deadline and within_days",
+            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
         ) from None
 
 

@@ -50,7 +50,6 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     elsewhere have always arrived.
 
     Args:
-        series: the series.
         period: a period that has ended.
         moment: the current time; None for now.
     """
@@ -80,7 +79,6 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     whenever a period is added, so its change is no reason.
 
     Args:
-        series: the series.
         found: state of the file of the period.
         published: key of the newest release of the period.
         folders: the folders with the public bundles.

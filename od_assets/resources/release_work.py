@@ -47,7 +47,6 @@ class ReleaseWork(Generic[P, G]):
 
     Attributes:
         warehouse: the folders, the ledger and the database.
-        series: the series.
         key: key of the release.
     """
 

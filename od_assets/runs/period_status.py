@@ -72,7 +72,6 @@ def period_status(
     The field ``settings_changed`` has the names of the settings that were changed since the release was begun.
 
     Args:
-        declared: the series.
         ledger: the ledger. What each data set has left is read once, whatever the number of its series.
         states: :meth:`od_core.ledger.ledger.Ledger.states` of the ledger.
     """
@@ -106,7 +105,6 @@ def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction |
     The field ``settings_changed`` is None: without a declaration, it is not known.
 
     Args:
-        key: the release.
         state: what the ledger states of it; None if it is not begun.
         left: remaining rho of the data set in the period, or None if its declaration is gone.
     """
@@ -128,16 +126,7 @@ def derived_status(key: ReleaseKey) -> dict[str, Any]:
 
     The fields are those of :func:`release_status`.
     """
-    return {
-        "release": str(key),
-        "state": "published",
-        "settings_changed": None,
-        "waits_for": None,
-        "measured_levels": "none, derived",
-        "interrupted_levels": 0,
-        "rho_spent": 0.0,
-        "data_set_rho_left": None,
-    }
+    return release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
 
 
 def _plans(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:

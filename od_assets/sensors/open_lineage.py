@@ -44,11 +44,7 @@ _TOLD = {
     *(_TYPES.ASSET_MATERIALIZATION_PLANNED, _TYPES.ASSET_MATERIALIZATION),
     *(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, _TYPES.ASSET_CHECK_EVALUATION),
 }
-_ENDS = {
-    _TYPES.RUN_SUCCESS: RunState.COMPLETE,
-    _TYPES.RUN_FAILURE: RunState.FAIL,
-    _TYPES.RUN_CANCELED: RunState.ABORT,
-}
+_ENDS = {_TYPES.RUN_SUCCESS: RunState.COMPLETE, _TYPES.RUN_FAILURE: RunState.FAIL, _TYPES.RUN_CANCELED: RunState.ABORT}
 _NOISE = column_lineage_dataset.Transformation(
     "DIRECT", "TRANSFORMATION", "Noise of a differentially private mechanism is added.", masking=True
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-import pandas as pd
 from pydantic import Field
 
 from od_assets.series.inputs import Records
@@ -19,6 +18,7 @@ from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.privacy.budget import exact_fraction
 from od_core.records.formats import ColumnName, RecordColumns
+from od_core.records.zone_lists import ZoneList
 
 
 class MemberColumns(Section):
@@ -128,17 +128,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             return AreasByDay()
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
 
-    def read_geography(self) -> Geography:
-        """Read the geography from the declared list; see :meth:`Series.read_geography`."""
-        return self.geography.zone_list().geography(self.project.root)
-
-    def kept_lists(self, geography: Geography) -> dict[str, pd.DataFrame]:
-        """Return the list to store; see :meth:`Series.kept_lists`."""
-        return {file: geography.to_frame() for file in self.zone_lists}
-
-    def kept_geography(self, folder: Path) -> Geography:
-        """Read the geography from the stored list; see :meth:`Series.kept_geography`."""
-        (zones,) = self.kept_zone_lists
+    def _geography(self, lists: Iterable[ZoneList], folder: Path) -> Geography:
+        (zones,) = lists
         return zones.geography(folder)
 
     def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:

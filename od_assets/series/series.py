@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -355,6 +355,26 @@ class TreeSeries(Series[P, G]):
         """Declared zone lists, by name of the file in which the geography asset stores the list."""
         return {f"{self.name}.csv": self.geography.zone_list()}
 
+    @abstractmethod
+    def _geography(self, lists: Iterable[ZoneList], folder: Path) -> G:
+        """Read the geography from one or two zone lists below a folder. Raises OdError if a list is faulty."""
+
+    def read_geography(self) -> G:
+        """See :meth:`Series.read_geography`."""
+        return self._geography(self.zone_lists.values(), self.project.root)
+
+    def kept_geography(self, folder: Path) -> G:
+        """See :meth:`Series.kept_geography`."""
+        return self._geography([zones.kept_as(file) for file, zones in self.zone_lists.items()], folder)
+
+    @abstractmethod
+    def sides(self, geography: G) -> tuple[Geography, Geography]:
+        """See :meth:`Series.sides`."""
+
+    def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
+        """See :meth:`Series.kept_lists`."""
+        return {file: side.to_frame() for file, side in zip(self.zone_lists, self.sides(geography), strict=False)}
+
     @property
     def takes_nowhere(self) -> bool:
         """See :attr:`Series.takes_nowhere`."""
@@ -383,8 +403,3 @@ class TreeSeries(Series[P, G]):
     def listed_sources(self) -> list[str]:
         """See :attr:`Series.listed_sources`."""
         return [str(self.project.root / file) for zones in self.zone_lists.values() for file in zones.files]
-
-    @property
-    def kept_zone_lists(self) -> list[ZoneList]:
-        """Zone lists that read the stored files again, in the order of :attr:`zone_lists`."""
-        return [zones.kept_as(file) for file, zones in self.zone_lists.items()]
