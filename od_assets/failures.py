@@ -1,7 +1,5 @@
 """Turn errors of assets and checks into Dagster failures with one public line and no retry."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

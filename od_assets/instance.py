@@ -1,7 +1,5 @@
 """Open the Dagster instance of this process, and say in one line if its storage is full or cannot be written."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

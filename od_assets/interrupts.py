@@ -1,7 +1,5 @@
 """End a command when it is interrupted: after the draw at hand, with its exit code, and with what was not done."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

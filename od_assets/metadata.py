@@ -3,8 +3,6 @@
 See ``docs/reference/bundle.md``.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -184,11 +182,6 @@ SOURCES = "od/sources"
 def source_metadata(addresses: Iterable[str]) -> dict[str, Any]:
     """Return metadata that names the files or addresses that an asset reads, without user, password and query."""
     return {SOURCES: [public_address(address) for address in addresses]}
-
-
-def confidential_tag(traits: dict[str, Any]) -> dict[str, Any]:
-    """Return the tags of ``traits`` with the one of confidential assets."""
-    return {"tags": {**traits.get("tags", {}), CONFIDENTIAL_TAG: "true"}}
 
 
 def allowed(**metadata: Any) -> dict[str, Any]:

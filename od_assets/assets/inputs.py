@@ -10,9 +10,9 @@ from od_assets.compatibility import group_name
 from od_assets.engines.steps import run_step
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
+    CONFIDENTIAL_TAG,
     TRIP_COUNTS,
     columns_of,
-    confidential_tag,
     made,
     record_columns,
     records_schema,
@@ -60,13 +60,33 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
     )
 
 
-def source_assets(
-    series: Series[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
-    """Return the assets geography and raw trips of a series. ``traits`` are common arguments, such as owners."""
+def shared(series: Series[Any, Any], group: str, *, is_confidential: bool = False) -> dict[str, Any]:
+    """Return the arguments that all assets in a group of a series share: owners, code version, tags, and partitions.
+
+    Args:
+        group: inputs, levels, measurements or publication.
+        is_confidential: whether the files of the assets are in the confidential folder.
+    """
+    tags = {
+        "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
+        "od/neighbours": series.unit.neighbours,
+        "od/unit": series.unit.kind,
+    }
+    return {
+        "owners": series.owners,
+        "code_version": "1",
+        "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
+        "group_name": group_name(series.name, group),
+        "partitions_def": series.periods.definition(),
+    }
+
+
+def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
+    """Return the assets geography and raw trips of a series."""
     name = series.name
-    common = {**traits, "group_name": group_name(name, "inputs")}
-    confidential = common | confidential_tag(traits)
+    of_all_periods = shared(series, "inputs")
+    del of_all_periods["partitions_def"]
+    confidential = shared(series, "inputs", is_confidential=True)
     has_nowhere = series.takes_nowhere and bool(series.record_format.nowhere)
     zones = columns_of([name, "geography"], series.placing_columns)
     confidential["metadata"] = source_metadata([series.records_source]) | with_schema(
@@ -78,7 +98,7 @@ def source_assets(
         kinds={"csv"},
         metadata=with_columns(*series.listed_columns) | source_metadata(series.listed_sources),
         description="The public areas or places, as the declared list states them. All periods use the same list.",
-        **common,
+        **of_all_periods,
     )
     def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
@@ -96,7 +116,6 @@ def source_assets(
         key=[name, "raw_trips"],
         deps=[[name, "geography"]] if has_nowhere else [],
         kinds={"parquet", "duckdb"},
-        partitions_def=partitions,
         description=(
             "Confidential: the records of one period. They stay in the confidential folder, and a run shows none of"
             " them."
@@ -110,19 +129,16 @@ def source_assets(
                 load_period(series, work.key.period, records, listed)
         return made(str(work.key))
 
-    return [geography, raw_trips if series.records_are_here else _records_elsewhere(series, confidential, partitions)]
+    return [geography, raw_trips if series.records_are_here else _records_elsewhere(series, confidential)]
 
 
-def _records_elsewhere(
-    series: Series[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
-) -> dg.AssetsDefinition:
+def _records_elsewhere(series: Series[Any, Any], common: dict[str, Any]) -> dg.AssetsDefinition:
     """Return the raw-trips asset of a series whose records Spark reads at their own location."""
 
     @dg.asset(
         key=[series.name, "raw_trips"],
         deps=[[series.name, "geography"]],
         kinds={"spark"},
-        partitions_def=partitions,
         description="Confidential: the records of one period. Spark reads them where they are stored; none is copied.",
         **common,
     )
@@ -134,9 +150,7 @@ def _records_elsewhere(
     return raw_trips
 
 
-def input_assets(
-    series: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
+def input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
     name = series.name
     zones = columns_of([name, "geography"], series.placing_columns)
@@ -149,15 +163,13 @@ def input_assets(
         key=[name, "trip_counts"],
         deps=[[name, "geography"], [name, "raw_trips"]],
         kinds={"parquet", "duckdb" if series.engine is None else "spark"},
-        partitions_def=partitions,
         metadata=with_columns(*TRIP_COUNTS, sources=sources),
         description=(
             "Confidential: true counts of the leaf pairs. They stay in the confidential folder, and a run shows"
             " none of them."
             " Where n is an invariant, it is published from here."
         ),
-        group_name=group_name(name, "inputs"),
-        **traits | confidential_tag(traits),
+        **shared(series, "inputs", is_confidential=True),
     )
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
@@ -174,4 +186,4 @@ def input_assets(
                 staged.save_estimate(0, [root])
         return made(str(work.key))
 
-    return [*source_assets(series, partitions, traits), trip_counts]
+    return [*source_assets(series), trip_counts]

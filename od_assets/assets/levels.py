@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.compatibility import group_name
+from od_assets.assets.inputs import shared
 from od_assets.engines.steps import attempt, run_step
 from od_assets.metadata import TRIP_COUNTS, columns_of, made, same_columns, step_metadata, with_columns
 from od_assets.resources.release_work import FlowWork
@@ -29,11 +29,9 @@ from od_core.noise.sources import noise_named
 from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, ORIGIN, TRIPS, Column
 
 
-def level_assets(
-    series: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
-    """Return the assets of a series' levels, coarse to fine. ``traits`` are common arguments, such as owners."""
-    common = {**traits, "group_name": group_name(series.name, "levels"), "partitions_def": partitions}
+def level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets of a series' levels, coarse to fine."""
+    common = shared(series, "levels")
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
     levels = [_measurement_asset(series, level, common) for level in above]

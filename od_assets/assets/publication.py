@@ -6,9 +6,9 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
+from od_assets.assets.inputs import shared
 from od_assets.assets.levels import noisy_columns
 from od_assets.checks.release_checks import AssetChecks, release_checks, run_all_checks
-from od_assets.compatibility import group_name
 from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
@@ -42,12 +42,9 @@ from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.published.derived import publish_assisted
 
 
-def publication_assets(
-    series: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
-    """Return the assets flows and bundle of a series. ``traits`` are common arguments, such as owners."""
+def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets flows and bundle of a series."""
     name = series.name
-    common = {**traits, "group_name": group_name(name, "publication"), "partitions_def": partitions}
     columns = (ORIGIN, DESTINATION, TRIPS)
 
     @dg.asset(
@@ -56,7 +53,7 @@ def publication_assets(
         kinds={"parquet"},
         metadata=with_columns(*columns, sources=same_columns(released_key(series), columns)),
         description="The released leaf table. Every coarser table is a sum of it. Public once the bundle is published.",
-        **common,
+        **shared(series, "publication"),
     )
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
@@ -70,8 +67,6 @@ def publication_assets(
     intervals = noisy_columns(series)
     bundle = bundle_asset(
         series,
-        partitions,
-        traits,
         table=flows.key,
         columns=(FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns,
         sources={
@@ -92,8 +87,6 @@ def publication_assets(
 
 def bundle_asset(
     series: Series[Any, Any],
-    partitions: dg.PartitionsDefinition,
-    traits: dict[str, Any],
     *,
     table: dg.AssetKey,
     columns: Sequence[Column],
@@ -127,9 +120,7 @@ def bundle_asset(
             "The published release, after every check has run again. The release database takes it in one transaction,"
             " and the bundle folder appears in one rename."
         ),
-        group_name=group_name(series.name, "publication"),
-        partitions_def=partitions,
-        **traits,
+        **shared(series, "publication"),
     )
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         current: Any
@@ -178,9 +169,7 @@ def bundle_asset(
     return bundle
 
 
-def assisted_assets(
-    series: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
+def assisted_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the asset of the model-assisted flows of a series; none if the series does not declare them.
 
     The asset depends on the bundles of its period and of the periods before, so a backfill publishes those first.
@@ -189,11 +178,9 @@ def assisted_assets(
         return []
     bundle = dg.AssetKey([series.name, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    before = (
-        dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
-        if isinstance(partitions, dg.TimeWindowPartitionsDefinition)
-        else None
-    )
+    common, before = shared(series, "publication"), None
+    if isinstance(common["partitions_def"], dg.TimeWindowPartitionsDefinition):
+        before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 
     @dg.asset(
         key=[series.name, "assisted"],
@@ -204,9 +191,7 @@ def assisted_assets(
             "Model-assisted flows of the release, which also learn from the published releases before it. They are"
             " computed from public bundles alone and are charged nothing. The release stays as it is."
         ),
-        group_name=group_name(series.name, "publication"),
-        partitions_def=partitions,
-        **traits,
+        **common,
     )
     def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):

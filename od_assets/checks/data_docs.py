@@ -1,7 +1,5 @@
 """Configure the Data Docs, the HTML pages of Great Expectations. Only the owner can read confidential pages."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

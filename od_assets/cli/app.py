@@ -3,8 +3,6 @@
 Each command imports most of what it needs when it runs: Dagster, pandas and Numba take two seconds to import.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import version
 from typing import Annotated

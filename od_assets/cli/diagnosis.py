@@ -8,8 +8,6 @@ findings are about records, so they are written to a file of mode 0600 in the co
 location of that file and the public line with which a release would refuse the input; it holds no value of a record.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform
@@ -105,7 +103,7 @@ class Finding:
         return {"what": self.what, "ok": self.ok, "fault": self.fault, "next_step": self.next_step}
 
     @classmethod
-    def of_error(cls, what: str, error: OdError) -> Finding:
+    def of_error(cls, what: str, error: OdError) -> Self:
         """Return the finding for an error. Any confidential detail goes to a file that only the owner can read."""
         keep_detail_of(error)
         return cls(what, f"{error.code}: {error.message}", error.next_step)

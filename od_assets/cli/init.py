@@ -1,7 +1,5 @@
 """The command ``od-release init``: declare a new release."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from typing import Annotated

@@ -10,8 +10,6 @@ Of the public list of zones, the columns are read. If its path is wrong, the lis
 shown only if their names are certainly no record.
 """
 
-from __future__ import annotations
-
 import datetime
 import difflib
 import glob

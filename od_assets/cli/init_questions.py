@@ -1,7 +1,5 @@
 """Read the questions of ``od-release init``, one for each option, and write their answers into declarations."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

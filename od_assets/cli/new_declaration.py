@@ -3,8 +3,6 @@
 No budget is spent. The components and the plan check whether the answers fit together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction

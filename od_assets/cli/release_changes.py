@@ -1,7 +1,5 @@
 """Find the changes between two published releases of flows, for ``od-release compare``."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

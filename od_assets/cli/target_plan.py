@@ -1,7 +1,5 @@
 """Plan from public tables: forecasts, and the least budget for targets."""
 
-from __future__ import annotations
-
 import glob
 import json
 import math

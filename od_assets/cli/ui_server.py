@@ -13,8 +13,6 @@ References:
     OWASP, Cross-Site Request Forgery Prevention Cheat Sheet: "Verifying Origin With Standard Headers".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

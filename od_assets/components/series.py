@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import assisted_assets, publication_assets
-from od_assets.assets.tables import group_size_assets, stops_assets, table_assets
+from od_assets.assets.tables import group_size_assets, stops_assets
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.checks.release_checks import (
     AssetChecks,
@@ -113,30 +113,14 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
 
 def _assets_and_checks(series: Series[Any, Any]) -> tuple[list[dg.AssetsDefinition], list[AssetChecks]]:
     """Return the assets and the checks of a series of any kind."""
-    common = series.periods.definition(), _traits(series)
     if isinstance(series, FlowSeries):
         makers = (input_assets, level_assets, publication_assets, assisted_assets)
-        return [asset for make in makers for asset in make(series, *common)], release_checks(series)
+        return [asset for make in makers for asset in make(series)], release_checks(series)
     if isinstance(series, GroupSizeSeries):
-        checks = group_size_checks(series)
-        return table_assets(series, *common, group_size_assets(series), checks), checks
+        return group_size_assets(series), group_size_checks(series)
     if isinstance(series, StopsSeries):
-        checks = stops_checks(series)
-        return table_assets(series, *common, stops_assets(series), checks), checks
+        return stops_assets(series), stops_checks(series)
     raise TypeError(f"there are no assets of {type(series).__name__}")
-
-
-def _traits(series: Series[Any, Any]) -> dict[str, Any]:
-    """Return the arguments that all assets of a series share: owners, code version and tags."""
-    return {
-        "owners": series.owners,
-        "code_version": "1",
-        "tags": {
-            "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
-            "od/neighbours": series.unit.neighbours,
-            "od/unit": series.unit.kind,
-        },
-    }
 
 
 def _with_freshness(series: Series[Any, Any], assets: Sequence[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:

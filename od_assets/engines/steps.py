@@ -5,8 +5,6 @@ outcome through Dagster Pipes. The outcome has only public text, because Dagster
 output of the process is written to a file in the confidential folder.
 """
 
-from __future__ import annotations
-
 import pickle
 import secrets
 import shlex

@@ -1,7 +1,5 @@
 """Check that the file of a period exists and is complete, and report files that changed after publication."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Define where the releases of a project are written: its folders, ledger and database. Imports no Dagster."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from functools import cached_property

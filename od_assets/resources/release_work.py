@@ -1,7 +1,5 @@
 """Define the work on one release: count the input, reserve the budget, and read the plan and the measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace

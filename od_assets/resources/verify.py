@@ -1,7 +1,5 @@
 """Verify published releases, for the command line and for the daily check."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from od_assets.interrupts import stoppable

@@ -1,7 +1,5 @@
 """Choose the periods of a series, and describe the state of their releases. Imports no Dagster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache

@@ -1,7 +1,5 @@
 """Run a comparison of mechanisms with its Dagster jobs, in this process."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import uuid

@@ -1,7 +1,5 @@
 """Run the release of a period, and report its progress."""
 
-from __future__ import annotations
-
 import json
 import logging
 import uuid

@@ -1,7 +1,5 @@
 """Define the schedule and the sensor for arriving files, which release periods automatically."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ text of an error and no other metadata. What would tell of the records is left o
 run failed, and results of checks of confidential assets.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Declare a comparison of mechanisms on synthetic and public data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path

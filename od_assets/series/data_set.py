@@ -1,7 +1,5 @@
 """Declare a data set: its privacy unit, and the cap of what all its releases may spend."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

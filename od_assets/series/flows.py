@@ -1,7 +1,5 @@
 """Declare a series of flows, and its breakdowns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache

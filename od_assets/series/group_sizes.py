@@ -1,7 +1,5 @@
 """Declare a series of group-size tables: its records, groups, budget and mechanism."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Declare a series of releases of any kind: one model, which YAML fills and from which a release is planned."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Declare a series of trips with stops: its records, map, budget and mechanism."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property

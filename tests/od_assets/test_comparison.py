@@ -59,7 +59,7 @@ def component(**changes: Any) -> OdComparison:
 def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
     declared = component(synthetic=[], runs=1)
     failures = run_comparison(declared, root / "docs")
-    assert failures == ()
+    assert failures == []
     runs = {path: path.stat().st_mtime_ns for path in (root / "var").rglob("runs/*.json")}
     assert len(runs) == 2
     for path in runs:
