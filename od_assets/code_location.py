@@ -3,8 +3,6 @@
 Dagster loads all declarations or none. Here, the other releases go on (docs/decisions/0034-broken-declarations.md).
 """
 
-from __future__ import annotations
-
 import glob
 import importlib
 import logging

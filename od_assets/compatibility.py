@@ -1,7 +1,5 @@
 """Use what Dagster 1.13 has and Dagster 1.12 lacks, and what it calls beta, without a warning of each use."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Turn errors of assets and checks into Dagster failures with one public line and no retry."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,15 +21,8 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
     Dagster stores the text of every exception and of its cause, so neither may quote a confidential value. The details
     are written to the confidential folder. No step begins after an interrupt that a library has swallowed.
     """
-    refuse_if_received()
-    failed: OdError | None = None
-    try:
-        with confidential.errors_stay_inside(spent=STAYS_CHARGED):
-            yield
-    except OdError as error:
-        failed = error
-    if failed is not None:
-        raise dg.Failure(description=str(failed), allow_retries=False) from None
+    with public_failures(), confidential.errors_stay_inside(spent=STAYS_CHARGED):
+        yield
 
 
 @contextmanager

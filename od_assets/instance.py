@@ -1,7 +1,5 @@
 """Open the Dagster instance of this process, and say in one line if its storage is full or cannot be written."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -48,7 +46,6 @@ def storage_fault(error: DBAPIError, home: Path) -> OdError:
     """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
 
     Args:
-        error: the fault, as SQLAlchemy reports it.
         home: Dagster's home, which has the database unless it is on a server.
     """
     name = getattr(error.orig, "sqlite_errorname", None)

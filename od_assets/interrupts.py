@@ -1,7 +1,5 @@
 """End a command when it is interrupted: after the draw at hand, with its exit code, and with what was not done."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -101,7 +99,6 @@ def stoppable(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
     """Let an interrupt end a loop over items, and say how many were not finished.
 
     Args:
-        items: the items.
         left: what the items are and what was not done with them, such as ``periods were not released``.
 
     Yields:

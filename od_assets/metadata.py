@@ -3,8 +3,6 @@
 See ``docs/reference/bundle.md``.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -14,15 +12,13 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 
-from od_core import Release, ReleasePlan
+from od_core import Balance, GroupSizeRelease, Release, ReleasePlan, StopsRelease
 from od_core.errors import public_address
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report import labelled_changes, largest_changes, largest_flows
 from od_core.flows.step import GaussianStep
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.group_sizes.release import GroupSizeRelease
-from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.publication.bundle import ATLAS, REPORT
 from od_core.publication.certificate import Certificate
@@ -32,7 +28,6 @@ from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.markup import data_address, in_markdown
 from od_core.records.formats import RecordColumns
 from od_core.stops.publishing import STOPS
-from od_core.stops.release import StopsRelease
 
 
 def with_sources(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
@@ -189,17 +184,20 @@ def source_metadata(addresses: Iterable[str]) -> dict[str, Any]:
     return {SOURCES: [public_address(address) for address in addresses]}
 
 
-def confidential_tag(traits: dict[str, Any]) -> dict[str, Any]:
-    """Return the tags of ``traits`` with the one of confidential assets."""
-    return {"tags": {**traits.get("tags", {}), CONFIDENTIAL_TAG: "true"}}
-
-
 def allowed(**metadata: Any) -> dict[str, Any]:
     """Return the metadata, with ``/`` in place of ``__`` in names. Raises KeyError for names that are not allowed."""
     names = {name.replace("__", "/"): value for name, value in metadata.items()}
     if not names.keys() <= ALLOWED:
         raise KeyError(f"not allowed as metadata: {sorted(names.keys() - ALLOWED)}")
     return names
+
+
+def made(version: str, asset: dg.AssetKey | None = None, **metadata: Any) -> dg.MaterializeResult:
+    """Return the result of an asset: its data version, and metadata with names as in :func:`allowed`.
+
+    A step that makes several assets names each of them.
+    """
+    return dg.MaterializeResult(asset_key=asset, data_version=dg.DataVersion(version), metadata=allowed(**metadata))
 
 
 def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Print to the terminal safely, so that markup and control codes in names of areas and files have no effect."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

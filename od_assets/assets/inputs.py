@@ -10,10 +10,10 @@ from od_assets.compatibility import group_name
 from od_assets.engines.steps import run_step
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
+    CONFIDENTIAL_TAG,
     TRIP_COUNTS,
-    allowed,
     columns_of,
-    confidential_tag,
+    made,
     record_columns,
     records_schema,
     source_metadata,
@@ -31,12 +31,10 @@ from od_core.records.count_files import CountFiles
 from od_core.records.load import load_records, refuse_absent
 
 
-def load_period(settings: Series[P, G], period: str, target: Path, geography: G | None) -> None:
+def load_period(series: Series[P, G], period: str, target: Path, geography: G | None) -> None:
     """Copy the records of a period to a Parquet file.
 
     Args:
-        settings: settings of the series.
-        period: period of the records.
         target: path of the copy, in the confidential folder.
         geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
 
@@ -44,62 +42,80 @@ def load_period(settings: Series[P, G], period: str, target: Path, geography: G 
         OdError: as in :func:`od_assets.resources.arrivals.hold_to_marker` and
             :func:`od_core.records.load.load_records`.
     """
-    source = settings.records_path(period)
+    source = series.records_path(period)
     refuse_absent(source)  # before its marker, as doctor does
-    hold_to_marker(source, settings.marker_path(period))
+    hold_to_marker(source, series.marker_path(period))
     origins = destinations = None
-    if geography is not None and settings.takes_nowhere:
-        origins, destinations = settings.sides(geography)
+    if geography is not None and series.takes_nowhere:
+        origins, destinations = series.sides(geography)
     load_records(
         source,
-        settings.columns,
+        series.columns,
         period,
         target,
-        record_format=settings.record_format,
+        record_format=series.record_format,
         geography=origins,
         destination_geography=destinations,
-        time_zone=settings.periods.time_zone,
+        time_zone=series.periods.time_zone,
     )
 
 
-def source_assets(
-    settings: Series[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
-    """Return the assets geography and raw trips of a series. ``traits`` are common arguments, such as owners."""
-    name = settings.name
-    common = {**traits, "group_name": group_name(name, "inputs")}
-    confidential = common | confidential_tag(traits)
-    has_nowhere = settings.takes_nowhere and bool(settings.record_format.nowhere)
-    zones = columns_of([name, "geography"], settings.placing_columns)
-    confidential["metadata"] = source_metadata([settings.records_source]) | with_schema(
-        records_schema(settings.columns), dict.fromkeys(settings.columns.codes, zones) if has_nowhere else None
+def shared(series: Series[Any, Any], group: str, *, is_confidential: bool = False) -> dict[str, Any]:
+    """Return the arguments that all assets in a group of a series share: owners, code version, tags, and partitions.
+
+    Args:
+        group: inputs, levels, measurements or publication.
+        is_confidential: whether the files of the assets are in the confidential folder.
+    """
+    tags = {
+        "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
+        "od/neighbours": series.unit.neighbours,
+        "od/unit": series.unit.kind,
+    }
+    return {
+        "owners": series.owners,
+        "code_version": "1",
+        "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
+        "group_name": group_name(series.name, group),
+        "partitions_def": series.periods.definition(),
+    }
+
+
+def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
+    """Return the assets geography and raw trips of a series."""
+    name = series.name
+    of_all_periods = shared(series, "inputs")
+    del of_all_periods["partitions_def"]
+    confidential = shared(series, "inputs", is_confidential=True)
+    has_nowhere = series.takes_nowhere and bool(series.record_format.nowhere)
+    zones = columns_of([name, "geography"], series.placing_columns)
+    confidential["metadata"] = source_metadata([series.records_source]) | with_schema(
+        records_schema(series.columns), dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
     )
 
     @dg.asset(
         key=[name, "geography"],
         kinds={"csv"},
-        metadata=with_columns(*settings.listed_columns) | source_metadata(settings.listed_sources),
+        metadata=with_columns(*series.listed_columns) | source_metadata(series.listed_sources),
         description="The public areas or places, as the declared list states them. All periods use the same list.",
-        **common,
+        **of_all_periods,
     )
     def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
-            listed = settings.read_geography()
+            listed = series.read_geography()
             make_folder(od_warehouse.geographies)
-            for file, zones in settings.kept_lists(listed).items():
+            for file, zones in series.kept_lists(listed).items():
                 write_durably(
                     od_warehouse.geographies / file,
                     partial(zones.to_csv, index=False, encoding="utf-8"),
                     mode=PUBLIC_FILE_MODE,
                 )
-        metadata = allowed(areas=listed.area_counts)
-        return dg.MaterializeResult(data_version=dg.DataVersion(listed.digest), metadata=metadata)
+        return made(listed.digest, areas=listed.area_counts)
 
     @dg.asset(
         key=[name, "raw_trips"],
         deps=[[name, "geography"]] if has_nowhere else [],
         kinds={"parquet", "duckdb"},
-        partitions_def=partitions,
         description=(
             "Confidential: the records of one period. They stay in the confidential folder, and a run shows none of"
             " them."
@@ -107,71 +123,56 @@ def source_assets(
         **confidential,
     )
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential):
-            work: ReleaseWork[Any, Any] = ReleaseWork.of(od_warehouse, settings, key)
+        with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
             listed = work.geography if has_nowhere else None
             with work.reading() as records:
-                load_period(settings, key.period, records, listed)
-        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+                load_period(series, work.key.period, records, listed)
+        return made(str(work.key))
 
-    return [
-        geography,
-        raw_trips if settings.records_are_here else _records_elsewhere(settings, confidential, partitions),
-    ]
+    return [geography, raw_trips if series.records_are_here else _records_elsewhere(series, confidential)]
 
 
-def _records_elsewhere(
-    settings: Series[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
-) -> dg.AssetsDefinition:
+def _records_elsewhere(series: Series[Any, Any], common: dict[str, Any]) -> dg.AssetsDefinition:
     """Return the raw-trips asset of a series whose records Spark reads at their own location."""
 
     @dg.asset(
-        key=[settings.name, "raw_trips"],
-        deps=[[settings.name, "geography"]],
+        key=[series.name, "raw_trips"],
+        deps=[[series.name, "geography"]],
         kinds={"spark"},
-        partitions_def=partitions,
         description="Confidential: the records of one period. Spark reads them where they are stored; none is copied.",
         **common,
     )
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential), ReleaseWork(od_warehouse, settings, key).reading():
+        with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work, work.reading():
             pass  # stores the settings of reading, or refuses a change of them after a draw
-        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+        return made(str(work.key))
 
     return raw_trips
 
 
-def input_assets(
-    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
+def input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
-    name = settings.name
-    zones = columns_of([name, "geography"], settings.placing_columns)
+    name = series.name
+    zones = columns_of([name, "geography"], series.placing_columns)
     sources = {
-        "rank": [*columns_of([name, "raw_trips"], settings.columns.codes), *zones],
-        "trips": columns_of([name, "raw_trips"], record_columns(settings.columns)),
+        "rank": [*columns_of([name, "raw_trips"], series.columns.codes), *zones],
+        "trips": columns_of([name, "raw_trips"], record_columns(series.columns)),
     }
 
     @dg.asset(
         key=[name, "trip_counts"],
         deps=[[name, "geography"], [name, "raw_trips"]],
-        kinds={"parquet", "duckdb" if settings.engine is None else "spark"},
-        partitions_def=partitions,
+        kinds={"parquet", "duckdb" if series.engine is None else "spark"},
         metadata=with_columns(*TRIP_COUNTS, sources=sources),
         description=(
             "Confidential: true counts of the leaf pairs. They stay in the confidential folder, and a run shows"
             " none of them."
             " Where n is an invariant, it is published from here."
         ),
-        group_name=group_name(name, "inputs"),
-        **traits | confidential_tag(traits),
+        **shared(series, "inputs", is_confidential=True),
     )
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential):
-            work = FlowWork.of(od_warehouse, settings, key)
+        with FlowWork.step(context, od_warehouse, series) as work:
             staged = work.staged_parts
 
             def count() -> CountFiles:
@@ -183,6 +184,6 @@ def input_assets(
             root = published_root(work.plan, trips.total)
             if root is not None:
                 staged.save_estimate(0, [root])
-        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+        return made(str(work.key))
 
-    return [*source_assets(settings, partitions, traits), trip_counts]
+    return [*source_assets(series), trip_counts]

@@ -6,17 +6,17 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
+from od_assets.assets.inputs import shared
 from od_assets.assets.levels import noisy_columns
 from od_assets.checks.release_checks import AssetChecks, release_checks, run_all_checks
-from od_assets.compatibility import group_name
 from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     Sources,
-    allowed,
     columns_of,
     flow_metadata,
     flow_tables,
+    made,
     published_metadata,
     report_metadata,
     same_columns,
@@ -42,43 +42,33 @@ from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.published.derived import publish_assisted
 
 
-def publication_assets(
-    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
-    """Return the assets flows and bundle of a series. ``traits`` are common arguments, such as owners."""
-    name = settings.name
-    common = {**traits, "group_name": group_name(name, "publication"), "partitions_def": partitions}
+def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets flows and bundle of a series."""
+    name = series.name
     columns = (ORIGIN, DESTINATION, TRIPS)
 
     @dg.asset(
         key=[name, "flows"],
-        deps=[released_key(settings)],
+        deps=[released_key(series)],
         kinds={"parquet"},
-        metadata=with_columns(*columns, sources=same_columns(released_key(settings), columns)),
+        metadata=with_columns(*columns, sources=same_columns(released_key(series), columns)),
         description="The released leaf table. Every coarser table is a sum of it. Public once the bundle is published.",
-        **common,
+        **shared(series, "publication"),
     )
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential):
-            work = FlowWork.of(od_warehouse, settings, key)
+        with FlowWork.step(context, od_warehouse, series) as work:
             release, path = work.release(), work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
-            balance = od_warehouse.ledger.balance(settings.domain.name, key.period)
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(file_digest(path)),
-            metadata=flow_metadata(release, balance) | allowed(dagster__row_count=len(release.leaves)),
-        )
+            balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
+        return made(file_digest(path), **flow_metadata(release, balance), dagster__row_count=len(release.leaves))
 
-    zones = columns_of([name, "geography"], settings.placing_columns)
+    zones = columns_of([name, "geography"], series.placing_columns)
     same = same_columns(flows.key, columns)
-    intervals = noisy_columns(settings)
+    intervals = noisy_columns(series)
     bundle = bundle_asset(
-        settings,
-        partitions,
-        traits,
+        series,
         table=flows.key,
-        columns=(FLOWS_WITH_INTERVALS if settings.intervals else FLOWS).columns,
+        columns=(FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns,
         sources={
             **same,
             ORIGIN.name: [*same[ORIGIN.name], *zones],
@@ -86,19 +76,17 @@ def publication_assets(
             LOWER.name: intervals,
             UPPER.name: intervals,
         },
-        checks=release_checks(settings),
+        checks=release_checks(series),
         work=FlowWork,
         metadata=flow_metadata,
-        intervals=settings.intervals,
+        intervals=series.intervals,
         tables=flow_tables,
     )
     return [flows, bundle]
 
 
 def bundle_asset(
-    settings: Series[Any, Any],
-    partitions: dg.PartitionsDefinition,
-    traits: dict[str, Any],
+    series: Series[Any, Any],
     *,
     table: dg.AssetKey,
     columns: Sequence[Column],
@@ -112,7 +100,6 @@ def bundle_asset(
     """Return the asset that publishes a release of any kind.
 
     Args:
-        settings, partitions, traits: settings, partitions and common arguments of the series' assets.
         table: key of the asset that the bundle is made from.
         columns: columns of the main table of the bundle.
         sources: upstream columns of each of them.
@@ -122,10 +109,10 @@ def bundle_asset(
         intervals: whether flows are published with their intervals; no effect if the kind has no intervals.
         tables: function that returns tables of the report as metadata; None for no tables.
     """
-    kind: Kind[R] = settings.kind
+    kind: Kind[R] = series.kind
 
     @dg.asset(
-        key=[settings.name, "bundle"],
+        key=[series.name, "bundle"],
         deps=[table],
         kinds={"duckdb", "parquet", "csv"},
         metadata=with_columns(*columns, sources=sources),
@@ -133,13 +120,12 @@ def bundle_asset(
             "The published release, after every check has run again. The release database takes it in one transaction,"
             " and the bundle folder appears in one rename."
         ),
-        group_name=group_name(settings.name, "publication"),
-        partitions_def=partitions,
-        **traits,
+        **shared(series, "publication"),
     )
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.release_of(context.partition_key)
-        with failures_without_values(od_warehouse.confidential):
+        current: Any
+        with work.step(context, od_warehouse, series) as current:
+            key = current.key
             results = run_all_checks(checks, od_warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
             if failed:
@@ -149,22 +135,21 @@ def bundle_asset(
                     next_step="run the whole release again; it reads its measurements back and draws nothing twice",
                     spent=STAYS_CHARGED,
                 )
-            current: Any = work.of(od_warehouse, settings, key)
             release, ledger = current.release(), od_warehouse.ledger
             current.hold_to_reading()
             facts = certificate(
                 kind,
                 release,
                 key,
-                settings.domain.name,
+                series.domain.name,
                 results,
                 record=ledger.record(key),
-                records=settings.reading,
+                records=series.reading,
                 intervals=intervals,
             )
             folder, published = od_warehouse.bundle(key), ledger.published_certificate(key)
             facts = as_published(facts, folder, published)
-            release_context = context_of(kind, ledger, key, settings.domain.name, od_warehouse.releases)
+            release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
             report = kind.report(release, facts, release_context)
             tell = now_and_then(context.log.info)
             with staged_folder(
@@ -172,41 +157,33 @@ def bundle_asset(
             ):
                 kind.store(od_warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts), facts["exact"])
-            balance = ledger.balance(settings.domain.name, key.period)
-        shown = metadata(release, balance)
+            balance = ledger.balance(series.domain.name, key.period)
         context.log.info(
             f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
             f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
         )
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
-            metadata=report_metadata(kind, release, facts, folder)
-            | shown
-            | ({} if tables is None else tables(release, facts, release_context)),
-        )
+        shown = report_metadata(kind, release, facts, folder) | metadata(release, balance)
+        shown |= {} if tables is None else tables(release, facts, release_context)
+        return made(file_digest(folder / CERTIFICATE), **shown)
 
     return bundle
 
 
-def assisted_assets(
-    settings: FlowSeries, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
-) -> list[dg.AssetsDefinition]:
+def assisted_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the asset of the model-assisted flows of a series; none if the series does not declare them.
 
     The asset depends on the bundles of its period and of the periods before, so a backfill publishes those first.
     """
-    if not settings.assisted:
+    if not series.assisted:
         return []
-    bundle = dg.AssetKey([settings.name, "bundle"])
-    columns = (FLOWS_WITH_INTERVALS if settings.intervals else FLOWS).columns
-    before = (
-        dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
-        if isinstance(partitions, dg.TimeWindowPartitionsDefinition)
-        else None
-    )
+    bundle = dg.AssetKey([series.name, "bundle"])
+    columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
+    common, before = shared(series, "publication"), None
+    if isinstance(common["partitions_def"], dg.TimeWindowPartitionsDefinition):
+        before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 
     @dg.asset(
-        key=[settings.name, "assisted"],
+        key=[series.name, "assisted"],
         deps=[dg.AssetDep(bundle, partition_mapping=before)],
         kinds={"parquet", "csv"},
         metadata=with_columns(*columns, sources=same_columns(bundle, columns)),
@@ -214,19 +191,15 @@ def assisted_assets(
             "Model-assisted flows of the release, which also learn from the published releases before it. They are"
             " computed from public bundles alone and are charged nothing. The release stays as it is."
         ),
-        group_name=group_name(settings.name, "publication"),
-        partitions_def=partitions,
-        **traits,
+        **common,
     )
     def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
-            found = publish_assisted(od_warehouse.releases, settings.release_of(context.partition_key))
+            found = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
         sources = [source["release"] for source in found.certificate["sources"]]
         context.log.info(f"Published {found.key} in {found.folder}, from {', '.join(sources)}. Nothing was charged.")
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(file_digest(found.folder / CERTIFICATE)),
-            metadata=published_metadata(found.certificate, found.folder)
-            | allowed(trips=int(found.flows.leaves.trips.sum()), releases=len(sources)),
-        )
+        metadata = published_metadata(found.certificate, found.folder)
+        trips = int(found.flows.leaves.trips.sum())
+        return made(file_digest(found.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
 
     return [assisted]

@@ -15,26 +15,26 @@ from od_assets.series.series import Series
 from od_core.errors import OdError
 
 
-def daily_check(settings: Series[Any, Any]) -> dg.AssetChecksDefinition:
+def daily_check(series: Series[Any, Any]) -> dg.AssetChecksDefinition:
     """Return the check of all bundles of a series. It blocks nothing, because the bundles are already public.
 
     It is not part of the release job, because it takes as long as all releases of the series together.
     """
-    bundle = dg.AssetKey([settings.name, "bundle"])
+    bundle = dg.AssetKey([series.name, "bundle"])
 
     @dg.asset_check(
         asset=bundle,
         name="stays_as_published",
         description=(
             "Every published release, recomputed from its measurements, matches its bundle, database and ledger. This"
-            f" check is not part of a release: it runs every day once the schedule `{settings.name}_daily_verification`"
+            f" check is not part of a release: it runs every day once the schedule `{series.name}_daily_verification`"
             " is switched on, and when you choose Execute. Until then it is not evaluated."
         ),
     )
     def stays_as_published(od_warehouse: Warehouse) -> dg.AssetCheckResult:
         with failures_without_values(od_warehouse.confidential):
             try:
-                rows = verified(settings.name, od_warehouse)
+                rows = verified(series.name, od_warehouse)
             except OdError as error:
                 if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
                     raise

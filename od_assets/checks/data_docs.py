@@ -1,7 +1,5 @@
 """Configure the Data Docs, the HTML pages of Great Expectations. Only the owner can read confidential pages."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -72,9 +70,5 @@ def site(folder: str, *, confidential: bool) -> Any:
         "class_name": "SiteBuilder",
         "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": index},
         "site_section_builders": {"expectations": {"view": view}, "validations": {"view": view}},
-        "store_backend": {
-            "module_name": files.__module__,
-            "class_name": files.__name__,
-            "base_directory": folder,
-        },
+        "store_backend": {"module_name": files.__module__, "class_name": files.__name__, "base_directory": folder},
     }

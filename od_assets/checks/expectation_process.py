@@ -5,8 +5,6 @@ The import takes two seconds of processor time, nearly as long as the draws and 
 the expectations are checked in the calling process.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

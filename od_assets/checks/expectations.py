@@ -1,7 +1,5 @@
 """Check inputs with Great Expectations."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os

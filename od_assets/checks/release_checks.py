@@ -27,20 +27,16 @@ from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.series import Series, TreeSeries
 from od_assets.series.stops import StopsSeries
+from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
 from od_core.files.duckdb_session import memory_database
 from od_core.files.durable import file_digest, file_state
-from od_core.flows.plan import ReleasePlan
 from od_core.geography.codes import WHOLE_SPACE
-from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.release import frame_of
 from od_core.ledger.confidential import exclusive
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.plan import Plan
 from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
-from od_core.stops.geometry import Grid
 from od_core.stops.place_list import PlaceList
 
 _PRIME = (1 << 61) - 1
@@ -53,7 +49,6 @@ def level_violations(
     """Return the number of violations in the estimate of a level, by name of the query.
 
     Args:
-        tree: the public flow tree.
         level: level of the nodes.
         parents: the nearest estimated level above, and its estimate (origin, destination, trips); None for the first
             level.
@@ -92,7 +87,6 @@ def segment_violations(tree: FlowTree, levels: Mapping[int, pa.Table], segments:
     """Return the number of violations in the flows by category, by name of the check.
 
     Args:
-        tree: the public flow tree.
         levels: estimate of the totals of each level (origin, destination, trips), by level.
         segments: numbers of the origin and destination zones, number of the category, and trips.
     """
@@ -157,7 +151,6 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
     """Return the number of violations in the boxes of a release, by name of the query.
 
     Args:
-        grid: the public grid.
         boxes: columns lower_1, lower_2, ..., upper_1, upper_2, ..., count and noisy, as read from their file.
     """
     ends, cuts = [], []
@@ -295,11 +288,11 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
     return run_checks
 
 
-def geography_checks(settings: TreeSeries[Any, Any]) -> AssetChecks:
+def geography_checks(series: TreeSeries[Any, Any]) -> AssetChecks:
     """Return the check that in every stored zone list, each area lies in exactly one area of the level above."""
 
     def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
-        kept = [(warehouse.geographies / zones.file, zones.levels) for zones in settings.kept_zone_lists]
+        kept = [(warehouse.geographies / file, zones.levels) for file, zones in series.zone_lists.items()]
 
         def violations() -> int:
             return sum(geography_violations(read_zones(path), levels) for path, levels in kept)
@@ -308,22 +301,22 @@ def geography_checks(settings: TreeSeries[Any, Any]) -> AssetChecks:
         return {"is_a_partition": warehouse.once(tuple(read), violations)}
 
     return AssetChecks(
-        dg.AssetKey([settings.name, "geography"]),
+        dg.AssetKey([series.name, "geography"]),
         {"is_a_partition": "Every area lies in exactly one area of the level above, and no zone is listed twice."},
         count_violations,
         partitioned=False,
     )
 
 
-def record_checks(settings: Series[Any, Any]) -> AssetChecks:
+def record_checks(series: Series[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
 
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work: ReleaseWork[Any, Any] = ReleaseWork.of(warehouse, settings, settings.key(period))
+        work: ReleaseWork[Any, Any] = ReleaseWork.of(warehouse, series, series.key(period))
         staged, listed = work.staged, work.geography
         # The pages contain a digest of the numbers of faults, so they stay in the confidential folder.
         docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
-        zones, destinations = settings.listed_codes(listed)
+        zones, destinations = series.listed_codes(listed)
 
         def unmet() -> int:
             with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
@@ -332,17 +325,17 @@ def record_checks(settings: Series[Any, Any]) -> AssetChecks:
                     records_meet_expectations,
                     staged.records,
                     zones,
-                    settings.fault_threshold,
+                    series.fault_threshold,
                     docs,
                     destinations=destinations,
-                    breakdowns=settings.breakdowns,
+                    breakdowns=series.breakdowns,
                 )
             return any_unmet(met)
 
         state = file_state(staged.records) if staged.records.exists() else None
         return {RECORDS_CHECK: warehouse.once((str(docs), listed.digest, str(state)), unmet)}
 
-    asset = dg.AssetKey([settings.name, "raw_trips"])
+    asset = dg.AssetKey([series.name, "raw_trips"])
     return AssetChecks(asset, {RECORDS_CHECK: RECORDS_REQUIREMENT}, count_violations)
 
 
@@ -359,24 +352,23 @@ def any_unmet(expectations: dict[str, bool]) -> int:
     return int(not all(expectations.values()))
 
 
-def release_checks(settings: FlowSeries) -> list[AssetChecks]:
+def release_checks(series: FlowSeries) -> list[AssetChecks]:
     """Return all blocking checks of a release of flows, in the order of its assets."""
     return [
-        geography_checks(settings),
-        *([record_checks(settings)] if settings.records_are_here else []),
-        *_estimate_checks(settings),
-        _flow_checks(settings),
+        geography_checks(series),
+        *([record_checks(series)] if series.records_are_here else []),
+        *_estimate_checks(series),
+        _flow_checks(series),
     ]
 
 
-def _estimate_checks(settings: FlowSeries) -> list[AssetChecks]:
+def _estimate_checks(series: FlowSeries) -> list[AssetChecks]:
     """Return the checks of the estimates: one for each level, or one for all levels of the refined flows."""
-    if settings.mechanism.refines:
-        levels = range(settings.depth + 1)
-        return [_level_checks(settings, refined_key(settings), levels, refined=True)]
+    if series.mechanism.refines:
+        levels = range(series.depth + 1)
+        return [_level_checks(series, refined_key(series), levels, refined=True)]
     return [
-        _level_checks(settings, estimate_key(settings, level), [level], refined=False)
-        for level in settings.estimated_levels
+        _level_checks(series, estimate_key(series, level), [level], refined=False) for level in series.estimated_levels
     ]
 
 
@@ -387,13 +379,13 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
     return [0, *levels] if knows_root and levels[0] > 0 else levels
 
 
-def _level_checks(settings: FlowSeries, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool) -> AssetChecks:
+def _level_checks(series: FlowSeries, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool) -> AssetChecks:
     asks = {"non_negative_integers": "Each node appears once, with a whole number of at least 0."}
     if max(levels) > 0:
         asks["children_sum_to_parents"] = "The children of every node of the level above sum to that node."
 
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work = FlowWork.of(warehouse, settings, settings.key(period))
+        work = FlowWork.of(warehouse, series, series.key(period))
         plan, staged = work.plan, work.staged
         estimated = _estimated_levels(plan)
         violations = dict.fromkeys(asks, 0)
@@ -409,9 +401,9 @@ def _level_checks(settings: FlowSeries, asset: dg.AssetKey, levels: Sequence[int
     return AssetChecks(asset, asks, count_violations)
 
 
-def _flow_checks(settings: FlowSeries) -> AssetChecks:
+def _flow_checks(series: FlowSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work = FlowWork.of(warehouse, settings, settings.key(period))
+        work = FlowWork.of(warehouse, series, series.key(period))
         plan, staged = work.plan, work.staged
         tree, table = plan.tree, pd.read_parquet(staged.flows)
         zones = {
@@ -442,10 +434,10 @@ def _flow_checks(settings: FlowSeries) -> AssetChecks:
         "total_is_n": "The table sums to n if n is an invariant, otherwise to the estimated root.",
         "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
     }
-    if settings.segments is not None:
+    if series.segments is not None:
         asks["segments_are_counts"] = "The trips of every flow in every category are whole numbers of at least 0."
         asks["segments_sum_to_totals"] = "At every level, the trips of each node in all categories sum to the node."
-    return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, count_violations)
+    return AssetChecks(dg.AssetKey([series.name, "flows"]), asks, count_violations)
 
 
 def _segment_violations(work: FlowWork, levels: Mapping[int, pa.Table]) -> dict[str, int]:
@@ -463,18 +455,14 @@ def _segment_violations(work: FlowWork, levels: Mapping[int, pa.Table]) -> dict[
 # Group-size tables.
 
 
-def group_size_checks(settings: GroupSizeSeries) -> list[AssetChecks]:
+def group_size_checks(series: GroupSizeSeries) -> list[AssetChecks]:
     """Return all blocking checks of a group-size table, in the order of its assets."""
-    return [
-        geography_checks(settings),
-        record_checks(settings),
-        _histogram_checks(settings),
-    ]
+    return [geography_checks(series), record_checks(series), _histogram_checks(series)]
 
 
-def _histogram_checks(settings: GroupSizeSeries) -> AssetChecks:
+def _histogram_checks(series: GroupSizeSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
+        work: TableWork[Any, Any] = TableWork.of(warehouse, series, series.key(period))
         plan, table = work.plan, work.staged.table()
         mechanism, frame = plan.mechanism, frame_of(plan, work.measured())
         violations = group_size_violations(frame, table)
@@ -491,33 +479,29 @@ def _histogram_checks(settings: GroupSizeSeries) -> AssetChecks:
         "add_up": "Groups by size of an area equal the sum over the areas in it, if the mechanism guarantees it.",
         "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
     }
-    return AssetChecks(dg.AssetKey([settings.name, "histograms"]), asks, count_violations)
+    return AssetChecks(dg.AssetKey([series.name, "histograms"]), asks, count_violations)
 
 
 # Trips with stops.
 
 
-def stops_checks(settings: StopsSeries) -> list[AssetChecks]:
+def stops_checks(series: StopsSeries) -> list[AssetChecks]:
     """Return all blocking checks of a release of trips with stops, in the order of its assets."""
-    return [
-        _place_checks(settings),
-        record_checks(settings),
-        _box_checks(settings),
-    ]
+    return [_place_checks(series), record_checks(series), _box_checks(series)]
 
 
-def _place_checks(settings: StopsSeries) -> AssetChecks:
+def _place_checks(series: StopsSeries) -> AssetChecks:
     return AssetChecks(
-        dg.AssetKey([settings.name, "geography"]),
+        dg.AssetKey([series.name, "geography"]),
         {"are_on_the_map": "Every place is listed once, with coordinates on the map."},
-        lambda warehouse, _: {"are_on_the_map": place_violations(settings.kept_geography(warehouse.geographies))},
+        lambda warehouse, _: {"are_on_the_map": place_violations(series.kept_geography(warehouse.geographies))},
         partitioned=False,
     )
 
 
-def _box_checks(settings: StopsSeries) -> AssetChecks:
+def _box_checks(series: StopsSeries) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
+        work: TableWork[Any, Any] = TableWork.of(warehouse, series, series.key(period))
         plan = work.plan
         violations = box_violations(plan.grid, work.staged.table())
         return {
@@ -533,4 +517,4 @@ def _box_checks(settings: StopsSeries) -> AssetChecks:
         "keep_the_total": "The counts sum to the sum of the noisy counts, or to 0 if that sum is negative.",
         "spend_is_plan": "The ledger charged the planned cost once for each draw.",
     }
-    return AssetChecks(dg.AssetKey([settings.name, "boxes"]), asks, count_violations)
+    return AssetChecks(dg.AssetKey([series.name, "boxes"]), asks, count_violations)

@@ -1,7 +1,5 @@
 """Run the command line; say which extra is missing if only the library is installed."""
 
-from __future__ import annotations
-
 import sys
 
 from od_core.errors import OdError

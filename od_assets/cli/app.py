@@ -3,34 +3,27 @@
 Each command imports most of what it needs when it runs: Dagster, pandas and Numba take two seconds to import.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from od_assets.cli.compare_mechanisms import compare_mechanisms
-from od_assets.cli.doctor import doctor
-from od_assets.cli.explain import explain
 from od_assets.cli.init import init
-from od_assets.cli.ledger import ledger_app
-from od_assets.cli.plan import forecast, plan
+from od_assets.cli.operations import doctor, ledger_app, purge, ui
 from od_assets.cli.published import (
     assist,
     compare,
     contract,
     disclose,
+    explain,
     replicates,
     report,
     site,
     sum_command,
     verify,
 )
-from od_assets.cli.purge import purge
-from od_assets.cli.run import run, status
-from od_assets.cli.ui import ui
+from od_assets.cli.releases import compare_mechanisms, forecast, plan, run, status
 from od_assets.interrupts import Interrupted, interruptible, received
 from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import OdError

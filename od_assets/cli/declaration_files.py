@@ -1,7 +1,5 @@
 """Write the files of a new declaration as YAML, and remove them if the declaration is refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

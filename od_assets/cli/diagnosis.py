@@ -8,8 +8,6 @@ findings are about records, so they are written to a file of mode 0600 in the co
 location of that file and the public line with which a release would refuse the input; it holds no value of a record.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform
@@ -20,7 +18,7 @@ import stat
 import tomllib
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -30,16 +28,15 @@ from typing import Any, Self
 import dagster as dg
 import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
 from od_assets.assets.inputs import load_period
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
-from od_assets.cli.findings import Finding, found
 from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.declarations import refuse_broken_declarations, refuse_unloadable
 from od_assets.instance import storage_fault
@@ -53,10 +50,10 @@ from od_assets.series.flows import FlowSeries
 from od_assets.series.names import declared_comparisons, declared_releases
 from od_assets.series.reading import comparison, declaration
 from od_assets.series.series import Series, TableSeries
-from od_core.errors import OdError
+from od_assets.terminal import WRONG, console, keep_detail_of
+from od_core import Breakdown, OdError, Plan, intopt
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
-from od_core.flows.projection.one_margin import intopt
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
 from od_core.ledger.identity import Counted, hold_to_input
@@ -65,28 +62,96 @@ from od_core.ledger.user_counters import Allowances, UserCounters
 from od_core.noise.sources import BACKENDS, noise_named
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
-from od_core.privacy.plan import Plan
 from od_core.publication.bundle import ledger_entries
 from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.load import refuse_absent
 from od_core.records.open_file import in_records
-from od_core.records.segments import Breakdown
 
 
-def charged(settings: Series[Any, Any], period: str) -> Finding:
+@dataclass(frozen=True)
+class Finding:
+    """The result of one inspection. It contains nothing confidential.
+
+    Attributes:
+        fault: the fault, in one line; None if there is none.
+        next_step: how to correct the fault; None if there is none.
+
+    Raises:
+        OdError: a fault without a next step, or a next step without a fault.
+    """
+
+    what: str
+    fault: str | None = None
+    next_step: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.fault is None) != (self.next_step is None):
+            raise OdError(
+                "OD-FINDING",
+                f"{self.what}: a fault needs a next step, and a next step needs a fault",
+                next_step="report this defect",
+            )
+
+    @property
+    def ok(self) -> bool:
+        """True if there is no fault."""
+        return self.fault is None
+
+    def facts(self) -> dict[str, Any]:
+        """Return the finding as a JSON-ready dictionary."""
+        return {"what": self.what, "ok": self.ok, "fault": self.fault, "next_step": self.next_step}
+
+    @classmethod
+    def of_error(cls, what: str, error: OdError) -> Self:
+        """Return the finding for an error. Any confidential detail goes to a file that only the owner can read."""
+        keep_detail_of(error)
+        return cls(what, f"{error.code}: {error.message}", error.next_step)
+
+
+def found(what: str, look: Callable[[], str | None]) -> Finding:
+    """Run an inspection and return its finding.
+
+    Args:
+        look: function that inspects it. A text that it returns is appended to ``what``; an OdError that it raises is
+            the fault, as is a file or folder that the system refuses.
+    """
+    try:
+        more = look()
+    except OdError as error:
+        return Finding.of_error(what, error)
+    except OSError as error:
+        return Finding.of_error(what, of_system(error))
+    return Finding(what if more is None else f"{what}: {more}")
+
+
+def print_findings(findings: list[Finding]) -> None:
+    """Print one line per finding: its state, the inspected part and, for a fault, the next step. Count them last."""
+    for finding in findings:
+        if finding.fault is None:
+            console.print(f"ok     {finding.what}", soft_wrap=True)
+        else:
+            line = f" {finding.what}: {finding.fault} [next: {finding.next_step}]"
+            console.print(Text("WRONG", style=WRONG), line, soft_wrap=True)
+    faults = sum(finding.fault is not None for finding in findings)
+    checks = f"{len(findings)} check{'s' * (len(findings) != 1)}"
+    count = f"{faults} of {checks} found a fault." if faults else f"{checks}, all fine."
+    console.print(count, style=WRONG if faults else "")
+
+
+def charged(series: Series[Any, Any], period: str) -> Finding:
     """Return a finding on the budget of a release: whether the ledger would refuse its charge."""
-    warehouse = Warehouse.of(settings.project)
-    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
+    warehouse = Warehouse.of(series.project)
+    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, series.key(period))
 
     def look() -> str:
-        geography = settings.read_geography()
+        geography = series.read_geography()
         if not warehouse.ledger_chain.exists():
-            settings.plan(geography, period)
+            series.plan(geography, period)
             return "nothing is spent yet"
         plan = work.planned(geography)
         lost = _lost(work, plan)
-        warehouse.ledger.hold_to_release(work.key, settings.domain, plan, lost)
+        warehouse.ledger.hold_to_release(work.key, series.domain, plan, lost)
         if lost:
             return f"lost draws are charged again, which the cap allows: {len(lost)}"
         return "it is charged already" if warehouse.ledger.level_kinds(work.key) else "the cap allows it"
@@ -96,7 +161,7 @@ def charged(settings: Series[Any, Any], period: str) -> Finding:
 
 def _lost(work: ReleaseWork[Any, Any], plan: Plan) -> list[int]:
     """Return the numbers of the steps whose draw was lost. Draws in parts are left out, whose files are elsewhere."""
-    in_parts = isinstance(work.settings, FlowSeries) and work.settings.bands is not None
+    in_parts = isinstance(work.series, FlowSeries) and work.series.bands is not None
     return [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
 
 
@@ -168,13 +233,13 @@ _MOST_NAMED = 5
 """Maximum number of items named in one line."""
 
 
-def python_version(checkout: Path = CHECKOUT) -> list[Finding]:
+def python_version(checkout: Path = CHECKOUT) -> Finding:
     """Check that the project supports this version of Python."""
     required = SpecifierSet(_project(checkout)["requires-python"])
     this = platform.python_version()
     if required.contains(this, prereleases=True):
-        return [Finding(f"Python {this}")]
-    return [Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")]
+        return Finding(f"Python {this}")
+    return Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")
 
 
 def packages(checkout: Path = CHECKOUT) -> list[Finding]:
@@ -227,7 +292,7 @@ def _installed(requirement: Requirement) -> str | None:
         return None
 
 
-def compiled_kernels(folder: Path | None) -> list[Finding]:
+def compiled_kernels(folder: Path | None) -> Finding:
     """Check that compiled kernels are cached, and that one kernel gives the right numbers.
 
     Args:
@@ -235,18 +300,13 @@ def compiled_kernels(folder: Path | None) -> list[Finding]:
     """
     what = "compiled kernels"
     if folder is None:
-        return [
-            Finding(
-                what,
-                "there is no folder to keep them, so every process compiles them again",
-                "make the environment or ~/.cache writable for this user only",
-            )
-        ]
+        fault = "there is no folder to keep them, so every process compiles them again"
+        return Finding(what, fault, "make the environment or ~/.cache writable for this user only")
     if not any(folder.rglob("*.nbi")):
-        return [Finding(what, "none are compiled yet; the first release compiles them", "python -m od_core.warmup")]
+        return Finding(what, "none are compiled yet; the first release compiles them", "python -m od_core.warmup")
     if intopt(np.array([3, -1]), 2).tolist() != [2, 0]:  # 3 - 1 = 2 and max(-1 + 1, 0) = 0: the unique optimum
-        return [Finding(what, "their machine code computes wrong numbers", f"remove {folder}, then make install")]
-    return [Finding(what)]
+        return Finding(what, "their machine code computes wrong numbers", f"remove {folder}, then make install")
+    return Finding(what)
 
 
 def noise_backends() -> list[Finding]:
@@ -266,40 +326,33 @@ def _draw(name: str) -> None:
     raise OdError("OD-NOISE-BROKEN", fault, next_step="remove .venv, then make install")
 
 
-def home_of_dagster(var: Path) -> list[Finding]:
+def home_of_dagster(var: Path) -> Finding:
     """Check that ``DAGSTER_HOME`` is the project's Dagster home, and that this folder has the project's settings."""
     what, home, stated = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
     if stated_home() not in (None, home.resolve()):
-        return [Finding(f"{what}: {stated}, the home of another Dagster project, whose settings apply")]
+        return Finding(f"{what}: {stated}, the home of another Dagster project, whose settings apply")
     if stated and Path(stated).resolve() != home.resolve():
-        return [
-            Finding(what, f"it is {stated}, but the runs of this project are in {home}", f"export DAGSTER_HOME={home}")
-        ]
+        fault = f"it is {stated}, but the runs of this project are in {home}"
+        return Finding(what, fault, f"export DAGSTER_HOME={home}")
     if not home.exists():
-        return [Finding(f"{what}: the first run creates it")]
+        return Finding(f"{what}: the first run creates it")
     settings = home / DAGSTER_SETTINGS.name
     if not settings.is_file() or settings.read_bytes() != DAGSTER_SETTINGS.read_bytes():
-        return [
-            Finding(what, f"{settings} differs from the project's settings", "od-release ui, or a run, writes it again")
-        ]
-    return [Finding(what)]
+        fault = f"{settings} differs from the project's settings"
+        return Finding(what, fault, "od-release ui, or a run, writes it again")
+    return Finding(what)
 
 
-def modes(var: Path) -> list[Finding]:
+def modes(var: Path) -> Finding:
     """Check that only the owner can access the confidential folder."""
     what, confidential = "modes of the confidential folder", var / "confidential"
     if not confidential.exists():
-        return [Finding(f"{what}: the folder does not exist yet")]
+        return Finding(f"{what}: the folder does not exist yet")
     open_ones = [str(path.relative_to(var)) for path in (confidential, *confidential.rglob("*")) if _is_open(path)]
     if not open_ones:
-        return [Finding(what)]
-    return [
-        Finding(
-            what,
-            f"other users have access to files that only the operator may use: {_some(sorted(open_ones))}",
-            f"chmod -R u=rwX,go= {confidential}",
-        )
-    ]
+        return Finding(what)
+    fault = f"other users have access to files that only the operator may use: {_some(sorted(open_ones))}"
+    return Finding(what, fault, f"chmod -R u=rwX,go= {confidential}")
 
 
 def _is_open(path: Path) -> bool:
@@ -313,34 +366,29 @@ def _is_open(path: Path) -> bool:
     return bool(stat.S_IMODE(state.st_mode) & ~allowed)
 
 
-def free_disk(var: Path, least: int = LEAST_FREE) -> list[Finding]:
+def free_disk(var: Path, least: int = LEAST_FREE) -> Finding:
     """Check that the disk of the ``var`` folder has at least ``least`` bytes of free space."""
     there = next(folder for folder in (var, *var.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     what = f"free disk: {free / (1 << 30):.1f} GiB"
     if free >= least:
-        return [Finding(what)]
-    return [Finding(what, f"a release needs {least / (1 << 30):.1f} GiB", f"free space on the disk of {there}")]
+        return Finding(what)
+    return Finding(what, f"a release needs {least / (1 << 30):.1f} GiB", f"free space on the disk of {there}")
 
 
-def ledger(warehouse: Warehouse) -> list[Finding]:
+def ledger(warehouse: Warehouse) -> Finding:
     """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
     path, server = warehouse.ledger_place
     witnesses = ledger_entries(warehouse.releases)
     if server or path.exists():
-        return [found("ledger", lambda: f"{look_at_ledger(path, witnesses, server)} entries")]
+        return found("ledger", lambda: f"{look_at_ledger(path, witnesses, server)} entries")
     if not witnesses and not (warehouse.var / "confidential" / "ledger.head").exists():
-        return [Finding("ledger: it does not exist yet, because nothing was released here")]
-    return [
-        Finding(
-            "ledger",
-            "it is missing, although something was released here",
-            "restore ledger.sqlite from its newest backup",
-        )
-    ]
+        return Finding("ledger: it does not exist yet, because nothing was released here")
+    fault = "it is missing, although something was released here"
+    return Finding("ledger", fault, "restore ledger.sqlite from its newest backup")
 
 
-def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> list[Finding]:
+def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> Finding:
     """Check that no suspended process has the lock that only one run at a time can have.
 
     The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
@@ -349,9 +397,9 @@ def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> list[Finding]:
     for process in _holders(var / LOCK_NAME, locks):
         if _state(process) in "Tt":
             fault = f"process {process} holds it but is suspended, so no other release can begin"
-            return [Finding(what, fault, f"resume the process (kill -CONT {process}), or end it")]
-        return [Finding(f"{what}: a release is running now")]
-    return [Finding(what)]
+            return Finding(what, fault, f"resume the process (kill -CONT {process}), or end it")
+        return Finding(f"{what}: a release is running now")
+    return Finding(what)
 
 
 def _holders(lock: Path, locks: Path) -> Iterator[int]:
@@ -373,31 +421,31 @@ def _state(process: int) -> str:
         return "?"
 
 
-def runs(var: Path) -> list[Finding]:
+def runs(var: Path) -> Finding:
     """Check that every run that Dagster lists as starting or started has a process.
 
     A run without a process blocks all others, because the queue allows one run at a time.
     """
     what, home = "runs of dead processes", stated_home() or dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
-        return [Finding(f"{what}: nothing has run yet")]
+        return Finding(f"{what}: nothing has run yet")
     if not may_write(home / "history"):  # Dagster writes to its storage whenever it opens it
-        return [Finding(f"{what}: not looked for; {rights(home / 'history')}")]
+        return Finding(f"{what}: not looked for; {rights(home / 'history')}")
     try:
         with dg.DagsterInstance.from_config(str(home)) as instance:
             dead, starting = [run.run_id for run in dead_runs(instance)], starting_runs(instance)
     except DBAPIError as error:
-        return [Finding.of_error(what, storage_fault(error, home))]
+        return Finding.of_error(what, storage_fault(error, home))
     if dead:
         step = "start od-release ui, which clears them within a minute, or run any release"
-        return [Finding(what, f"{len(dead)} are listed as started: {_some(dead)}", step)]
+        return Finding(what, f"{len(dead)} are listed as started: {_some(dead)}", step)
     if starting:
         minutes = PATIENCE.total_seconds() / 60
-        return [Finding(f"{what}: none; {starting} starting now, taken for dead after {minutes:.0f} minutes")]
-    return [Finding(what)]
+        return Finding(f"{what}: none; {starting} starting now, taken for dead after {minutes:.0f} minutes")
+    return Finding(what)
 
 
-def code_location() -> list[Finding]:
+def code_location() -> Finding:
     """Check that Dagster loads all declarations, as its UI and its daemon do."""
 
     def load() -> None:
@@ -413,7 +461,7 @@ def code_location() -> list[Finding]:
             except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
                 raise unloadable(error) from None
 
-    return [found("code location", load)]
+    return found("code location", load)
 
 
 def _some(texts: list[str]) -> str:
@@ -425,62 +473,52 @@ _FIRST_ROWS = 5
 """Number of example records in the findings for each kind of fault."""
 
 
-@dataclass(frozen=True, repr=False)
-class _Inspection:
-    """Confidential: the findings on an input.
-
-    Attributes:
-        refused: errors with which a release would refuse the input, in the order in which it meets them.
-        numbers: lines of text with the number of faults of each kind and the first faulty records.
-    """
-
-    refused: tuple[OdError, ...]
-    numbers: tuple[str, ...]
-
-    def text(self, title: str) -> str:
-        """Return all findings as text."""
-        verdict = "would be refused" if self.refused else "would not be refused"
-        refused = [text for error in self.refused for text in (str(error), error.confidential_detail) if text]
-        return "\n".join([f"{title}: {verdict}", *dict.fromkeys(refused), "", *self.numbers, ""])
-
-
-def inspected(settings: Series[Any, Any], period: str) -> list[Finding]:
+def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
 
     For unit ``user_year``, the first finding is on the counters of users with which the records would be counted.
     """
-    key, warehouse = settings.key(period), Warehouse.of(settings.project)
-    what, there = f"input of {key}", arrival(settings, Period(period))
-    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, key)
+    key, warehouse = series.key(period), Warehouse.of(series.project)
+    what, there = f"input of {key}", arrival(series, Period(period))
+    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, key)
     counters = InspectedCounters.of(work)
     findings = [] if counters is None else [found(f"counters of users for {key}", counters.check)]
     if there.waits is not None:
-        return [*findings, found(what, partial(_refuse_waiting, settings, period, there.waits))]
-    if not settings.records_are_here:
+        return [*findings, found(what, partial(_refuse_waiting, series, period, there.waits))]
+    if not series.records_are_here:
         return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
     usable = counters if all(finding.ok for finding in findings) else None
     try:
         folder = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     except OSError as error:
         return [*findings, Finding.of_error(f"{what}: no copy of it can be written", of_system(error))]
-    inspection = _inspection(work, usable, folder)
-    look = warehouse.confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
-    if inspection.refused:
-        first = inspection.refused[0]
-        fault = f"the input would be refused. {first.code}: {first.message}"
-        return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
+    refused, numbers = _inspection(work, usable, folder)
+    title = f"{key}, {series.records_path(period)}: would {'' if refused else 'not '}be refused"
+    faults = [text for error in refused for text in (str(error), error.confidential_detail) if text]
+    look = warehouse.confidential.keep_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
+    if refused:
+        fault = f"the input would be refused. {refused[0].code}: {refused[0].message}"
+        return [*findings, Finding(what, fault, f"{refused[0].next_step}; {look}")]
     return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
 
 
-def _refuse_waiting(settings: Series[Any, Any], period: str, waits: str) -> None:
+def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
     """Raise OdError for a file that has not arrived: the error of a run, if it would refuse the file too."""
-    source = settings.records_path(period)
+    source = series.records_path(period)
     refuse_absent(source)
-    hold_to_marker(source, settings.marker_path(period))
+    hold_to_marker(source, series.marker_path(period))
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
-def _inspection(work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path) -> _Inspection:
+def _inspection(
+    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path
+) -> tuple[list[OdError], list[str]]:
+    """Confidential: return the findings on an input.
+
+    Returns:
+        The errors with which a release would refuse it, in the order in which it meets them; and lines of text with the
+        number of faults of each kind and the first faulty records.
+    """
     refused: list[OdError] = []
     numbers: list[str] = []
     try:
@@ -498,7 +536,7 @@ def _inspection(work: ReleaseWork[Any, Any], counters: InspectedCounters | None,
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return _Inspection(tuple(refused), tuple(numbers))
+    return refused, numbers
 
 
 def _inspect(
@@ -509,25 +547,25 @@ def _inspect(
     numbers: list[str],
 ) -> None:
     """Append the findings on an input to ``refused`` and ``numbers``. Errors of reading and counting are not caught."""
-    settings, period = work.settings, work.key.period
+    series, period = work.series, work.key.period
     drawn = work.warehouse.ledger_chain.exists() and work.is_drawn  # to ask for a ledger would create it
     if drawn:
         work.hold_to_reading()
-    geography = settings.read_geography()
-    load_period(settings, period, records, geography)
+    geography = series.read_geography()
+    load_period(series, period, records, geography)
     with scratch_database(records.parent, records) as connection:
-        for name, codes in listed_codes(*settings.listed_codes(geography), settings.breakdowns).items():
+        for name, codes in listed_codes(*series.listed_codes(geography), series.breakdowns).items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
-        for kind in _kinds(connection, records, settings.breakdowns):
+        for kind in _kinds(connection, records, series.breakdowns):
             numbers += kind.lines(connection)
-            if kind.is_judged and kind.faulty > settings.fault_threshold * kind.among:
-                share = float(settings.fault_threshold)
+            if kind.is_judged and kind.faulty > series.fault_threshold * kind.among:
+                share = float(series.fault_threshold)
                 above = f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}"
-                refused.append(_check_failed(settings.name, above))
+                refused.append(_check_failed(series.name, above))
     try:
         counted = _counted(work, geography, counters, records)
     except OdError as error:
-        raise in_records(error, settings.records_path(period).name, settings.columns) from None
+        raise in_records(error, series.records_path(period).name, series.columns) from None
     if drawn:
         hold_to_drawn(work, counted, counters)
 
@@ -544,22 +582,22 @@ def _check_failed(name: str, detail: str) -> OdError:
 
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
     """Count the records as a release does. Raises OdError if a release would refuse them."""
-    settings, period = work.settings, work.key.period
+    series, period = work.series, work.key.period
     counted: Counted
-    if isinstance(settings, TableSeries):
-        counted = settings.count(records, geography, period)
+    if isinstance(series, TableSeries):
+        counted = series.count(records, geography, period)
     else:
         counted = trip_counts_of(
             records,
-            settings.plan(geography, period).tree,
-            unit=settings.unit,
+            series.plan(geography, period).tree,
+            unit=series.unit,
             key=InspectedFolder.of(work).key(),
             period=period,
-            fault_threshold=settings.fault_threshold,
-            breakdowns=settings.breakdowns,
+            fault_threshold=series.fault_threshold,
+            breakdowns=series.breakdowns,
             counters=counters,
         )
-    settings.acceptance.refuse_empty(counted.total, settings.unit)
+    series.acceptance.refuse_empty(counted.total, series.unit)
     return counted
 
 
@@ -589,7 +627,7 @@ class _Kind:
         lines = [f"{self.name}: {self.faulty} of {self.among} records ({share:.4%})"]
         if self.faulty:
             query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # our own text
-            lines += _frame_text(connection.sql(query).df())
+            lines += [f"  {line}" for line in connection.sql(query).df().to_csv(index=False).splitlines()]
         return lines
 
 
@@ -621,10 +659,6 @@ def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) ->
     return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
 
 
-def _frame_text(rows: pd.DataFrame) -> list[str]:
-    return [f"  {line}" for line in rows.to_csv(index=False).splitlines()]
-
-
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
     """Return the findings on the installation, the declarations and, if a period is given, what a run of it would meet.
 
@@ -646,7 +680,7 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         *of_installation(),
         *(finding for one in releases for finding in of_declaration(one)),
         *(found(f"comparison {one}", partial(_check_comparison, one)) for one in comparisons),
-        *code_location(),
+        code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]
 
@@ -655,16 +689,16 @@ def of_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
     var = current_project().var
     return [
-        *python_version(),
+        python_version(),
         *packages(),
-        *compiled_kernels(cache_folder()),
+        compiled_kernels(cache_folder()),
         *noise_backends(),
-        *home_of_dagster(var),
-        *modes(var),
-        *free_disk(var),
-        *ledger(Warehouse()),
-        *release_lock(var),
-        *runs(var),
+        home_of_dagster(var),
+        modes(var),
+        free_disk(var),
+        ledger(Warehouse()),
+        release_lock(var),
+        runs(var),
     ]
 
 
@@ -675,31 +709,31 @@ def of_declaration(name: str) -> list[Finding]:
     """
     what = f"declaration {name}"
     try:
-        settings = declaration(name)
+        series = declaration(name)
     except OdError as error:
         return [Finding.of_error(what, error)]
     return [
-        Finding(f"{what}, data set {settings.domain.name}: {settings.columns.row}"),
-        *_of_plan(settings),
-        found(f"assets and schedules of {name}", lambda: refuse_unloadable(settings)),
+        Finding(f"{what}, data set {series.domain.name}: {series.columns.row}"),
+        *_of_plan(series),
+        found(f"assets and schedules of {name}", lambda: refuse_unloadable(series)),
     ]
 
 
-def _of_plan(settings: Series[Any, Any]) -> list[Finding]:
-    what = f"geography of {settings.name}"
+def _of_plan(series: Series[Any, Any]) -> list[Finding]:
+    what = f"geography of {series.name}"
     try:
-        geography = settings.read_geography()
+        geography = series.read_geography()
     except OdError as error:
         return [Finding.of_error(what, error)]
     counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
 
     def plan() -> str:
-        planned = settings.plan(geography, planned_period(settings, None))
-        Warehouse.of(settings.project).hold_to_declared(settings.domain)
-        asked, cap = text_above(planned.charge.as_rho), text_above(settings.domain.cap.allowed_rho())
+        planned = series.plan(geography, planned_period(series, None))
+        Warehouse.of(series.project).hold_to_declared(series.domain)
+        asked, cap = text_above(planned.charge.as_rho), text_above(series.domain.cap.allowed_rho())
         return f"rho {asked} of a cap of {cap}"
 
-    return [Finding(f"{what}: {counts}"), found(f"plan of {settings.name}", plan)]
+    return [Finding(f"{what}: {counts}"), found(f"plan of {series.name}", plan)]
 
 
 def _check_comparison(name: str) -> None:
@@ -712,15 +746,15 @@ def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
     absent: OdError | None = None
     for name in names:
         try:
-            settings = declaration(name)
+            series = declaration(name)
         except OdError:
             continue  # another finding reports the fault of its declaration
         try:
-            chosen_periods(settings, period, every=False)
+            chosen_periods(series, period, every=False)
         except OdError as error:
             absent = error
             continue
-        inputs += [charged(settings, period), *inspected(settings, period)]
+        inputs += [charged(series, period), *inspected(series, period)]
     if not inputs and absent is not None:
         raise absent
     return inputs

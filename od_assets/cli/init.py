@@ -1,7 +1,5 @@
 """The command ``od-release init``: declare a new release."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from typing import Annotated
@@ -9,7 +7,7 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.init_questions import QUESTIONS, Question, further_fields
-from od_assets.cli.plan import plan
+from od_assets.cli.releases import plan
 from od_assets.terminal import console
 
 
@@ -31,10 +29,10 @@ def init(
     fields = further_fields(further or [])
     ask = _asked if sys.stdin.isatty() else None
     answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
-    written = initialize(name, answers, fields)
-    areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
-    files = "\n".join(map(str, written.files))
-    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", soft_wrap=True)
+    files, area_counts = initialize(name, answers, fields)
+    areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
+    written = "\n".join(map(str, files))
+    console.print(f"Areas: {areas}.\nWritten:\n{written}\n", soft_wrap=True)
     plan(name)
 
 
@@ -60,5 +58,5 @@ def _asked(question: Question) -> str:
     """Ask a question at the terminal, after its advice, and return the answer."""
     if question.advice:
         console.print(question.advice, style="dim")
-    answer: str = typer.prompt(question.asks, default=question.default or "", show_default=bool(question.default))
+    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
     return answer

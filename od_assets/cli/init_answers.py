@@ -10,14 +10,12 @@ Of the public list of zones, the columns are read. If its path is wrong, the lis
 shown only if their names are certainly no record.
 """
 
-from __future__ import annotations
-
 import datetime
 import difflib
 import glob
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -27,7 +25,7 @@ import dagster as dg
 import pandas as pd
 from pydantic import ValidationError
 
-from od_assets.cli.init_questions import QUESTIONS, USERS, Answers, Fields, Question, as_list, as_number, as_yaml, fill
+from od_assets.cli.init_questions import QUESTIONS, Answers, Fields, Question, as_list, as_number, as_yaml, fill
 from od_assets.project import current_project
 from od_assets.series.flows import Trips
 from od_assets.series.inputs import Arrivals, Zones
@@ -53,6 +51,9 @@ ROLES = ("origin", "destination", "date", "trips")
 
 _SIMILAR = 0.75
 """Smallest difflib ratio of names that are called similar."""
+
+_Judge = Callable[[str, Answers], object]
+"""Function that raises OdError for an answer that cannot be right after the answers before it."""
 
 
 @dataclass(frozen=True)
@@ -86,86 +87,79 @@ class _Records:
         return not is_csv or is_named or has_header(self.source, self.form)
 
 
-def absent_records(records: str) -> OdError | None:
-    """Return an error if the newest file cannot be opened, or if the path seems to be misspelt, or None.
+def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError if the newest file cannot be opened, or if the path seems to be misspelt.
 
     The path seems to be misspelt if no file has it, but a file or folder with a similar name exists. Otherwise, the
     first file may come later.
     """
+    records, message = answers["records"], ""
     source = newest_file(records)
     fault = absence(source or current_project().root / records)
     if fault is not None and (source is not None or not fault.startswith("there is no file")):
-        return _no_file(fault)
-    if source is not None:
-        return None
-    if not (similar := _similar(records)):
-        return None
-    return _no_file(f"there is no file {records}; similar names that exist: {', '.join(map(repr, similar))}")
+        message = fault
+    elif source is None and (similar := _similar(records)):
+        message = f"there is no file {records}; similar names that exist: {', '.join(map(repr, similar))}"
+    if message:
+        step = "give --records and the path of files that can be read; if they come later, run init once the first is"
+        raise OdError("OD-FILE-MISSING", message, next_step=f"{step} there")
 
 
-def _no_file(message: str) -> OdError:
-    step = "give --records and the path of files that can be read; if they come later, run init once the first is there"
-    return OdError("OD-FILE-MISSING", message, next_step=step)
+def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the reader does not exist, or if the newest file cannot be opened with it."""
+    with _mended_by_a_field("OD-FILE-UNREADABLE"):
+        _opened(answers, fields)
 
 
-def unreadable_records(answers: Answers, settings: Fields) -> OdError | None:
-    """Return an error if the reader does not exist, or if the newest file cannot be opened with it, or None."""
+@contextmanager
+def _mended_by_a_field(code: str = "") -> Iterator[None]:
+    """Add to an error, of this code if one is given, how to give a field of the section trips, which may mend it."""
     try:
-        _opened(answers, settings)
+        yield
     except OdError as error:
-        return _of_field(error) if error.code == "OD-FILE-UNREADABLE" else error
-    return None
+        if code and error.code != code:
+            raise
+        hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
+        raise error.changed(next_step=error.next_step + hint) from None
 
 
-def _of_field(error: OdError) -> OdError:
-    """Return an error that a field of the section trips may mend, with how to give one."""
-    hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
-    return error.changed(next_step=error.next_step + hint)
-
-
-def absent_column(flag: str, answers: Answers, settings: Fields) -> OdError | None:
-    """Return an error if the newest file of records lacks the column of a flag, or if another flag has it.
+def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the newest file of records lacks the column of a flag, or if another flag has it.
 
     The column of dates must have one among the first records, as a release would read it.
     """
-    records = _opened(answers, settings)
-    if records is None:
-        return None
-    name = records.columns.user if flag == "column" else getattr(records.columns, flag)
-    if not name:
-        return None
+    records = _opened(answers, fields)
+    name = records and (records.columns.user if flag == "column" else getattr(records.columns, flag))
+    if records is None or not name:
+        return
     there = column_in(name, list(records.schema))
-    if there is not None:
-        earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
-        others = [one for one in earlier if getattr(records.columns, one) == name]
-        if others:
-            step = f"give --{flag} or --{others[0]} and the name of another column"
-            message = f"column {shown(name)} cannot be both {others[0]} and {flag}"
-            return OdError("OD-INIT-COLUMN", message, next_step=step)
-        try:
-            if flag != "date" or has_dates(records.source, there, records.form):
-                return None
-        except OdError as error:
-            return _of_field(error)
-        return OdError(
+    if there is None:
+        message = f"{records.source.name} has no column {shown(name)}"
+        if records.may_show:
+            message += f"; it has {', '.join(records.schema)}"
+        raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
+    earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
+    if other := next((one for one in earlier if getattr(records.columns, one) == name), None):
+        step = f"give --{flag} or --{other} and the name of another column"
+        raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
+    with _mended_by_a_field():
+        is_fit = flag != "date" or has_dates(records.source, there, records.form)
+    if not is_fit:
+        raise OdError(
             "OD-TRIPS-DATE",
             f"column {shown(name)} of {records.source.name} holds no date among its first records",
             next_step="give --date and a column of dates or local times such as 2001-06-30, or leave it out if each"
             " file is one period",
         )
-    message = f"{records.source.name} has no column {shown(name)}"
-    if records.may_show:
-        message += f"; it has {', '.join(records.schema)}"
-    return OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
 
 
-def unstated_rows(answers: Answers, settings: Fields) -> tuple[OdError | None, list[str]] | None:
+def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, list[str]] | None:
     """Return an error if it must be asked what a row of the newest file of records is, and the file's unused columns.
 
     The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
     flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
     """
-    records = _opened(answers, settings)
+    records = _opened(answers, fields)
     if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
         return None
     if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
@@ -187,13 +181,13 @@ def unstated_rows(answers: Answers, settings: Fields) -> tuple[OdError | None, l
     ), unused
 
 
-def found_records(answers: Answers, settings: Fields) -> list[str]:
+def found_records(answers: Answers, fields: Fields) -> list[str]:
     """Return lines to show, with the used and the unused columns of the newest file of records and their types.
 
     The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
     the answers or the reader name one of them.
     """
-    records = _opened(answers, settings)
+    records = _opened(answers, fields)
     if records is None:
         return [f"There is no file {answers['records']} yet."]
     name, schema, used = records.source.name, records.schema, records.used
@@ -206,7 +200,7 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
     ]
 
 
-def _opened(answers: Answers, settings: Fields) -> _Records | None:
+def _opened(answers: Answers, fields: Fields) -> _Records | None:
     """Return the newest file of records, or None if there is none or the fields do not fit the component.
 
     Fields that do not fit are refused when the declaration is written.
@@ -218,7 +212,7 @@ def _opened(answers: Answers, settings: Fields) -> _Records | None:
     if source is None:
         return None
     stated: dict[str, Any] = {}
-    fill(stated, answers, settings)
+    fill(stated, answers, fields)
     try:
         trips = Trips.model_validate(stated["trips"])
     except ValidationError:
@@ -304,10 +298,10 @@ def found_zones(answers: Answers, _settings: Fields) -> list[str]:
     return [f"{name} has the columns {', '.join(columns)}."]
 
 
-def further_columns(answers: Answers, settings: Fields) -> list[str]:
+def further_columns(answers: Answers, fields: Fields) -> list[str]:
     """Return the columns of the list of zones that no answer names; none if the list cannot be read."""
     try:
-        zones, columns = _declared(answers, settings), map(str, zone_table(answers).columns)
+        zones, columns = _declared(answers, fields), map(str, zone_table(answers).columns)
     except OdError:
         return []
     named = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
@@ -316,20 +310,20 @@ def further_columns(answers: Answers, settings: Fields) -> list[str]:
     return [column for column in columns if column not in named]
 
 
-def absent_levels(answers: Answers, settings: Fields) -> list[str]:
+def absent_levels(answers: Answers, fields: Fields) -> list[str]:
     """Return the levels that have no column, and that no other answer or field says how to make."""
-    zones = _declared(answers, settings)
+    zones = _declared(answers, fields)
     if zones.parents is not None:
         return []
     columns = {*map(str, zone_table(answers).columns), *zones.prefixes, *zones.joined}
     return [level for level in zones.levels if level not in columns]
 
 
-def refuse_absent_levels(answers: Answers, settings: Fields) -> None:
+def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
     """Raise OdError if a level has no column, or if the areas of the levels are not a hierarchy."""
-    absent, table = absent_levels(answers, settings), zone_table(answers)
+    absent, table = absent_levels(answers, fields), zone_table(answers)
     if not absent:
-        refuse_unfit_zones(answers, settings)
+        refuse_unfit_zones(answers, fields)
         return
     message = f"{answers['zones']} has no column {absent[0]!r}"
     if _may_show(answers["zones"], table, as_list(answers["levels"])):
@@ -338,25 +332,25 @@ def refuse_absent_levels(answers: Answers, settings: Fields) -> None:
     step = "name columns of the list"
     if "prefixes" in answers:
         step = f"give the number of the first characters of a zone's code, as in {absent[0]}=3"
-    elif may_be_prefixes(answers, settings):
+    elif may_be_prefixes(answers, fields):
         step += f", or give the same answer again if {absent[0]} is the first characters of a zone's code"
     raise OdError("OD-INIT-COLUMN", message, next_step=step)
 
 
-def may_be_prefixes(answers: Answers, settings: Fields) -> bool:
+def may_be_prefixes(answers: Answers, fields: Fields) -> bool:
     """Return whether all levels without a column may be prefixes of a zone's code. The last level has the codes."""
-    return _declared(answers, settings).levels[-1] not in absent_levels(answers, settings)
+    return _declared(answers, fields).levels[-1] not in absent_levels(answers, fields)
 
 
-def refuse_unfit_zones(answers: Answers, settings: Fields) -> None:
+def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the list of zones has no geography as the answers so far declare it."""
-    _declared(answers, settings).zone_list().geography(current_project().root)
+    _declared(answers, fields).zone_list().geography(current_project().root)
 
 
-def _declared(answers: Answers, settings: Fields) -> Zones:
+def _declared(answers: Answers, fields: Fields) -> Zones:
     """Return the list of zones as the answers so far declare it. Raises OdError if they do not fit the section."""
     stated: dict[str, Any] = {}
-    fill(stated, answers, settings)
+    fill(stated, answers, fields)
     return fitting(Zones, stated["geography"], "geography")
 
 
@@ -368,37 +362,13 @@ def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
     return is_header(columns, table.head(_FIRST_ROWS).astype(str).to_numpy().tolist())
 
 
-_STEP = "choose one of them"
+def _one_of(what: str, known: Iterable[str], code: str) -> _Judge:
+    """Return a judge of answers that must be one of some names."""
+    return lambda answer, _: refuse_unknown(what, answer, tuple(known), code=code, next_step="choose one of them")
 
 
-def fault_of_value(flag: str, answers: Answers, settings: Fields) -> OdError | None:
-    """Return an error if no declaration could have the answer to a question after the answers before it, or None."""
-    try:
-        if flag in _CHECKS and answers[flag]:
-            _CHECKS[flag](answers[flag], answers)
-        if flag in _OF_ZONES and (answers[flag] or flag == "prefixes"):  # a level may need one
-            _OF_ZONES[flag](answers, settings)
-        if flag == "reason" and answers["cap"] and not answers["reason"].strip():
-            raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
-    except OdError as error:
-        return error
-    return None
-
-
-def _length(answer: str, _answers: Answers) -> None:
-    refuse_unknown("length of periods", answer, (*LENGTHS, SINGLE), code="OD-PERIOD-TEXT", next_step=_STEP)
-
-
-def _kind(answer: str, _answers: Answers) -> None:
-    refuse_unknown("privacy unit", answer, UNIT_KINDS, code="OD-UNIT-UNKNOWN", next_step=_STEP)
-
-
-def _neighbours(answer: str, _answers: Answers) -> None:
-    refuse_unknown("neighbour relation", answer, NEIGHBOUR_RELATIONS, code="OD-UNIT-UNKNOWN", next_step=_STEP)
-
-
-def _bounds(_answer: str, answers: Answers) -> None:
-    """Check the bounds that are given so far. Without that of a year, the unit of a period has the same bound."""
+def _judge_bounds(_answer: str, answers: Answers) -> None:
+    """Judge the bounds that are given so far. Without that of a year, the unit of a period has the same bound."""
     of_year: dict[str, Any] = {}
     if "max_trips_year" in answers:
         most = as_number(answers["max_trips_year"])
@@ -411,11 +381,16 @@ def _bounds(_answer: str, answers: Answers) -> None:
     )
 
 
-def _seconds(answer: str, _answers: Answers) -> None:
+def _judge_reason(answer: str, answers: Answers) -> None:
+    if answers["cap"] and not answer.strip():
+        raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
+
+
+def _judge_seconds(answer: str, _answers: Answers) -> None:
     fitting(Arrivals, {"settled_seconds": as_yaml(answer)}, "arrivals").check(one_file=True)
 
 
-def _owners(answer: str, _answers: Answers) -> None:
+def _judge_owners(answer: str, _answers: Answers) -> None:
     try:
         dg.AssetSpec("any", owners=as_list(answer))
     except dg.DagsterError:
@@ -423,45 +398,51 @@ def _owners(answer: str, _answers: Answers) -> None:
         raise OdError("OD-CONFIG", f"Invalid owner {answer!r}", next_step=step) from None
 
 
-_CHECKS: dict[str, Callable[[str, Answers], object]] = {
-    "every": _length,
+_JUDGES: dict[str, _Judge] = {
+    "every": _one_of("length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
     "first": lambda answer, answers: SeriesPeriods(answers["every"], Period(answer), None, None),
     "last": lambda answer, answers: SeriesPeriods(answers["every"], Period(answers["first"]), Period(answer), None),
     "time_zone": lambda answer, _answers: check_time_zone(answer),
-    "unit": _kind,
-    "max_trips": _bounds,
-    "max_trips_year": _bounds,
-    "id_pattern": _bounds,
-    "neighbours": _neighbours,
+    "unit": _one_of("privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
+    "max_trips": _judge_bounds,
+    "max_trips_year": _judge_bounds,
+    "id_pattern": _judge_bounds,
+    "neighbours": _one_of("neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
     "epsilon": lambda answer, _answers: Budget(epsilon=answer, delta="1e-8"),
     "delta": lambda answer, _answers: Budget(epsilon=1, delta=answer),
     "cap": lambda answer, _answers: Cap(rho=answer),
-    "settled_seconds": _seconds,
-    "owner": _owners,
+    "settled_seconds": _judge_seconds,
+    "owner": _judge_owners,
 }
 """Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 
-_OF_ZONES: dict[str, Callable[[Answers, Fields], object]] = {
-    "zones": lambda answers, _settings: zone_table(answers),
-    "levels": refuse_absent_levels,
-    "prefixes": refuse_absent_levels,
+_JUDGES_OF_ZONES: dict[str, Callable[[Answers, Fields], object]] = {
+    "zones": lambda answers, _fields: zone_table(answers),
+    "levels": refuse_unfit_levels,
+    "prefixes": refuse_unfit_levels,
     "names": refuse_unfit_zones,
     "coordinates": refuse_unfit_zones,
 }
 """Functions that raise OdError if an answer does not fit the list of zones, by flag."""
 
 
-_NAMED_COLUMNS = (*ROLES, "column")
+def refuse_value(flag: str, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if no declaration could have the answer to a question after the answers before it."""
+    answer = answers[flag]
+    if flag in _JUDGES and answer:
+        _JUDGES[flag](answer, answers)
+    if flag in _JUDGES_OF_ZONES and (answer or flag == "prefixes"):  # a level may need one
+        _JUDGES_OF_ZONES[flag](answers, fields)
+    if flag == "reason":
+        _judge_reason(answer, answers)
+
 
 _OF_FURTHER_COLUMNS = ("names", "coordinates")
 """Questions that are asked only if the list of zones has columns that no answer names."""
 
 
 def answered(
-    given: Mapping[str, str | None],
-    ask: Callable[[Question], str] | None,
-    tell: Callable[[str], None],
-    settings: Fields | None = None,
+    given: Mapping[str, str | None], ask: Callable[[Question], str] | None, tell: Callable[[str], None], fields: Fields
 ) -> dict[str, str]:
     """Return an answer to every question that applies, by flag, and show the columns of the files.
 
@@ -472,7 +453,7 @@ def answered(
         given: answers by flag; None for a flag without an answer.
         ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
         tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
-        settings: additional fields of the release's declaration, by path of the field.
+        fields: additional fields of the release's declaration, by path of the field.
 
     Raises:
         OdError: an answer is missing or does not fit the files, and there is no terminal; the records cannot be read,
@@ -482,35 +463,41 @@ def answered(
     answers: dict[str, str] = {}
     told: set[str] = set()
     for question in QUESTIONS:
-        answer = given.get(question.flag)
+        flag, answer = question.flag, given.get(question.flag)
         if question.units and answers["unit"] not in question.units:
             if answer:
                 raise _not_of_unit(question)
             continue
-        if question.flag == "one_row_a_trip" and answer in (None, "", "false"):
-            answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
+        if flag == "one_row_a_trip" and answer in (None, "", "false"):
+            answers[flag] = _said_of_rows(question, answers, ask, tell, fields)
             continue
-        if question.flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, settings or {}):
-            answers[question.flag] = ""
+        if flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, fields):
+            answers[flag] = ""
             continue
         while True:
-            refused = answers.get(question.flag)
+            refused = answers.get(flag)
             if answer is None:
-                answer = ask(question) if ask is not None else question.default
-            answers[question.flag] = "" if answer is None else answer
-            fault = _fault_of(question, answers, settings or {})
-            if fault is None and ask is not None:  # otherwise the declaration as a whole is judged, once
-                fault = fault_of_value(question.flag, _with_prefixes(question, answers, given), settings or {})
-            if fault is None or (answer and answer == refused and _is_confirmed(question, answers, settings or {})):
+                answer = question.default if ask is None else ask(question)
+            answers[flag] = answer
+            try:
+                _refuse(question, answers, fields)
+                if ask is not None:  # otherwise the declaration as a whole is judged, once
+                    # The prefixes that are given beforehand belong to the levels.
+                    prefixes = given.get("prefixes") if flag == "levels" else None
+                    refuse_value(flag, {**answers, "prefixes": prefixes} if prefixes else answers, fields)
                 break
-            if ask is None or not _may_ask_again(question, answers):
-                raise fault
-            tell(f"{fault.message}: {fault.next_step}.")
-            answer = None
-        look = _TOLD.get(question.flag)
-        is_told_later = ask is None and question.flag in ("reader", "zones")
-        known = {flag: stated for flag in ("unit", "column") if (stated := given.get(flag))}  # a column is used then
-        lines = [] if look is None or is_told_later else look({**known, **answers}, settings or {})
+            except OdError as error:
+                if answer and answer == refused and _is_confirmed(flag, answers, fields):
+                    break
+                # Another answer cannot help if no reader is named: then the file itself is at fault.
+                if ask is None or (flag == "reader" and not answer):
+                    raise
+                tell(f"{error.message}: {error.next_step}.")
+                answer = None
+        look = _TOLD.get(flag)
+        is_told_later = ask is None and flag in ("reader", "zones")
+        known = {name: stated for name in ("unit", "column") if (stated := given.get(name))}  # a column is used then
+        lines = [] if look is None or is_told_later else look({**known, **answers}, fields)
         for line in lines:
             if line not in told:
                 tell(line)
@@ -518,55 +505,38 @@ def answered(
     return answers
 
 
-def _fault_of(question: Question, answers: Answers, settings: Fields) -> OdError | None:
-    """Return an error if the answer to a question is missing or does not fit the files, or None."""
-    answer = answers[question.flag]
-    if question.default is None and not answer.strip():
-        flag = f"--{question.flag.replace('_', '-')}"
-        return OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
-    if question.flag == "records":
-        return absent_records(answer)
-    if question.flag == "reader":
-        return unreadable_records(answers, settings)
-    if question.flag in _NAMED_COLUMNS:
-        return absent_column(question.flag, answers, settings)
-    if question.flag == "zones" and (fault := absence(current_project().root / answer)) is not None:
-        return OdError(
-            "OD-FILE-MISSING", fault, next_step="give --zones and the path of a public list of zones that can be read"
-        )
-    return None
-
-
-def _with_prefixes(question: Question, answers: Answers, given: Mapping[str, str | None]) -> Answers:
-    """Return the answers so far. Those on the levels of zones have the prefixes too, if these are given beforehand."""
-    prefixes = given.get("prefixes")
-    return {**answers, "prefixes": prefixes} if question.flag == "levels" and prefixes else answers
+def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the answer to a question is missing or does not fit the files."""
+    flag, answer = question.flag, answers[question.flag]
+    if question.required and not answer.strip():
+        option = question.option
+        raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
+    if flag == "records":
+        refuse_absent_records(answers, fields)
+    elif flag == "reader":
+        refuse_unreadable_records(answers, fields)
+    elif flag in (*ROLES, "column"):
+        refuse_absent_column(flag, answers, fields)
+    elif flag == "zones" and (fault := absence(current_project().root / answer)) is not None:
+        step = "give --zones and the path of a public list of zones that can be read"
+        raise OdError("OD-FILE-MISSING", fault, next_step=step)
 
 
 def _not_of_unit(question: Question) -> OdError:
-    flag = f"--{question.flag.replace('_', '-')}"
     units = " or ".join(f"--unit {unit}" for unit in question.units)
-    what = "protect users" if question.units == USERS else "have it"
-    return OdError(
-        "OD-INIT-FLAG",
-        f"{flag} is given, but --unit does not {what}",
-        next_step=f"leave out {flag}, or give {units}",
-    )
+    what = "have it" if len(question.units) == 1 else "protect users"
+    message = f"{question.option} is given, but --unit does not {what}"
+    return OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
 
 
-def _is_confirmed(question: Question, answers: Answers, settings: Fields) -> bool:
+def _is_confirmed(flag: str, answers: Answers, fields: Fields) -> bool:
     """Return whether an answer that was refused is accepted if it is given again.
 
     This is a path of records at which there is no file yet, or levels of which some are prefixes of a zone's code.
     """
-    if question.flag == "records":
+    if flag == "records":
         return newest_file(answers["records"]) is None
-    return question.flag == "levels" and may_be_prefixes(answers, settings)
-
-
-def _may_ask_again(question: Question, answers: Answers) -> bool:
-    """Return whether another answer to a question can help. Without a reader's name, the file itself is at fault."""
-    return question.flag != "reader" or bool(answers["reader"])
+    return flag == "levels" and may_be_prefixes(answers, fields)
 
 
 def _said_of_rows(
@@ -574,7 +544,7 @@ def _said_of_rows(
     answers: dict[str, str],
     ask: Callable[[Question], str] | None,
     tell: Callable[[str], None],
-    settings: Fields,
+    fields: Fields,
 ) -> str:
     """Return the answer to whether each row is one trip. Ask the user if the records have unused columns.
 
@@ -583,7 +553,7 @@ def _said_of_rows(
     Raises:
         OdError: the user does not state what a row is, though the records have unused columns or look like flows.
     """
-    found = unstated_rows(answers, settings)
+    found = unstated_rows(answers, fields)
     if found is None:
         return ""
     unstated, unused = found

@@ -3,11 +3,7 @@
 No budget is spent. The components and the plan check whether the answers fit together.
 """
 
-from __future__ import annotations
-
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -23,11 +19,10 @@ from od_assets.series.flows import FlowSeries
 from od_assets.series.names import WAREHOUSE, declarations_of
 from od_assets.series.reading import declaration, declared_by
 from od_assets.series.series import Periods, Series
-from od_core.errors import BudgetExceeded
-from od_core.ledger.release_key import ReleaseKey
+from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.periods import LENGTHS, Period
+from od_core.privacy.accounting import text_above
 from od_core.privacy.person_year import alike
-from od_core.privacy.plan import Plan
 
 ROOM = 5
 """Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""
@@ -37,19 +32,6 @@ _DIGITS = 3
 
 _NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
 """Temporary cap in the file of a data set, until the plan of the release is known."""
-
-
-@dataclass(frozen=True)
-class Initialized:
-    """A declaration that was written and can be planned.
-
-    Attributes:
-        files: files that were written.
-        area_counts: number of areas of the geography, by level.
-    """
-
-    files: tuple[Path, ...]
-    area_counts: dict[str, int]
 
 
 def places_of(name: str) -> tuple[Path, Path]:
@@ -63,7 +45,7 @@ def places_of(name: str) -> tuple[Path, Path]:
     return places
 
 
-def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
+def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path], dict[str, int]]:
     """Write the declarations of a release and of its data set, if the release can be planned; write both or neither.
 
     If the project has no warehouse yet, declare it, too.
@@ -71,7 +53,10 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
     Args:
         name: name of the release and of the data set.
         answers: answers to all questions, by flag.
-        settings: additional fields of the release's declaration, by path of the field.
+        fields: additional fields of the release's declaration, by path of the field.
+
+    Returns:
+        The written files, and the number of areas of the geography by level.
 
     Raises:
         OdError: one of the files exists already; or the declaration or its plan is refused, in which case the written
@@ -79,7 +64,7 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
     """
     places = places_of(name)
     with removed_if_refused() as made:
-        release = _release(name, answers, settings or {})
+        release = _release(name, answers, fields)
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
         data_set = _data_set(name, answers, fits.stated_periods)
         fitting = fits.model_dump(by_alias=True, exclude_defaults=True)
@@ -103,14 +88,14 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
             raise error.changed(next_step=step) from None
         Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(found)  # a declaration with a fault would stop the whole project from loading
-    return Initialized((*places, *({warehouse} & {*made})), geography.area_counts)
+    return [*places, *({warehouse} & {*made})], geography.area_counts
 
 
-def _for_one_cap(settings: Series[Any, Any], plan: Plan) -> Fraction:
+def _for_one_cap(series: Series[Any, Any], plan: Plan) -> Fraction:
     """Return the rho of the releases that one cap must allow: of one period, or of a year under unit ``user_year``."""
     if plan.unit.kind != "user_year":
         return plan.charge.as_rho
-    return alike(plan.unit, plan.spent, len(settings.domain.periods_of_year(settings.periods.first)))
+    return alike(plan.unit, plan.spent, len(series.domain.periods_of_year(series.periods.first)))
 
 
 def cap_above(rho: Fraction) -> str:
@@ -119,10 +104,7 @@ def cap_above(rho: Fraction) -> str:
     >>> cap_above(Fraction("0.019215"))
     '0.0961'
     """
-    wanted = ROOM * rho
-    power = math.floor(math.log10(wanted)) - _DIGITS + 1
-    digits = math.ceil(wanted / Fraction(10) ** power)
-    return format(Decimal(digits).scaleb(power).normalize(), "f")
+    return f"{Decimal(text_above(ROOM * rho, _DIGITS)):f}"
 
 
 def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
@@ -131,12 +113,12 @@ def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
     return f"room for five releases {per} at epsilon {answers['epsilon']}, including lost draws"
 
 
-def _release(name: str, answers: Answers, settings: Fields) -> dict[str, Any]:
+def _release(name: str, answers: Answers, fields: Fields) -> dict[str, Any]:
     """Return the attributes of the release, from the answers and the additional fields."""
     release: dict[str, Any] = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None) | {
         "domain": name
     }
-    fill(release, answers, settings)
+    fill(release, answers, fields)
     release["name"] = name
     return release
 

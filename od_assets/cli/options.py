@@ -1,7 +1,5 @@
 """Define arguments and options that several commands share."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

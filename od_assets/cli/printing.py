@@ -1,4 +1,4 @@
-"""Print plans, releases, findings and tables on the command line."""
+"""Print plans, releases and their guarantees on the command line."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import pandas as pd
 import typer
 from rich.text import Text
 
-from od_assets.cli.findings import Finding
 from od_assets.cli.tables import print_frame, print_rows
 from od_assets.terminal import WRONG, console
+from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
-from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.chosen_rule import ESTIMATORS, declared_rule
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.person_year import alike
-from od_core.privacy.plan import Plan
 from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
 
@@ -61,42 +59,41 @@ def conversion_text(plan: Plan) -> str:
     return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
 
 
-def print_plan(settings: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
+def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
     Args:
-        settings: settings of the series.
         plan: plan of the period.
         verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
-    domain = settings.domain
+    domain = series.domain
     cap = domain.cap.allowed_rho()
     spans = {"user": "for all periods", "user_year": "per year"}
     span = spans.get(domain.unit.kind, f"per {domain.elementary_period}")
     console.print(
-        f"One period of {settings.name} spends {promise_text(plan.spent.epsilon, plan.spent.delta)}:"
+        f"One period of {series.name} spends {promise_text(plan.spent.epsilon, plan.spent.delta)}:"
         f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
         f" {text_above(cap)} {span}).\n"
     )
     if domain.unit.kind == "user_year":
-        console.print(f"{year_text(settings, plan)}\n", soft_wrap=True)
+        console.print(f"{year_text(series, plan)}\n", soft_wrap=True)
     for verdict in plan.verdicts():
         console.print(verdict)
     console.print()
     if isinstance(plan, ReleasePlan):
         _print_errors(plan)
-    console.print(f"Meaning of a row of the records: {settings.columns.row}.\n")
+    console.print(f"Meaning of a row of the records: {series.columns.row}.\n")
     if verbose:
         exact = plan.to_frame()
         bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
-        print_frame(f"{settings.name}: what one period measures", exact.assign(**bounds))
+        print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
         console.print(f"A release spends {spent_text(plan.spent)}.{conversion_text(plan)}\n")
 
 
-def year_text(settings: Series[Any, Any], plan: Plan) -> str:
+def year_text(series: Series[Any, Any], plan: Plan) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound."""
-    domain, unit = settings.domain, plan.unit
-    periods = len(domain.periods_of_year(settings.periods.first))
+    domain, unit = series.domain, plan.unit
+    periods = len(domain.periods_of_year(series.periods.first))
     bounded, unbounded = alike(unit, plan.spent, periods), periods * plan.spent.rho
     epsilon, other = (text_above(epsilon_tight(each, plan.spent.delta)) for each in (bounded, unbounded))
     return (
@@ -119,6 +116,12 @@ def _uncounted_text(plan: Plan) -> str:
     )
 
 
+def level_names(steps: pd.DataFrame) -> pd.Series:
+    """Return the names of the levels of the steps of a plan, with the breakdowns that they measure."""
+    by = steps["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in steps else ""
+    return steps["origin_level"] + " x " + steps["destination_level"] + by
+
+
 def _print_errors(plan: ReleasePlan) -> None:
     """Print what the verdicts on flows refer to, and a table of the noise and the expected error of each level."""
     if not plan.has_threshold:
@@ -128,12 +131,11 @@ def _print_errors(plan: ReleasePlan) -> None:
             " further off: see od-release forecast.\n"
         )
     exact = plan.to_frame()
-    by = exact["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in exact else ""
     print_frame(
         "Two measures of error, in trips",
         pd.DataFrame(
             {
-                "level": exact["origin_level"] + " x " + exact["destination_level"] + by,
+                "level": level_names(exact),
                 "cells" if plan.segments else "pairs of areas": exact["public_cells"],
                 "noise of one measured cell": exact["standard_deviation"].map(rounded),
                 "expected error of the published estimate": exact["expected_error"].map(rounded),
@@ -212,20 +214,6 @@ def print_guarantee(guarantee: dict[str, str]) -> None:
     first = [name for name in ("protected", "public", "not_protected") if name in guarantee]
     for title, sentence in {name: guarantee[name] for name in [*first, *guarantee]}.items():
         console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
-
-
-def print_findings(findings: list[Finding]) -> None:
-    """Print one line per finding: its state, the inspected part and, for a fault, the next step. Count them last."""
-    for finding in findings:
-        if finding.fault is None:
-            console.print(f"ok     {finding.what}", soft_wrap=True)
-        else:
-            line = f" {finding.what}: {finding.fault} [next: {finding.next_step}]"
-            console.print(Text("WRONG", style=WRONG), line, soft_wrap=True)
-    faults = sum(finding.fault is not None for finding in findings)
-    checks = f"{len(findings)} check{'s' * (len(findings) != 1)}"
-    count = f"{faults} of {checks} found a fault." if faults else f"{checks}, all fine."
-    console.print(count, style=WRONG if faults else "")
 
 
 def print_derived(found: PublishedFlows, heading: str, *, as_json: bool) -> None:

@@ -8,8 +8,9 @@ import sys
 import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -18,9 +19,11 @@ from od_assets.cli.options import BundleOrRelease, Json, NamedRelease, Period
 from od_assets.project import current_project, releases_folder
 from od_assets.terminal import WRONG, console, printable
 from od_core.errors import OdError
+from od_core.privacy.accounting import text_above
 
 if TYPE_CHECKING:
     from od_core.ledger.release_key import ReleaseKey
+    from od_core.published.explanation import Explanation
 
 Folder = Annotated[
     Path | None, typer.Option(help="Folder to write. By default, one below the folder of the project's output.")
@@ -168,8 +171,8 @@ def sum_command(
     It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
     same releases give the same bundle; after a new revision of one of them, the sum has a new revision, too.
     """
-    from od_assets.cli.named_bundles import refuse_lost
     from od_assets.cli.printing import print_derived
+    from od_assets.resources.folders import Folders
     from od_core.ledger.release_key import ReleaseKey
     from od_core.periods import Period
     from od_core.published.derived import newest_releases, newest_revisions, publish_sum
@@ -194,8 +197,7 @@ def sum_command(
             "--periods needs the name of one series",
             next_step="name a series with --periods, or name releases without it",
         )
-    for key in keys:
-        refuse_lost(key)
+    Folders().refuse_lost(*keys)
     print_derived(publish_sum(place, keys, period), "Summed releases", as_json=as_json)
 
 
@@ -215,13 +217,13 @@ def assist(
     public bundles alone: no record is read, no noise is drawn and no budget is charged. The release stays as it is. For
     changes between periods, compare the releases, not these estimates.
     """
-    from od_assets.cli.named_bundles import refuse_lost
     from od_assets.cli.printing import print_derived
+    from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release, publish_assisted
 
     place = releases_folder(current_project().var)
     key = named_release(place, release, period)
-    refuse_lost(key)
+    Folders().refuse_lost(key)
     print_derived(publish_assisted(place, key, earlier), "Releases that were used", as_json=as_json)
 
 
@@ -237,14 +239,14 @@ def replicates(
     statistics. They are made from the public bundle alone: no record is read and no budget is charged. They are the
     same on every call.
     """
-    from od_assets.cli.named_bundles import refuse_lost
+    from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release
     from od_core.published.replicates import write_replicates
 
     var = current_project().var
     place = releases_folder(var)
     key = named_release(place, release)
-    refuse_lost(key)
+    Folders().refuse_lost(key)
     folder = to or var / "replicates" / key.folder
     files = write_replicates(place, key, number, folder)
     if as_json:
@@ -306,11 +308,11 @@ def disclose(release: BundleOrRelease, folder: Folder = None, as_json: Json = Fa
     for the people in the data, a record for a data protection impact assessment, and the provenance in PROV-JSON. What
     only the organisation knows is marked. The same release gives the same bytes.
     """
-    from od_assets.cli.named_bundles import bundle_named
+    from od_assets.resources.folders import Folders
     from od_core.published.disclosure.documents import DESCRIPTIONS, write_disclosure
     from od_core.published.disclosure.facts import TO_COMPLETE
 
-    bundle = bundle_named(release)
+    bundle = Folders().bundle_named(release)
     place = current_project().var / "disclosure" if folder is None else folder
     written = write_disclosure(bundle, place, within=folder is None)
     if as_json:
@@ -328,11 +330,122 @@ def contract(release: BundleOrRelease, as_json: Json = False) -> None:
     """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
     import yaml
 
-    from od_assets.cli.named_bundles import bundle_named
+    from od_assets.resources.folders import Folders
     from od_core.published.contract import data_contract
 
-    found = data_contract(bundle_named(release))
+    found = data_contract(Folders().bundle_named(release))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:
         typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
+
+
+def explain(release: BundleOrRelease, as_json: Json = False) -> None:
+    """Explain a published release: what it protected and spent, what an attacker learns, and which decisions mattered.
+
+    For an attacker who knows all other records, or any number of them, a table states how far a belief about one unit
+    can move. For other units, neighbours, bounds, deltas and epsilons, another table states the epsilon with the same
+    noise, and the noise with the same promise. Only public facts are used: the bundle and, if it is here, the ledger.
+    """
+    from od_assets.resources.folders import Folders
+    from od_core.published.explanation import explain_release
+
+    folders = Folders()
+    found = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
+    if as_json:
+        typer.echo(json.dumps(found.to_facts(), indent=2))
+    else:
+        _print(found)
+
+
+def _print(found: Explanation) -> None:
+    from od_assets.cli.tables import print_rows
+
+    console.rule(str(found.facts.key))
+    console.print(found.said["protected"])
+    console.print(f"{found.said['spent']}\n")
+    print_rows("What may be learned about one unit", [_loss(row) for row in found.losses()])
+    console.print(f"{found.facts.said['limit']}\n")
+    console.print(f"{found.said['statement']}\n")
+    print_rows(
+        "What an attacker believes about one unit, from this release alone", [_belief(row) for row in found.beliefs()]
+    )
+    console.print(
+        "Best guess: how often a guess between the two cases is right, over all outcomes; without the release, it is"
+        " the likelier case.\n"
+    )
+    print_rows("A person with several units, from this release alone", [_person(row) for row in found.persons()])
+    console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
+    if found.chosen is None:
+        names = ", ".join(source["release"] for source in found.facts.sources)
+        console.print(
+            f"The decisions are those of its releases: od-release explain {names.split(', ')[0]} (of {names})."
+        )
+        return
+    print_rows("What other decisions would have cost", [_choice(one) for one in (found.chosen, *found.others)])
+    console.print(
+        "Epsilon: with the same noise in the most detailed table. Noise: its standard deviation in that table, with the"
+        " same promise; in the rows of delta and epsilon, with the promise of the row. Error: the root mean square that"
+        " is expected of the most detailed published flows, if no estimate is cut at 0."
+    )
+    notes: dict[str, list[str]] = {}
+    for one in (found.chosen, *found.others):
+        if one.note:
+            notes.setdefault(one.note, []).append(one.choice)
+    for note, choices in notes.items():
+        console.print(f"- {' / '.join(choices)}: {note}.")
+
+
+def _loss(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "of": row["of"].rstrip(","),
+        "epsilon": _bound(row["epsilon"]),
+        "delta": _bound(row["delta"]),
+        "best guess at even odds, at most": _percent(row["best_guess_after"], ROUND_CEILING),
+    }
+
+
+def _belief(row: dict[str, float]) -> dict[str, str]:
+    return {
+        "before": _percent(row["prior"], ROUND_HALF_EVEN),
+        "after, at least": _percent(row["posterior_at_least"], ROUND_FLOOR),
+        "after, at most": _percent(row["posterior_at_most"], ROUND_CEILING),
+        "best guess before": _percent(row["best_guess_before"], ROUND_HALF_EVEN),
+        "best guess after, at most": _percent(row["best_guess_after"], ROUND_CEILING),
+    }
+
+
+def _person(row: dict[str, float | None]) -> dict[str, Any]:
+    guess = row["best_guess_after"]
+    return {
+        "units": row["units"],
+        "epsilon": _bound(row["epsilon"]),
+        "delta": _bound(row["delta"]),
+        "best guess at even odds, at most": None if guess is None else _percent(guess, ROUND_CEILING),
+    }
+
+
+def _choice(one: Any) -> dict[str, Any]:
+    return {
+        "decision": one.decision,
+        "choice": one.choice,
+        "epsilon": _bound(one.epsilon),
+        "noise": _rounded(one.noise),
+        "times": _rounded(one.times),
+        "error": _rounded(one.error),
+    }
+
+
+def _bound(value: float | None) -> str | None:
+    return None if value is None else text_above(value)
+
+
+def _rounded(value: float | None) -> str | None:
+    from od_core.publication.number_formats import rounded
+
+    return None if value is None else rounded(value)
+
+
+def _percent(value: float, rounding: str) -> str:
+    """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
+    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(value)).normalize():f} %"

@@ -1,22 +1,17 @@
 """Find the changes between two published releases of flows, for ``od-release compare``."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from od_assets.cli.named_bundles import bundle_named
-from od_core import Release
-from od_core.errors import OdError
+from od_assets.resources.folders import Folders
+from od_core import FlowTree, OdError, Release, ReleaseKey
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.publishing.changes import by_the_bound, changes
 from od_core.flows.publishing.chosen_rule import by_other_rule
 from od_core.flows.publishing.flow_tables import labelled
-from od_core.geography.flow_tree import FlowTree
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.read_back import certificate_of
@@ -97,10 +92,7 @@ def compared(
             f"both releases are {one}, so there is nothing to compare",
             next_step="name two releases with different periods or revisions",
         )
-    levels = (
-        origin_level or old.plan.tree.origin.levels[0],
-        destination_level or old.plan.tree.destination.levels[0],
-    )
+    levels = (origin_level or old.plan.tree.origin.levels[0], destination_level or old.plan.tree.destination.levels[0])
     note = by_the_bound(new.plan.unit.kind) + by_other_rule(stated, stated_after)
     return Compared(one, other, *levels, changes(old, new, *levels, segment), new.plan.tree, note)
 
@@ -111,7 +103,7 @@ def _opened(name: str) -> tuple[ReleaseKey, Release, Certificate]:
     Raises:
         OdError: the release is absent or not of flows.
     """
-    with bundle_folder(bundle_named(name)) as folder:
+    with bundle_folder(Folders().bundle_named(name)) as folder:
         key, release = open_bundle(folder)
         certificate = certificate_of(folder)
     if isinstance(release, DerivedFlows):

@@ -48,10 +48,7 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     """Return what is printed of the state of a release: its rho as everywhere else."""
     left = row["data_set_rho_left"]
-    rho = {
-        "rho_spent": text_above(row["rho_spent"]),
-        "data_set_rho_left": None if left is None else text_below(left),
-    }
+    rho = {"rho_spent": text_above(row["rho_spent"]), "data_set_rho_left": None if left is None else text_below(left)}
     return {name: rho.get(name, value) for name, value in row.items() if name != "settings_changed"}
 
 

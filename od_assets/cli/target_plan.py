@@ -1,7 +1,5 @@
 """Plan from public tables: forecasts, and the least budget for targets."""
 
-from __future__ import annotations
-
 import glob
 import json
 import math
@@ -12,12 +10,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
+from od_assets.cli.printing import level_names
 from od_assets.cli.tables import print_rows
 from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
@@ -25,7 +24,7 @@ from od_assets.series.names import RELEASES, declaration_file, declarations_of
 from od_assets.series.section import with_environment, yaml_documents
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console
-from od_core.errors import OdError
+from od_core import OdError, Plan, ReleaseKey, ReleasePlan
 from od_core.evaluation.forecast import (
     ALL_SIZES,
     CLASS_NAMES,
@@ -40,15 +39,12 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.simulation import TOO_WIDE, with_budget, with_epsilon
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.allocation import LEAST
-from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.integrity import chain_of
 from od_core.ledger.ledger import payable
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, exact_fraction
-from od_core.privacy.plan import Plan
 from od_core.publication.certificate import Certificate
 from od_core.publication.number_formats import rounded
 from od_core.publication.read_back import certificate_of
@@ -58,7 +54,7 @@ SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 
 
-def public_table(settings: Series[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
+def public_table(series: Series[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
     """Return the newest published flows of the data set over the areas of the plan, or else a synthetic table.
 
     Releases of the series itself are preferred to those of other series. Releases without trips are skipped, because
@@ -69,20 +65,18 @@ def public_table(settings: Series[Any, Any], plan: ReleasePlan) -> tuple[Release
     """
     found = []
     for key, folder, certificate in _published(plan):
-        if certificate["data_set"] == settings.domain.name and certificate["contents"]["trips"] > 0:
-            found.append((key.release == settings.name, key.period, key.revision, key, folder))
+        if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0:
+            found.append((key.release == series.name, key.period, key.revision, key, folder))
     if not found:
         return None, synthetic_table(plan.tree.origin, plan.tree.destination)
     key, folder = max(found)[-2:]
     return key, _opened(key, folder, plan)
 
 
-def stated_table(settings: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[str, KnownFlows]:
+def stated_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[str, KnownFlows]:
     """Return a sentence on a public table, and the table.
 
     Args:
-        settings: settings of the series.
-        plan: plan of one period.
         stated: ``synthetic``, a published release such as ``us_flights/2001-06/r1``, or the path of a file of public
             flows with the columns origin, destination and trips. None takes the table of :func:`public_table`.
 
@@ -91,21 +85,21 @@ def stated_table(settings: Series[Any, Any], plan: ReleasePlan, stated: str | No
             release is of other areas.
     """
     if stated is None:
-        key, table = public_table(settings, plan)
-        return source_of(settings, key, table), table
+        key, table = public_table(series, plan)
+        return source_of(series, key, table), table
     if stated == SYNTHETIC:
         table = synthetic_table(plan.tree.origin, plan.tree.destination)
-        return source_of(settings, None, table), table
+        return source_of(series, None, table), table
     for key, folder, _ in _published(plan):
         if str(key) == stated:
             table = _opened(key, folder, plan)
-            return source_of(settings, key, table), table
+            return source_of(series, key, table), table
     path = Path(stated)
     refuse_records(path)
     if not path.is_file():
         raise OdError(
             "OD-TABLE-PUBLIC",
-            f"{stated} is neither a file nor a published release of flows over the areas of {settings.name}",
+            f"{stated} is neither a file nor a published release of flows over the areas of {series.name}",
             next_step="give the path of a table of public flows, a published release, or synthetic",
         )
     try:
@@ -126,18 +120,18 @@ def refuse_records(path: Path) -> None:
         raise _confidential(path, "it is in the confidential folder")
     for declaration in declarations_of(*RELEASES):
         for pattern in _files_of(declaration):
-            whole = os.path.realpath(project.root / Path(pattern))
-            if re.fullmatch(_regular_expression(whole), str(real)) or _is_another_name(real, _matching(whole)):
+            # Both a field in braces and * stand for any part of a name.
+            parts = re.split(r"\{.*?\}|\*", os.path.realpath(project.root / Path(pattern)))
+            files = glob.iglob("*".join(map(glob.escape, parts)))  # noqa: PTH207  # the pattern is an absolute path
+            if re.fullmatch("[^/]*".join(map(re.escape, parts)), str(real)) or _is_another_name(real, map(Path, files)):
                 raise _confidential(path, f"{declaration.parent.name} declares it as records")
 
 
-def source_of(settings: Series[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
+def source_of(series: Series[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
     """Return sentences on a table that stands for the true flows, and its consequences for errors.
 
     Args:
-        settings: settings of the series.
         key: key of the published release that the table is; None for a synthetic table.
-        table: the table.
     """
     spends = "No budget was spent, and no confidential data was read."
     if key is not None:
@@ -149,7 +143,7 @@ def source_of(settings: Series[Any, Any], key: ReleaseKey | None, table: KnownFl
     is_one = table.truth.tree.origin.digest == table.truth.tree.destination.digest
     made_from = "by a gravity model on the list" if is_one else "with random sizes of zones on the lists"
     return (
-        f"Data set {settings.domain.name!r} has no published release of these areas, so a synthetic table serves as the"
+        f"Data set {series.domain.name!r} has no published release of these areas, so a synthetic table serves as the"
         f" true flows: {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, generated"
         f" {made_from} of areas alone. The errors of cells with trips are similar for any table. The errors of cells"
         f" without trips, the number of cells of each size and the errors over all cells depend on that table. {spends}"
@@ -191,17 +185,6 @@ def _files_of(declaration: Path) -> Iterator[str]:
                     yield with_environment(value["files"])
                 except ValueError:
                     continue  # without its variable, no file is named
-
-
-def _regular_expression(pattern: str) -> str:
-    """Return a regular expression of the resolved paths that a path of records stands for."""
-    return re.sub(r"\\\{.*?\\\}", "[^/]*", re.escape(pattern)).replace(r"\*", "[^/]*")
-
-
-def _matching(pattern: str) -> Iterator[Path]:
-    """Yield the files that a path of records stands for."""
-    parts = re.split(r"\{.*?\}|\*", pattern)
-    return map(Path, glob.iglob("*".join(map(glob.escape, parts))))  # noqa: PTH207  # the pattern is an absolute path
 
 
 def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
@@ -283,13 +266,11 @@ class Forecast:
 
 
 def forecast_of(
-    settings: Series[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
+    series: Series[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
     Args:
-        settings: settings of the series.
-        plan: plan of one period.
         epsilons: further values of epsilon; None takes :data:`od_core.evaluation.forecast.EPSILONS`, except those
             whose noise is too wide to draw.
         runs: see :func:`od_core.evaluation.forecast.forecast`.
@@ -300,10 +281,10 @@ def forecast_of(
     if not isinstance(plan, ReleasePlan):
         raise OdError(
             "OD-FORECAST-KIND",
-            f"{settings.name} is a release of {settings.kind.contents}; forecasts are available only for flows",
+            f"{series.name} is a release of {series.kind.contents}; forecasts are available only for flows",
             next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors",
         )
-    key, table = public_table(settings, plan)
+    key, table = public_table(series, plan)
     runs = RUNS if runs is None else runs
     declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
     made, left_out = [_at(plan, float(declared), table, runs, declared=True)], []
@@ -318,12 +299,12 @@ def forecast_of(
                 raise
             left_out.append(epsilon)
     errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
-    source = source_of(settings, key, table)
+    source = source_of(series, key, table)
     if plan.segments is not None:
         source += " The trips are divided among the categories of a breakdown at random, with equal chances."
     if left_out:
         source += f" Left out, because the noise is wider than the backend draws: epsilon {', '.join(left_out)}."
-    return Forecast(settings.name, table.name, key is None, source, runs, errors)
+    return Forecast(series.name, table.name, key is None, source, runs, errors)
 
 
 def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, declared: bool) -> pd.DataFrame:
@@ -342,52 +323,18 @@ def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
     return wide.reset_index().rename_axis(columns=None)
 
 
-@dataclass(frozen=True)
-class PayablePeriods:
-    """How many of the declared periods what remains of the cap pays for.
+def payable_periods(series: Series[Any, Any], plan: Plan) -> tuple[tuple[Period, ...], int]:
+    """Return the periods of a series, and for how many of them what remains of the cap pays with the budget of a plan.
 
-    Attributes:
-        periods: the declared periods; of a series without an end, those that have ended, or else the first one.
-        paid: number of these for which the cap pays; see :func:`od_core.ledger.ledger.payable`.
+    They are the declared periods; of a series without an end, those that have ended, or else the first one. Nothing is
+    charged or stored. Raises OdError as :func:`od_core.ledger.ledger.payable` does.
     """
-
-    periods: tuple[Period, ...]
-    paid: int
-
-    @classmethod
-    def of(cls, settings: Series[Any, Any], plan: Plan) -> Self:
-        """Return the periods that the cap pays for with the budget of a plan. Nothing is charged or stored.
-
-        Raises:
-            OdError: as in :func:`od_core.ledger.ledger.payable`.
-        """
-        periods, folders = tuple(settings.periods.declared()) or (settings.periods.first,), Folders()
-        with TemporaryDirectory(prefix="od-release-plan-") as name:
-            empty = Path(name) / "ledger.sqlite"
-            chain = folders.ledger_chain if folders.ledger_chain.exists() else chain_of(empty)
-            with chain.trial() as entries:
-                return cls(periods, payable(entries, settings.domain, plan, periods))
-
-    @property
-    def all_paid(self) -> bool:
-        """Whether the cap pays for every period."""
-        return self.paid == len(self.periods)
-
-    @property
-    def text(self) -> str:
-        """A sentence for people."""
-        first, last, number = self.periods[0], self.periods[-1], len(self.periods)
-        declared = (
-            f"the declared period ({first})" if number == 1 else f"the {number} declared periods ({first} to {last})"
-        )
-        paid = "for all of" if self.all_paid else f"for {self.paid} of" if self.paid else "for none of"
-        if number == 1:
-            paid = "for" if self.paid else "not for"
-        return f"What remains of the cap pays {paid} {declared} at this budget."
-
-    def facts(self) -> dict[str, int]:
-        """Return the numbers of the declared periods and of those that are paid, JSON-ready."""
-        return {"periods": len(self.periods), "periods_paid": self.paid}
+    periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
+    with TemporaryDirectory(prefix="od-release-plan-") as name:
+        empty = Path(name) / "ledger.sqlite"
+        chain = folders.ledger_chain if folders.ledger_chain.exists() else chain_of(empty)
+        with chain.trial() as entries:
+            return periods, payable(entries, series.domain, plan, periods)
 
 
 TARGET_RUNS = 200
@@ -424,7 +371,8 @@ class TargetPlan:
         cap: largest rho that the cap of the data set allows.
         nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
             if no tolerance of at most 100 % is wide enough.
-        payable: the declared periods for which what remains of the cap pays.
+        periods: the periods; see :func:`payable_periods`.
+        paid: number of these for which what remains of the cap pays.
     """
 
     release: str
@@ -433,7 +381,8 @@ class TargetPlan:
     plan: ReleasePlan
     cap: Fraction
     nearest: tuple[Target, ...] | None
-    payable: PayablePeriods
+    periods: tuple[Period, ...]
+    paid: int
 
     @property
     def fits(self) -> bool:
@@ -469,7 +418,8 @@ class TargetPlan:
             "epsilon": str(self.plan.spent.epsilon),
             "cap_rho": str(self.cap),
             "fits": self.fits,
-            **self.payable.facts(),
+            "periods": len(self.periods),
+            "periods_paid": self.paid,
             "nearest_targets": None if self.nearest is None else list(map(str, self.nearest)),
             "runs": self.found.runs,
             "gap": self.found.gap,
@@ -490,12 +440,11 @@ class TargetPlan:
 
 
 def target_plan(
-    settings: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = TARGET_RUNS
+    series: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = TARGET_RUNS
 ) -> TargetPlan:
     """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
 
     Args:
-        settings: settings of the series.
         plan: plan of one period with the declared budget.
         targets: texts of the targets; see :meth:`Target.of`.
         table: see :func:`od_assets.cli.target_plan.stated_table`.
@@ -507,21 +456,31 @@ def target_plan(
     if not isinstance(plan, ReleasePlan):
         raise OdError(
             "OD-FORECAST-KIND",
-            f"{settings.name} is a release of {settings.kind.contents}; targets are available only for flows",
+            f"{series.name} is a release of {series.kind.contents}; targets are available only for flows",
             next_step="choose epsilon by od-release plan",
         )
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
-    source, known = stated_table(settings, plan, table)
+    source, known = stated_table(series, plan, table)
     found = target_budget(plan, wanted, known, runs)
     chosen = _with_found(plan, _budget(plan, found), found)
-    cap = settings.domain.cap.allowed_rho()
+    cap = series.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
         nearest = _nearest(plan, wanted, known, runs, cap)
-    payable = PayablePeriods.of(settings, chosen)
-    return TargetPlan(settings.name, source, found, chosen, cap, nearest, payable)
+    return TargetPlan(series.name, source, found, chosen, cap, nearest, *payable_periods(series, chosen))
+
+
+def _payable_text(periods: Sequence[Period], paid: int) -> str:
+    """Return a sentence on the periods for which what remains of the cap pays."""
+    first, last, number = periods[0], periods[-1], len(periods)
+    if number == 1:
+        pays = f"{'for' if paid else 'not for'} the declared period ({first})"
+    else:
+        which = "all" if paid == number else paid or "none"
+        pays = f"for {which} of the {number} declared periods ({first} to {last})"
+    return f"What remains of the cap pays {pays} at this budget."
 
 
 def _rho(value: float) -> str | None:
@@ -538,8 +497,9 @@ def print_target_plan(planned: TargetPlan) -> None:
         f" {text_above(100 * planned.plan.charge.as_rho / planned.cap, 3)} % of the cap for one release."
     )
     if planned.fits:
-        console.print(planned.payable.text, style="" if planned.payable.paid else WRONG, soft_wrap=True)
-        if not planned.payable.all_paid:
+        text = _payable_text(planned.periods, planned.paid)
+        console.print(text, style="" if planned.paid else WRONG, soft_wrap=True)
+        if planned.paid < len(planned.periods):
             console.print(f"A released period counts as released again, as a revision. For the others, {_REMEDY}.")
     else:
         console.print("The cap does not allow it.", style=WRONG)
@@ -566,13 +526,11 @@ def print_target_plan(planned: TargetPlan) -> None:
     )
     console.print("A release is charged a little more rho than its targets need, because its budget is rounded up.\n")
     levels = planned.plan.to_frame()
-    place = levels["origin_level"] + " x " + levels["destination_level"]
-    by = levels["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in levels else ""
     print_rows(
         "Levels",
         [
             {"level": name, "share of rho": f"{rho / levels['rho'].sum():.3g}", "expected error": rounded(error)}
-            for name, rho, error in zip(place + by, levels["rho"], levels["expected_error"], strict=True)
+            for name, rho, error in zip(level_names(levels), levels["rho"], levels["expected_error"], strict=True)
         ],
     )
     if any(0 < share <= 1.001 * LEAST for share in found.shares):
@@ -626,7 +584,6 @@ def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
     All else stays as it is written, also comments. A field that is not there is written before the first of the others.
 
     Args:
-        text: the declaration.
         fields: values by name; the first field must be there.
 
     Returns:
@@ -671,16 +628,16 @@ def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     """Return the found budget in the terms of the declared one: epsilon or rho, rounded up."""
     declared, rho = plan.budget, Fraction(found.rho)
     if declared.epsilon is None:
-        return Budget(rho=_above(rho), delta=declared.delta, shares=found.shares)
+        return Budget(rho=text_above(rho, _DIGITS), delta=declared.delta, shares=found.shares)
 
     def of(epsilon: Fraction) -> Budget:
-        return Budget(_above(epsilon), declared.delta, conversion=declared.conversion, shares=found.shares)
+        return Budget(text_above(epsilon, _DIGITS), declared.delta, conversion=declared.conversion, shares=found.shares)
 
     exact = Budget(rho=rho, delta=declared.delta, shares=found.shares)
     epsilon = _with_found(plan, exact, found).spent.epsilon
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
     while _with_found(plan, of(epsilon), found).spent.rho < rho:
-        epsilon = _above(epsilon) * (1 + _RAISE)
+        epsilon = Fraction(text_above(epsilon, _DIGITS)) * (1 + _RAISE)
     return of(epsilon)
 
 
@@ -689,12 +646,6 @@ def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> Relea
     if plan.segments is None or found.segment_share is None:
         return with_budget(plan, budget)
     return with_budget(plan, budget, replace(plan.segments, share=found.segment_share))
-
-
-def _above(number: Fraction) -> Fraction:
-    """Return a number rounded up to ``_DIGITS`` significant digits."""
-    unit = Fraction(10) ** (math.floor(math.log10(number)) - _DIGITS + 1)
-    return math.ceil(number / unit) * unit
 
 
 def _text(number: Fraction | None) -> str:

@@ -13,8 +13,6 @@ References:
     OWASP, Cross-Site Request Forgery Prevention Cheat Sheet: "Verifying Origin With Standard Headers".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -65,7 +63,6 @@ def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) ->
     """Return an application that refuses requests without the token or from other origins, for HTTP and websockets.
 
     Args:
-        app: Dagster's web application.
         token: secret that every request must carry, in a cookie or as a bearer token.
         cookie: name of that cookie. It should contain the port, because all ports of a host share their cookies.
         hosts: host names that the operator declares, in addition to those of this machine.
@@ -150,18 +147,13 @@ _POLICIES = {
     ATLAS: f"{_NOTHING_ELSE}; script-src 'unsafe-inline'; worker-src blob:; sandbox allow-scripts allow-downloads",
 }
 
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 
 
 def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collection[str]]) -> ASGIApp:
     """Return an application that answers requests below ``REPORTS`` itself and passes on all others.
 
     Args:
-        app: Dagster's web application.
         releases: folder of all public bundles.
         published: returns the keys, as text, of the releases that the ledger has published. A bundle of another
             release is not served, and derived flows only if all their releases are published.
@@ -227,8 +219,6 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
 
     Args:
         port: port to listen on; 0 takes any free port.
-        hosts: further host names that requests may have.
-        address: address to listen on.
         workspace: file that names the code servers of a deployment, whose daemon runs elsewhere. If it is None, start a
             code server of the current project and a daemon.
 

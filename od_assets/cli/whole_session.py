@@ -1,7 +1,5 @@
 """Run a program with all of its child processes as one session, and end them together."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Find the declarations of a project that Dagster cannot load."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

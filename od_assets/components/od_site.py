@@ -1,36 +1,74 @@
 """Define the components that a project has once: the warehouse, and the web site of all releases."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
 
-from od_assets.assets.site import site_asset
 from od_assets.components.series import Declared
-from od_assets.metadata import source_of, with_sources
+from od_assets.failures import public_failures
+from od_assets.metadata import made, source_of, with_sources
 from od_assets.project import Project
-from od_assets.resources.dead_runs import SITE_TAG, sweep_dead_runs
+from od_assets.resources.dead_runs import SITE_TAG, mark_process, sweep_dead_runs
+from od_assets.resources.folders import Folders
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.lineage import lineage_events, lineage_is_configured
 from od_assets.sensors.notices import Notices, release_failed, release_published
 from od_assets.series.site import DeclaredSite, publishing_assets
+from od_core.files.durable import file_digest
 from od_core.ledger.confidential import LOCK_SECONDS
+from od_core.published.site_releases import SiteDescription
+
+AFTER_PUBLICATION = (
+    dg.AutomationCondition.any_deps_updated().since_last_handled() & ~dg.AutomationCondition.in_progress()
+).with_label("after a publication")
+"""Condition under which the site is written: a bundle was published since it was last requested."""
 
 
-class SiteScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes an example. With an empty declaration, the project would not load."""
+def site_asset(
+    site: SiteDescription, folders: Folders, folder: Path, bundles: Sequence[Sequence[str]], traits: dict[str, Any]
+) -> dg.AssetsDefinition:
+    """Return the asset of the site.
 
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with values for the fields that most sites need."""
-        example = {
-            "owners": ["team:statistics"],
-            "title": "Published trip statistics",
-            "publisher": "Statistics office",
-        }
-        dg.scaffold_component(request, example)
+    It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
+    It reads public files alone. It fails after the site is written if the bundle of a published release is missing or
+    damaged.
+    """
+
+    @dg.asset(
+        key=["od", "site"],
+        deps=[dg.AssetKey(key) for key in bundles],
+        kinds={"html"},
+        automation_condition=AFTER_PUBLICATION,
+        group_name="site",
+        description=(
+            "The web site of all published releases, written again after each publication. Copy its folder to any web"
+            " server."
+        ),
+        **traits,
+    )
+    def write(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        from od_core.published.site import CATALOGUE, HOME, write_site  # all kinds take half a second to import
+
+        mark_process(context.instance, context.run.run_id)  # done here, since this asset does not use the warehouse
+        with public_failures():
+            written = write_site(folders.releases, folder, site, folders.database)
+            written.refuse_left_out()
+        address: dict[str, Any] = {} if site.base is None else {"address": dg.MetadataValue.url(site.base)}
+        return made(
+            file_digest(folder / CATALOGUE),
+            series=written.series,
+            releases=written.releases,
+            files_written=len(written.changed),
+            first_page=dg.MetadataValue.path(str((folder / HOME).resolve())),
+            **address,
+        )
+
+    return write
 
 
-@dg.scaffold_with(SiteScaffolder)
 class OdSite(Declared, DeclaredSite):
     """The web site of all published releases, written again after each publication. Declare it once per project."""
 

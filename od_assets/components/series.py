@@ -1,18 +1,19 @@
 """Define the base of all components, and those that declare a series: flows, group sizes and trips with stops."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import dagster as dg
+import yaml
 from dagster_shared.check import CheckError
 from pydantic import BaseModel
 
 from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import assisted_assets, publication_assets
-from od_assets.assets.tables import group_size_assets, stops_assets, table_assets
+from od_assets.assets.tables import group_size_assets, stops_assets
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.checks.release_checks import (
     AssetChecks,
@@ -34,26 +35,29 @@ from od_assets.series.series import Freshness, Series
 from od_assets.series.stops import StopsSeries
 from od_core.errors import OdError
 
-_DOMAIN_EXAMPLE = """\
-# The privacy domain of this data set: declared once, charged by all its releases.
-name: {name}
-unit: trip
-neighbours: bounded
-elementary_period: month
-cap: {{rho: "0.1", reason: "five releases a month at epsilon 1"}}
-"""
+
+def _example(file: str, name: str) -> str:
+    """Return the text of an example beside this module, with the name of a folder of a declaration."""
+    return Path(__file__).with_name(file).read_text(encoding="utf-8").replace("NAME", name)
 
 
-def example_domain(request: dg.ScaffoldRequest[Any], name: str) -> None:
-    """Write an example of a privacy domain if the data set has none; the owner of the data set must change it."""
-    project = None if request.project_root is None else project_at(request.project_root)
-    domains = Path(request.target_path).parent / DOMAINS if project is None else project.domains
-    domain = domains / f"{name}.yaml"
-    if not domain.exists():
-        domains.mkdir(exist_ok=True)
-        domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
+class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """A scaffolder that writes the example of a component: with an empty declaration, the project would not load."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write ``defs.yaml`` and, if it names a data set without one, a privacy domain that its owner must change."""
+        name, component = Path(request.target_path).name, request.type_name.rpartition(".")[2]
+        attributes = yaml.safe_load(_example("examples.yaml", name))[component]
+        project = None if request.project_root is None else project_at(request.project_root)
+        domains = Path(request.target_path).parent / DOMAINS if project is None else project.domains
+        domain = domains / f"{name}.yaml"
+        if "domain" in attributes and not domain.exists():
+            domains.mkdir(exist_ok=True)
+            domain.write_text(_example("example_domain.yaml", name), encoding="utf-8")
+        dg.scaffold_component(request, attributes)
 
 
+@dg.scaffold_with(ExampleScaffolder)
 class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's base is untyped
     """Base of all components: a declaration, which commands read with the same model and without Dagster.
 
@@ -77,12 +81,6 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:  # noqa: ARG003 - Dagster passes it
         """Return the component that Dagster has read from YAML."""
         return cls() if attributes is None else attributes  # type: ignore[return-value]  # get_model_cls is the class
-
-
-def definitions_in(context: dg.ComponentLoadContext | None, series: Series[Any, Any]) -> dg.Definitions:
-    """Return the definitions of a series in the project that a context loads; in the current one without a context."""
-    refuse_other_folder(series, None if context is None else context.path)
-    return series_definitions(series.within(Project.of(context)))
 
 
 def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
@@ -115,30 +113,14 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
 
 def _assets_and_checks(series: Series[Any, Any]) -> tuple[list[dg.AssetsDefinition], list[AssetChecks]]:
     """Return the assets and the checks of a series of any kind."""
-    common = series.periods.definition(), _traits(series)
     if isinstance(series, FlowSeries):
         makers = (input_assets, level_assets, publication_assets, assisted_assets)
-        return [asset for make in makers for asset in make(series, *common)], release_checks(series)
+        return [asset for make in makers for asset in make(series)], release_checks(series)
     if isinstance(series, GroupSizeSeries):
-        checks = group_size_checks(series)
-        return table_assets(series, *common, group_size_assets(series), checks), checks
+        return group_size_assets(series), group_size_checks(series)
     if isinstance(series, StopsSeries):
-        checks = stops_checks(series)
-        return table_assets(series, *common, stops_assets(series), checks), checks
+        return stops_assets(series), stops_checks(series)
     raise TypeError(f"there are no assets of {type(series).__name__}")
-
-
-def _traits(series: Series[Any, Any]) -> dict[str, Any]:
-    """Return the arguments that all assets of a series share: owners, code version and tags."""
-    return {
-        "owners": series.owners,
-        "code_version": "1",
-        "tags": {
-            "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
-            "od/neighbours": series.unit.neighbours,
-            "od/unit": series.unit.kind,
-        },
-    }
 
 
 def _with_freshness(series: Series[Any, Any], assets: Sequence[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
@@ -168,95 +150,32 @@ def _policy(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
             else "does not fit the deadlines, or they are no cron line"
         )
         raise OdError(
-            "OD-FRESHNESS",
-            f"freshness: within_days {reason}",
-            next_step="correct deadline and within_days",
+            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
         ) from None
 
 
-class SeriesScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """Base of scaffolders that write a complete example. With an empty declaration, the project would not load.
+class DeclaredSeries(Declared):
+    """Base of the components that declare a series, which all are one of a kind."""
 
-    Attributes:
-        columns: columns of the records.
-        public: key, file and further fields of the public list.
-        settings: fields after the domain.
-    """
-
-    columns: ClassVar[Mapping[str, Any]]
-    public: ClassVar[tuple[str, str, Mapping[str, Any]]]
-    settings: ClassVar[Mapping[str, Any]]
-
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
-        name, (key, file, fields) = Path(request.target_path).name, self.public
-        example_domain(request, name)
-        dg.scaffold_component(
-            request,
-            {
-                "name": name,
-                "owners": ["team:statistics"],
-                "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": self.columns},
-                key: {"file": f"data/{name}/{file}", **fields},
-                "periods": {"first": "2026-01"},
-                "domain": name,
-                **self.settings,
-            },
-        )
+    def build_defs(self: Any, context: dg.ComponentLoadContext | None) -> dg.Definitions:
+        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
+        refuse_other_folder(self, None if context is None else context.path)
+        return series_definitions(self.within(Project.of(context)))
 
 
-class ReleaseScaffolder(SeriesScaffolder):
-    """A scaffolder of a series of flows."""
-
-    columns: ClassVar[Mapping[str, Any]] = {"date": "date"}
-    public: ClassVar[tuple[str, str, Mapping[str, Any]]] = ("geography", "zones.csv", {"levels": ["region", "zone"]})
-    settings: ClassVar[Mapping[str, Any]] = {"privacy": {"epsilon": "1", "delta": "1e-8"}}
-
-
-@dg.scaffold_with(ReleaseScaffolder)
-class OdRelease(Declared, FlowSeries):
+class OdRelease(DeclaredSeries, FlowSeries):
     """Origin-destination tables, period after period, with a differential privacy guarantee."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "origin-destination")
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        return definitions_in(context, self)
 
-
-class GroupSizeScaffolder(SeriesScaffolder):
-    """A scaffolder of a series of group sizes."""
-
-    columns: ClassVar[Mapping[str, Any]] = {"area": "origin", "date": "date"}
-    public: ClassVar[tuple[str, str, Mapping[str, Any]]] = ("geography", "zones.csv", {"levels": ["region", "zone"]})
-    settings: ClassVar[Mapping[str, Any]] = {"privacy": {"epsilon": "0.1"}, "top_code": 1000}
-
-
-@dg.scaffold_with(GroupSizeScaffolder)
-class OdGroupSizes(Declared, GroupSizeSeries):
+class OdGroupSizes(DeclaredSeries, GroupSizeSeries):
     """Group sizes (how many groups have j members), period after period, with a differential privacy guarantee."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "group-sizes")
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        return definitions_in(context, self)
 
-
-class StopsScaffolder(SeriesScaffolder):
-    """A scaffolder of a series of trips with stops."""
-
-    columns: ClassVar[Mapping[str, Any]] = {"places": ["origin", "stop", "destination"], "date": "date"}
-    public: ClassVar[tuple[str, str, Mapping[str, Any]]] = ("map", "places.csv", {})
-    settings: ClassVar[Mapping[str, Any]] = {"privacy": {"epsilon": "0.1"}}
-
-
-@dg.scaffold_with(StopsScaffolder)
-class OdStops(Declared, StopsSeries):
+class OdStops(DeclaredSeries, StopsSeries):
     """Trips with their stops, as boxes of a map, period after period, with a differential privacy guarantee."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "trips-with-stops")
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
-        return definitions_in(context, self)

@@ -1,7 +1,5 @@
 """Write and parse messages on the progress of an asset, such as ``3 of 40: flows.csv``."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

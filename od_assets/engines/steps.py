@@ -5,8 +5,6 @@ outcome through Dagster Pipes. The outcome has only public text, because Dagster
 output of the process is written to a file in the confidential folder.
 """
 
-from __future__ import annotations
-
 import pickle
 import secrets
 import shlex
@@ -34,26 +32,26 @@ Step = Callable[[FlowWork, str], None]
 
 def count(work: FlowWork, folder: str) -> None:
     """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
-    settings, plan, confidential = work.settings, work.plan, work.warehouse.confidential
-    asked: dict[str, Any] = {"unit": settings.unit, "fault_threshold": settings.fault_threshold}
+    series, plan, confidential = work.series, work.plan, work.warehouse.confidential
+    asked: dict[str, Any] = {"unit": series.unit, "fault_threshold": series.fault_threshold}
     asked["key"], asked["counters"] = confidential.key(), work.counters
-    if settings.breakdowns:
-        asked["breakdowns"] = settings.breakdowns
-    if settings.engine is None:
+    if series.breakdowns:
+        asked["breakdowns"] = series.breakdowns
+    if series.engine is None:
         count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **asked)
         return
     from od_core.spark.counting import count_in_spark
 
     count_in_spark(
-        settings.engine.session(confidential),
-        settings.records_address(work.key.period),
-        settings.columns,
+        series.engine.session(confidential),
+        series.records_address(work.key.period),
+        series.columns,
         work.key.period,
         plan.tree,
         work.store,
         folder,
-        record_format=settings.record_format,
-        time_zone=settings.periods.time_zone,
+        record_format=series.record_format,
+        time_zone=series.periods.time_zone,
         **asked,
     )
 
@@ -65,7 +63,7 @@ def measure(work: FlowWork, number: str) -> None:
     counts = work.counts
     measurements = work.begin(counts, work.store)
     if band == 1:
-        noise = noise_named(work.settings.noise)
+        noise = noise_named(work.series.noise)
         staged.save_attempt(Work.begun(plan, work.store, counts.folder, noise).facts())
     frontier = staged.estimate(plan.step_bands[band - 1][-1].level)
     measure_band(plan, band, frontier, attempt(work), _workers(work), measurements)
@@ -93,11 +91,11 @@ def refine(work: FlowWork, _: str) -> None:
 
 def attempt(work: FlowWork) -> Work:
     """Return the current attempt to measure the parts of a release. Raises OdError if there is none."""
-    return Work(work.store, noise=noise_named(work.settings.noise), **work.staged.attempt())
+    return Work(work.store, noise=noise_named(work.series.noise), **work.staged.attempt())
 
 
 def _workers(work: FlowWork) -> Workers:
-    return workers_of(work.settings.engine, work.warehouse.confidential)
+    return workers_of(work.series.engine, work.warehouse.confidential)
 
 
 STEPS: dict[str, Step] = {"count": count, "measure": measure, "refine": refine}
@@ -107,15 +105,15 @@ def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argumen
     """Run a step of :data:`STEPS` in a ``spark-submit`` process. Raises OdError if the step or the process fails."""
     from pyspark import cloudpickle  # pickles read-only mappings too
 
-    settings = work.settings
-    if settings.engine is None:
+    series = work.series
+    if series.engine is None:
         raise OdError("OD-ENGINE", "a step was submitted without a Spark section", next_step="report this defect")
     folder = work.warehouse.confidential.subfolder("spark")
     name = secrets.token_hex(6)
     task, log = folder / f"{name}.task", folder / f"{name}.log"
-    write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((settings, work.key, step, argument))))  # type: ignore[no-untyped-call]
+    write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((series, work.key, step, argument))))  # type: ignore[no-untyped-call]
     write_durably(log, lambda file: file.write_bytes(b""))
-    command = shlex.join([*settings.engine.submit, str(Path(__file__)), str(task)])
+    command = shlex.join([*series.engine.submit, str(Path(__file__)), str(task)])
     said: list[dict[str, str]] = []
     try:
         done = dg.PipesSubprocessClient().run(
@@ -152,12 +150,12 @@ def main() -> None:
         outcome = {"done": ""}
         try:
             with confidential.errors_stay_inside(spent=STAYS_CHARGED):
-                settings, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
+                series, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")
                 check_session(session)
-                use_session(settings.engine, session)
-                STEPS[step](FlowWork(Warehouse.of(settings.project), settings, key), argument)
+                use_session(series.engine, session)
+                STEPS[step](FlowWork(Warehouse.of(series.project), series, key), argument)
                 session.stop()
         except OdError as error:
             outcome = {"code": error.code, "message": error.message, "next_step": error.next_step, "spent": error.spent}
@@ -170,7 +168,7 @@ if __name__ == "__main__":
 
 def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str = "") -> None:
     """Run a step of :data:`STEPS` in this process, or with ``spark-submit`` if the series declares it."""
-    engine = work.settings.engine
+    engine = work.series.engine
     if engine is not None and engine.submit:
         submit(context, work, step, argument)
     else:

@@ -1,7 +1,5 @@
 """Check that the file of a period exists and is complete, and report files that changed after publication."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Iterator
@@ -13,9 +11,8 @@ from typing import Any
 
 from od_assets.resources.folders import Folders
 from od_assets.series.series import Series
-from od_core.errors import OdError
+from od_core import OdError, ReleaseKey
 from od_core.files.durable import absence, file_digest, file_state, write_durably
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE
 
@@ -42,7 +39,7 @@ class Arrival:
     changed: datetime.datetime | None
 
 
-def arrival(settings: Series[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
+def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
     """Return the state of the file of a period: whether it exists, is complete, and no longer changes.
 
     If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
@@ -51,37 +48,35 @@ def arrival(settings: Series[Any, Any], period: Period, moment: datetime.datetim
     elsewhere have always arrived.
 
     Args:
-        settings: settings of the series.
         period: a period that has ended.
         moment: the current time; None for now.
     """
     moment = moment or datetime.datetime.now(datetime.UTC)
-    key, file = settings.key(period.text), settings.records_path(period.text)
-    if not settings.records_are_here:
+    key, file = series.key(period.text), series.records_path(period.text)
+    if not series.records_are_here:
         return Arrival(key, None, None)
     if (absent := absence(file)) is not None:
         return Arrival(key, absent, None)
     status = file.stat()
     written = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
     changed = datetime.datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), datetime.UTC)
-    marker = settings.marker_path(period.text)
+    marker = series.marker_path(period.text)
     if marker is not None and not marker.is_file():
         return Arrival(key, f"{file.name} exists, but {marker.name} does not", changed)
-    if moment - changed < datetime.timedelta(seconds=settings.settled_seconds):
-        return Arrival(key, f"{file.name} changed less than {settings.settled_seconds} seconds ago", changed)
-    if not settings.has_file_of_each and settings.periods.day(written) < period.end:
+    if moment - changed < datetime.timedelta(seconds=series.settled_seconds):
+        return Arrival(key, f"{file.name} changed less than {series.settled_seconds} seconds ago", changed)
+    if not series.has_file_of_each and series.periods.day(written) < period.end:
         return Arrival(key, f"{file.name} was last written before {period} ended", changed)
     return Arrival(key, None, changed)
 
 
-def correction(settings: Series[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
+def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
     """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
     A new release of a period is charged again, so it is always run by hand. A file with several periods changes
     whenever a period is added, so its change is no reason.
 
     Args:
-        settings: settings of the series.
         found: state of the file of the period.
         published: key of the newest release of the period.
         folders: the folders with the public bundles.
@@ -91,9 +86,9 @@ def correction(settings: Series[Any, Any], found: Arrival, published: ReleaseKey
             f"{published} is published; {found.key} is charged again, so run it by hand:"
             f" od-release run {published.release} --period {published.period}"
         )
-    if found.changed is None or not settings.has_file_of_each:
+    if found.changed is None or not series.has_file_of_each:
         return None
-    file = settings.records_path(found.key.period)
+    file = series.records_path(found.key.period)
     stated = folders.var / "confidential" / published.folder / _SOURCE
     if stated.is_file():
         differs = _differs(file, json.loads(stated.read_text(encoding="utf-8")))

@@ -1,7 +1,5 @@
 """Find runs whose process no longer exists and which would block the queue for ever, and report them as failed."""
 
-from __future__ import annotations
-
 import datetime
 import multiprocessing
 import os

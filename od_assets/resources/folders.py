@@ -1,22 +1,17 @@
 """Define where the releases of a project are written: its folders, ledger and database. Imports no Dagster."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from functools import cached_property
 from pathlib import Path
 
 from od_assets.project import current_project, releases_folder
-from od_core.errors import OdError
+from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.files.durable import sync
 from od_core.ledger.chain import Chain
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.integrity import chain_of
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import StagedFiles
-from od_core.privacy.domain import PrivacyDomain
 
 
 class Folders:
@@ -131,6 +126,39 @@ class Folders:
     def data_docs(self, key: ReleaseKey) -> Path:
         """Return the folder of a release's Data Docs, Great Expectations pages that contain no values."""
         return self.var / "data_docs" / key.folder
+
+    def bundle_named(self, name: str) -> Path:
+        """Return the place of a bundle, given the key of a release published here or a path.
+
+        Raises:
+            OdError: the release is not published here, or its bundle is missing.
+        """
+        from od_core.published.opening import published_bundles
+
+        if Path(name).exists():
+            return Path(name)
+        key = ReleaseKey.parse(name)
+        self.refuse_lost(key)
+        if not self.bundle(key).is_dir():
+            published = ", ".join(map(str, published_bundles(self.releases))) or "none"
+            raise OdError(
+                "OD-RELEASE-ABSENT",
+                f"{key} is not published here; published releases: {published}",
+                next_step="name a published release, or the folder of a bundle",
+            )
+        return self.bundle(key)
+
+    def refuse_lost(self, *keys: ReleaseKey) -> None:
+        """Raise OdError if a release is published here, as its zip file or the database shows, without its bundle.
+
+        The database is read only if there is no bundle, because another program may be writing to it.
+        """
+        from od_core.publication.read_back import lost
+        from od_core.published.opening import missing_bundles
+
+        for key in keys:
+            if not self.bundle(key).is_dir() and key in missing_bundles(self.releases, self.database):
+                raise lost([key])
 
     @property
     def geographies(self) -> Path:

@@ -1,21 +1,19 @@
 """Define the work on one release: count the input, reserve the budget, and read the plan and the measurements."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+from od_assets.failures import failures_without_values
 from od_assets.resources.arrivals import source_kept
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import store_of
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
-from od_core import Release, ReleasePlan
-from od_core.errors import OdError
+from od_core import OdError, Release, ReleaseKey, ReleasePlan
 from od_core.extras import require
 from od_core.flows.estimation.held_out import earlier_of
 from od_core.flows.estimation.top_down import Measurement
@@ -26,7 +24,6 @@ from od_core.flows.step import GaussianStep
 from od_core.ledger.identity import Counted, forget_reading, hold_to_input, hold_to_reading, keep_reading
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import Store
-from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import StagedFiles, StagedTable
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import noise_named
@@ -48,28 +45,34 @@ class ReleaseWork(Generic[P, G]):
 
     Attributes:
         warehouse: the folders, the ledger and the database.
-        settings: settings of the series.
         key: key of the release.
     """
 
-    def __init__(self, warehouse: Warehouse, settings: Series[P, G], key: ReleaseKey) -> None:
-        if warehouse.var != settings.project.var:
+    def __init__(self, warehouse: Warehouse, series: Series[P, G], key: ReleaseKey) -> None:
+        if warehouse.var != series.project.var:
             raise OdError(
                 "OD-WAREHOUSE-OTHER",
-                f"the resource od_warehouse writes to another folder than that of the project, {settings.project.var}",
+                f"the resource od_warehouse writes to another folder than that of the project, {series.project.var}",
                 next_step="remove the folder of od_warehouse from the run's configuration",
             )
         self.warehouse = warehouse
-        self.settings = settings
+        self.series = series
         self.key = key
 
     @classmethod
-    def of(cls, warehouse: Warehouse, settings: Series[Any, Any], key: ReleaseKey) -> Self:
+    def of(cls, warehouse: Warehouse, series: Series[Any, Any], key: ReleaseKey) -> Self:
         """Return the work on a release. In a run, it is always the same object, so its plan is computed only once."""
         known = warehouse.works.get(key)
-        if not isinstance(known, cls) or known.settings is not settings:
-            known = warehouse.works[key] = cls(warehouse, settings, key)
+        if not isinstance(known, cls) or known.series is not series:
+            known = warehouse.works[key] = cls(warehouse, series, key)
         return known
+
+    @classmethod
+    @contextmanager
+    def step(cls, context: Any, warehouse: Warehouse, series: Series[Any, Any]) -> Iterator[Self]:
+        """Yield the work on the release of a step's partition. Errors in this context show no confidential value."""
+        with failures_without_values(warehouse.confidential):
+            yield cls.of(warehouse, series, series.release_of(context.partition_key))
 
     @property
     def folder(self) -> Path:
@@ -84,7 +87,7 @@ class ReleaseWork(Generic[P, G]):
     @cached_property
     def geography(self) -> G:
         """Geography from the lists that the geography asset stored. Raises OdError if the asset has not run."""
-        return self.settings.kept_geography(self.warehouse.geographies)
+        return self.series.kept_geography(self.warehouse.geographies)
 
     @cached_property
     def plan(self) -> P:
@@ -95,7 +98,7 @@ class ReleaseWork(Generic[P, G]):
                 other periods of its revision; or as in :meth:`od_assets.series.series.Series.plan`.
         """
         plan = self.planned(self.geography)
-        self.warehouse.ledger.hold_to_plan(self.key, self.settings.domain.name, plan)
+        self.warehouse.ledger.hold_to_plan(self.key, self.series.domain.name, plan)
         return plan
 
     def planned(self, geography: G) -> P:
@@ -108,7 +111,7 @@ class ReleaseWork(Generic[P, G]):
             OdError: as in :meth:`od_assets.series.series.Series.plan`; or the bundle of an earlier release is
                 missing or changed.
         """
-        plan = self.settings.plan(geography, self.key.period)
+        plan = self.series.plan(geography, self.key.period)
         if isinstance(plan, ReleasePlan) and plan.mechanism.estimate == "auto":
             return replace(plan, earlier=self._earlier(plan))
         return plan
@@ -141,19 +144,19 @@ class ReleaseWork(Generic[P, G]):
         """
         drawn = self.is_drawn
         if drawn:
-            hold_to_reading(self.folder, self.key, self.settings.reading, drawn=True)
+            hold_to_reading(self.folder, self.key, self.series.reading, drawn=True)
         else:
             forget_reading(self.folder)
-        here = self.settings.records_are_here and not drawn
-        file = self.settings.records_path(self.key.period)
+        here = self.series.records_are_here and not drawn
+        file = self.series.records_path(self.key.period)
         with source_kept(self.folder, file) if here else nullcontext():
             yield self.staged.records
         if not drawn:
-            keep_reading(self.folder, self.settings.reading)
+            keep_reading(self.folder, self.series.reading)
 
     def hold_to_reading(self) -> None:
         """Raise OdError if the records were read with other settings than those declared now."""
-        hold_to_reading(self.folder, self.key, self.settings.reading, drawn=self.is_drawn)
+        hold_to_reading(self.folder, self.key, self.series.reading, drawn=self.is_drawn)
 
     def count(self, count: Callable[[], C], save: Callable[[C], None]) -> C:
         """Count the input, check that any earlier noise was drawn from the same input, and stage the counted input.
@@ -176,8 +179,8 @@ class ReleaseWork(Generic[P, G]):
             counted = count()
             plan.acceptance.refuse_empty(counted.total, plan.unit)
         except OdError as error:
-            file = self.settings.records_path(self.key.period).name
-            raise in_records(error, file, self.settings.columns) from None
+            file = self.series.records_path(self.key.period).name
+            raise in_records(error, file, self.series.columns) from None
         if self.counters is None:
             hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
         else:
@@ -188,7 +191,7 @@ class ReleaseWork(Generic[P, G]):
     @property
     def counters(self) -> UserCounters | None:
         """Confidential: counters of users, which counting reads and stores, for unit ``user_year``."""
-        domain, warehouse = self.settings.domain, self.warehouse
+        domain, warehouse = self.series.domain, self.warehouse
         if domain.unit.kind != "user_year":
             return None
         return UserCounters(
@@ -209,12 +212,12 @@ class ReleaseWork(Generic[P, G]):
                 :meth:`od_core.ledger.ledger.Ledger.declare` and :func:`od_core.ledger.measurements.begin_release`.
         """
         require("bundle")  # the bundle is written after the budget is spent
-        ledger, domain = self.warehouse.ledger, self.settings.domain
+        ledger, domain = self.warehouse.ledger, self.series.domain
         self._refuse_older_ledger()
         self.hold_to_reading()
         ledger.declare(domain)
         self.warehouse.refuse_other_ledger(domain.name)
-        confidential, noise = self.warehouse.confidential, self.settings.noise
+        confidential, noise = self.warehouse.confidential, self.series.noise
         begun = begin_release(
             confidential, ledger, self.key, domain.name, self.plan, counted, noise, store, self.counters
         )
@@ -244,6 +247,10 @@ class ReleaseWork(Generic[P, G]):
         folder = self.warehouse.confidential.path / self.key.folder  # they are only read, so it is not made
         return DurableMeasurements(folder, self.warehouse.ledger, self.key)
 
+    def measured_version(self, steps: Iterable[Step]) -> str:
+        """Return the data version of measured steps: the digests of their stored measurements."""
+        return ".".join(self.warehouse.ledger.measured_digest(self.key, step.number) for step in steps)
+
     @property
     def facts_of_draws(self) -> dict[str, Any]:
         """Spent budget and names of the noise backends of the release, as the ledger records them."""
@@ -254,7 +261,7 @@ class ReleaseWork(Generic[P, G]):
 class FlowWork(ReleaseWork[ReleasePlan, Any]):
     """The work on a release of flows."""
 
-    settings: FlowSeries
+    series: FlowSeries
 
     @property
     def staged(self) -> StagedRelease:
@@ -264,7 +271,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
     @property
     def store(self) -> Store:
         """Store of the counts and of all files that the engine processes in parts."""
-        return store_of(self.settings.engine, self.warehouse.confidential, self.key)
+        return store_of(self.series.engine, self.warehouse.confidential, self.key)
 
     @property
     def staged_parts(self) -> StagedRelease:
@@ -316,23 +323,23 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 class TableWork(ReleaseWork[P, G]):
     """The work on a release that is measured by a single asset and estimated as one table."""
 
-    settings: TableSeries[P, G]
+    series: TableSeries[P, G]
 
     @property
     def staged(self) -> StagedTable[P, Any, Any]:
         """Staged files of the release."""
-        return self.settings.kind.staging(self.folder)
+        return self.series.kind.staging(self.folder)
 
     def count_records(self) -> None:
         """Count the staged records, and stage the counted input."""
-        count = partial(self.settings.count, self.staged.records, self.geography, self.key.period)
+        count = partial(self.series.count, self.staged.records, self.geography, self.key.period)
         self.count(count, self.staged.save_counted)
 
     def measure(self) -> Sequence[tuple[Step, NoisyVector]]:
         """Charge and measure every step that is not measured yet, and return all steps with their noisy values."""
         self.staged.refuse_other_plan(self.plan)
         counted = self.staged.counted(self.plan)
-        return self.settings.kind.measure(self.plan, counted, noise_named(self.settings.noise), self.begin(counted))
+        return self.series.kind.measure(self.plan, counted, noise_named(self.series.noise), self.begin(counted))
 
     def measured(self) -> list[tuple[Step, NoisyVector]]:
         """Return each step with its stored noisy values, in the order of the steps."""
@@ -341,7 +348,7 @@ class TableWork(ReleaseWork[P, G]):
 
     def estimated(self) -> Any:
         """Estimate the release from its stored measurements, and return it."""
-        return self.settings.kind.estimate(self.plan, self.measured(), **self.facts_of_draws)
+        return self.series.kind.estimate(self.plan, self.measured(), **self.facts_of_draws)
 
     def release(self) -> Any:
         """Return the release, estimated from its measurements. Raises OdError if the staged table differs from it."""

@@ -1,13 +1,10 @@
 """Verify published releases, for the command line and for the daily check."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from od_assets.interrupts import stoppable
 from od_assets.resources.warehouse import Warehouse
-from od_core.errors import OdError
-from od_core.published.verification import Published, verify_release
+from od_core import OdError, Published, verify_release
 
 
 def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[dict[str, Any]]:

@@ -1,12 +1,10 @@
 """Define the warehouse: the folders, the ledger and the database of the project."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dagster as dg
 from pydantic import PrivateAttr
@@ -15,13 +13,10 @@ from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
 from od_assets.series.engine import closed_sessions
-from od_core.errors import OdError
+from od_core import Ledger, OdError, Published, ReleaseKey
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.integrity import EntryName
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.database import stored_releases
-from od_core.published.verification import Published
 
 
 class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dagster's metaclass is untyped
@@ -44,9 +39,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     _run: ExitStack | None = PrivateAttr(None)
 
     @classmethod
-    def of(
-        cls, project: Project, lock_seconds: float = LOCK_SECONDS, keep_records_days: int | None = None
-    ) -> Warehouse:
+    def of(cls, project: Project, lock_seconds: float = LOCK_SECONDS, keep_records_days: int | None = None) -> Self:
         """Return the warehouse of a project."""
         return cls(folder=str(project.var), lock_seconds=lock_seconds, keep_records_days=keep_records_days)
 
@@ -120,7 +113,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         return Published(key, self.bundle(key), self.database, ledger, measurements)
 
     @contextmanager
-    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Warehouse]:
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:
         """Lock the warehouse for the whole run, after other runs whose process has ended are reported as failed."""
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)

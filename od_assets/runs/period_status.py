@@ -1,7 +1,5 @@
 """Choose the periods of a series, and describe the state of their releases. Imports no Dagster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
@@ -10,12 +8,10 @@ from typing import Any
 from od_assets.resources.arrivals import arrival
 from od_assets.resources.folders import Folders
 from od_assets.series.series import Series
-from od_core.errors import OdError
+from od_core import OdError, Plan, ReleaseKey
 from od_core.ledger.entries import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger, ReleaseState
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.privacy.plan import Plan
 
 
 def chosen_periods(series: Series[Any, Any], period: str | None, *, every: bool) -> list[str]:
@@ -67,36 +63,35 @@ def planned_period(series: Series[Any, Any], period: str | None) -> str:
 
 
 def period_status(
-    series: Sequence[Series[Any, Any]], ledger: Ledger, states: Mapping[str, ReleaseState]
+    declared: Sequence[Series[Any, Any]], ledger: Ledger, states: Mapping[str, ReleaseState]
 ) -> list[dict[str, Any]]:
     """Return the :func:`release_status` of every ended period of some series.
 
     The field ``settings_changed`` has the names of the settings that were changed since the release was begun.
 
     Args:
-        series: the series.
         ledger: the ledger. What each data set has left is read once, whatever the number of its series.
         states: :meth:`od_core.ledger.ledger.Ledger.states` of the ledger.
     """
-    ended = {settings.name: settings.periods.ended() for settings in series}
-    domains = {settings.domain.name: settings.domain for settings in series}
+    ended = {series.name: series.periods.ended() for series in declared}
+    domains = {series.domain.name: series.domain for series in declared}
     left: dict[str, Mapping[str, Fraction]] = {}
     for name, domain in domains.items():
-        periods = {period.text for each in series if each.domain.name == name for period in ended[each.name]}
+        periods = {period.text for each in declared if each.domain.name == name for period in ended[each.name]}
         try:
             left[name] = ledger.remaining(name, periods)
         except OdError:  # the first release declares the domain in the ledger
             left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
-    for settings in series:
-        planned, domain_name = _plans(settings), settings.domain.name
-        for period in ended[settings.name]:
-            key = settings.key(period.text)
+    for series in declared:
+        planned, domain_name = _plans(series), series.domain.name
+        for period in ended[series.name]:
+            key = series.key(period.text)
             row = release_status(key, states.get(str(key)), left[domain_name][period.text])
             if row["state"] != "not begun":
                 plan = planned(period)
                 row["settings_changed"] = None if plan is None else ledger.changed_settings(key, domain_name, plan)
-            elif (waits := arrival(settings, period).waits) is not None:
+            elif (waits := arrival(series, period).waits) is not None:
                 row |= {"state": "waits", "waits_for": waits}
             rows.append(row)
     return rows
@@ -108,7 +103,6 @@ def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction |
     The field ``settings_changed`` is None: without a declaration, it is not known.
 
     Args:
-        key: the release.
         state: what the ledger states of it; None if it is not begun.
         left: remaining rho of the data set in the period, or None if its declaration is gone.
     """
@@ -130,29 +124,20 @@ def derived_status(key: ReleaseKey) -> dict[str, Any]:
 
     The fields are those of :func:`release_status`.
     """
-    return {
-        "release": str(key),
-        "state": "published",
-        "settings_changed": None,
-        "waits_for": None,
-        "measured_levels": "none, derived",
-        "interrupted_levels": 0,
-        "rho_spent": 0.0,
-        "data_set_rho_left": None,
-    }
+    return release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
 
 
-def _plans(settings: Series[Any, Any]) -> Callable[[Period], Plan | None]:
+def _plans(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:
     """Return a function that plans a period, or returns None if a file is missing or a setting cannot be planned.
 
     Each plan is made once; periods with as many days have the same one.
     """
-    geography, plans = cache(settings.read_geography), dict[int, Plan | None]()
+    geography, plans = cache(series.read_geography), dict[int, Plan | None]()
 
     def planned(period: Period) -> Plan | None:
         if period.days not in plans:
             try:
-                plans[period.days] = settings.plan(geography(), period.text)
+                plans[period.days] = series.plan(geography(), period.text)
             except OdError:  # doctor states the fault; what was released is listed all the same
                 plans[period.days] = None
         return plans[period.days]

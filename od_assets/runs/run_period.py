@@ -1,7 +1,5 @@
 """Run the release of a period, and report its progress."""
 
-from __future__ import annotations
-
 import json
 import logging
 import uuid
@@ -36,14 +34,10 @@ from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
-from od_core.errors import OdError
-from od_core.ledger.balance import Balance
+from od_core import Balance, Ledger, OdError, ReleaseKey, Spent
 from od_core.ledger.entries import MEASURED
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, Step, is_of_uncounted
 from od_core.publication.bundle import CERTIFICATE
 
@@ -152,7 +146,7 @@ class Outcome:
     released: Released | None
 
 
-def release_job(settings: Series[Any, Any]) -> dg.JobDefinition:
+def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
     Raises:
@@ -166,7 +160,7 @@ def release_job(settings: Series[Any, Any]) -> dg.JobDefinition:
             next_step="declare one: dg scaffold defs od_assets.components.OdWarehouse warehouse",
         )
     try:
-        return definitions.resolve_job_def(f"{settings.name}_release")
+        return definitions.resolve_job_def(f"{series.name}_release")
     except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
         raise unloadable(error) from None
 
@@ -195,9 +189,9 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     return result
 
 
-def run_period(settings: Series[Any, Any], job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
+def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
-    key = settings.key(period)
+    key = series.key(period)
     warehouse = Warehouse()
     ledger = warehouse.ledger
     before = ledger.level_kinds(key).count(MEASURED)
@@ -206,18 +200,18 @@ def run_period(settings: Series[Any, Any], job: dg.JobDefinition, period: str, *
         name = str(key)
         bar = followed(instance, run_id, name, by_step(name), number_of_steps(job), transient=True)
         with without_beta_warnings(), nullcontext() if quiet else bar:
-            result = execute(job, instance, run_id, settings.periods.partition(Period(period)))
+            result = execute(job, instance, run_id, series.periods.partition(Period(period)))
         failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
     if not result.success:
         is_public = ledger.is_published(key)
         return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures}, None)
     bundle = warehouse.bundle(key)
     facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
-    kind = settings.kind
+    kind = series.kind
     release = kind.open(bundle)
     released = Released(kind.contents, release.spent, release.plan.spent, kind.summary(release))
     with ledger.one_look():
-        balance = ledger.balance(settings.domain.name, period)
+        balance = ledger.balance(series.domain.name, period)
         facts |= {
             "published": True,
             "drawn": ledger.level_kinds(key).count(MEASURED) - before,

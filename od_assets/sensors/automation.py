@@ -1,7 +1,5 @@
 """Define the schedule and the sensor for arriving files, which release periods automatically."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Sequence
@@ -23,17 +21,17 @@ _MOST_SAID = 12
 """Maximum number of periods in the report of one evaluation of the sensor. The newest periods are reported."""
 
 
-def release_schedule(settings: Series[Any, Any], owners: Sequence[str], cron: str, job: Any) -> dg.ScheduleDefinition:
+def release_schedule(series: Series[Any, Any], owners: Sequence[str], cron: str, job: Any) -> dg.ScheduleDefinition:
     """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
 
     For monthly periods, a daily schedule therefore tries every day until the file arrives, and a monthly one only once.
     """
 
     @dg.schedule(
-        name=f"{settings.name}_schedule",
+        name=f"{series.name}_schedule",
         cron_schedule=cron,
         job=job,
-        execution_timezone=settings.periods.clock,
+        execution_timezone=series.periods.clock,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Releases the period that ended before each tick, if its file has arrived.",
         **owned_by(owners),
@@ -41,21 +39,21 @@ def release_schedule(settings: Series[Any, Any], owners: Sequence[str], cron: st
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tick = context.scheduled_execution_time
-        period = settings.periods.ended_before(tick)
+        period = series.periods.ended_before(tick)
         if period is None:
-            return dg.SkipReason(f"No period of {settings.name} ended right before this tick.")
-        done = Warehouse.of(settings.project).published_periods(settings.name).get(period.text)
+            return dg.SkipReason(f"No period of {series.name} ended right before this tick.")
+        done = Warehouse.of(series.project).published_periods(series.name).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} is published.")
-        found = arrival(settings, period)
+        found = arrival(series, period)
         if found.waits is not None:
             return dg.SkipReason(f"{found.key} is waiting: {found.waits}.")
-        return _request(settings, period, found, tick)
+        return _request(series, period, found, tick)
 
     return schedule
 
 
-def arrival_sensor(settings: Series[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
+def arrival_sensor(series: Series[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
     """Return a sensor that releases ended periods whose files have arrived, oldest first.
 
     The sensor also reports why other periods cannot be released yet. It never releases a published period again, even
@@ -66,7 +64,7 @@ def arrival_sensor(settings: Series[Any, Any], owners: Sequence[str], job: Any) 
     """
 
     @dg.sensor(
-        name=f"{settings.name}_arrivals",
+        name=f"{series.name}_arrivals",
         job=job,
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -75,24 +73,24 @@ def arrival_sensor(settings: Series[Any, Any], owners: Sequence[str], job: Any) 
         metadata=source_of(__file__),
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        warehouse, now = Warehouse.of(settings.project), datetime.datetime.now(datetime.UTC)
-        published, asked = warehouse.published_periods(settings.name), set(json.loads(context.cursor or "[]"))
+        warehouse, now = Warehouse.of(series.project), datetime.datetime.now(datetime.UTC)
+        published, asked = warehouse.published_periods(series.name), set(json.loads(context.cursor or "[]"))
         ready: dict[str, dg.RunRequest] = {}
         said: list[str] = []
-        for period in settings.periods.ended(now):
-            found = arrival(settings, period, now)
+        for period in series.periods.ended(now):
+            found = arrival(series, period, now)
             if period.text in published:
-                late = correction(settings, found, published[period.text], warehouse)
+                late = correction(series, found, published[period.text], warehouse)
                 said += [] if late is None else [late]
             elif found.waits is not None:
                 said.append(f"{found.key} is waiting: {found.waits}")
             else:
-                request = _request(settings, period, found, found.changed)
+                request = _request(series, period, found, found.changed)
                 ready[str(request.run_key)] = request
                 if request.run_key in asked:
                     said.append(f"{found.key} was requested; if its run failed, correct its file or run it by hand")
         new = [key for key in ready if key not in asked][:_MOST_AT_ONCE]
-        reason = "; ".join(said[-_MOST_SAID:]) or f"Every ended period of {settings.name} is published."
+        reason = "; ".join(said[-_MOST_SAID:]) or f"Every ended period of {series.name} is published."
         if new and said:
             context.log.info(reason)
         return dg.SensorResult(
@@ -105,7 +103,7 @@ def arrival_sensor(settings: Series[Any, Any], owners: Sequence[str], job: Any) 
 
 
 def _request(
-    settings: Series[Any, Any], period: Period, found: Arrival, since: datetime.datetime | None
+    series: Series[Any, Any], period: Period, found: Arrival, since: datetime.datetime | None
 ) -> dg.RunRequest:
     stamp = "" if since is None else since.isoformat()
-    return dg.RunRequest(run_key=f"{found.key}@{stamp}", partition_key=settings.periods.partition(period))
+    return dg.RunRequest(run_key=f"{found.key}@{stamp}", partition_key=series.periods.partition(period))

@@ -5,8 +5,6 @@ text of an error and no other metadata. What would tell of the records is left o
 run failed, and results of checks of confidential assets.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,11 +42,7 @@ _TOLD = {
     *(_TYPES.ASSET_MATERIALIZATION_PLANNED, _TYPES.ASSET_MATERIALIZATION),
     *(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, _TYPES.ASSET_CHECK_EVALUATION),
 }
-_ENDS = {
-    _TYPES.RUN_SUCCESS: RunState.COMPLETE,
-    _TYPES.RUN_FAILURE: RunState.FAIL,
-    _TYPES.RUN_CANCELED: RunState.ABORT,
-}
+_ENDS = {_TYPES.RUN_SUCCESS: RunState.COMPLETE, _TYPES.RUN_FAILURE: RunState.FAIL, _TYPES.RUN_CANCELED: RunState.ABORT}
 _NOISE = column_lineage_dataset.Transformation(
     "DIRECT", "TRANSFORMATION", "Noise of a differentially private mechanism is added.", masking=True
 )

@@ -5,26 +5,26 @@ import dagster as dg
 from od_assets.series.flows import FlowSeries
 
 
-def measurement_key(settings: FlowSeries, level: int) -> dg.AssetKey:
+def measurement_key(series: FlowSeries, level: int) -> dg.AssetKey:
     """Return the asset key of a level's noisy measurement. Dagster's graph shows only the last part of the key."""
-    return dg.AssetKey([settings.name, "levels", f"noisy_measurement_{_padded(settings, level)}"])
+    return dg.AssetKey([series.name, "levels", f"noisy_measurement_{_padded(series, level)}"])
 
 
-def estimate_key(settings: FlowSeries, level: int) -> dg.AssetKey:
+def estimate_key(series: FlowSeries, level: int) -> dg.AssetKey:
     """Return the asset key of a level's estimate."""
-    return dg.AssetKey([settings.name, "levels", f"estimate_{_padded(settings, level)}"])
+    return dg.AssetKey([series.name, "levels", f"estimate_{_padded(series, level)}"])
 
 
-def refined_key(settings: FlowSeries) -> dg.AssetKey:
+def refined_key(series: FlowSeries) -> dg.AssetKey:
     """Return the asset key of the refined flows."""
-    return dg.AssetKey([settings.name, "refined_flows"])
+    return dg.AssetKey([series.name, "refined_flows"])
 
 
-def released_key(settings: FlowSeries) -> dg.AssetKey:
+def released_key(series: FlowSeries) -> dg.AssetKey:
     """Return the asset key of the estimate whose leaves are published: refined, or of the leaf level."""
-    return refined_key(settings) if settings.mechanism.refines else estimate_key(settings, settings.depth)
+    return refined_key(series) if series.mechanism.refines else estimate_key(series, series.depth)
 
 
-def _padded(settings: FlowSeries, level: int) -> str:
+def _padded(series: FlowSeries, level: int) -> str:
     """Return the number of a level padded with zeros, because Dagster sorts names as text."""
-    return str(level).zfill(len(str(settings.depth)))
+    return str(level).zfill(len(str(series.depth)))

@@ -1,7 +1,5 @@
 """Declare a comparison of mechanisms on synthetic and public data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +9,7 @@ from pydantic import Field
 
 from od_assets.project import Project
 from od_assets.series.section import Declaration, Number, Section
-from od_core import Budget
-from od_core.errors import OdError
+from od_core import Budget, OdError
 from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF_RUNS, Run, planned_runs
 from od_core.evaluation.known_flows import KnownFlows, KnownTable, synthetic_data_sets
 from od_core.flows.mechanisms import MECHANISMS

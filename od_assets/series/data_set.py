@@ -1,7 +1,5 @@
 """Declare a data set: its privacy unit, and the cap of what all its releases may spend."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -9,11 +7,10 @@ from pydantic import Field, ValidationError
 
 from od_assets.project import Project
 from od_assets.series.section import Number, Section, first_fault, line_of, yaml_documents
-from od_core import PrivacyUnit
+from od_core import PrivacyDomain, PrivacyUnit
 from od_core.errors import OdError, nearest_known
 from od_core.periods import check_time_zone
 from od_core.privacy.budget import Cap, exact_fraction
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.unit import UNIT_KINDS
 
 

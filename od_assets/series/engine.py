@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from pydantic import Field
+
+from od_assets.series.section import Section
+from od_core.errors import OdError
 from od_core.flows.parts.work import Threads, Workers
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.object_store import LocalStore, Store, store_at
@@ -16,21 +19,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True)
-class SparkEngine:
-    """The Spark engine, which counts the records where they are stored and distributes the parts to executors.
+class Spark(Section):
+    """A Spark cluster that counts the records where they are stored and processes the parts."""
 
-    Attributes:
-        address: address of a Spark Connect server (``sc://host:port``), or a master; not used with ``submit``.
-        settings: names and values of the session's settings.
-        store: folder that every executor can access, or an fsspec address; None for the confidential folder.
-        submit: ``spark-submit`` and its options, if each step is submitted as a process; otherwise empty.
-    """
+    address: str | None = Field(
+        None, description="Address of Spark Connect, such as sc://host:15002, or of a master, such as local[4]."
+    )
+    submit: list[str] = Field(
+        default_factory=list,
+        description="Instead of an address: spark-submit and its options, which run each step as a process.",
+    )
+    settings: dict[str, str] = Field(default_factory=dict, description="Settings of the Spark session.")
+    store: str | None = Field(
+        None,
+        description="Confidential store: a folder that every executor reaches, or an address such as s3://bucket/folder.",
+    )
 
-    address: str
-    settings: tuple[tuple[str, str], ...] = ()
-    store: str | None = None
-    submit: tuple[str, ...] = ()
+    def checked(self) -> Self:
+        """Return the section, whose values are valid. Raises OdError unless it has an address or spark-submit."""
+        if (self.address is None) == (not self.submit):
+            raise OdError(
+                "OD-ENGINE",
+                "Spark needs either an address or spark-submit",
+                next_step="declare one of address and submit",
+            )
+        return self
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
         """Return the Spark session of this run, which the first call opens.
@@ -40,19 +53,20 @@ class SparkEngine:
         """
         from od_core.spark.session import open_session
 
-        if self not in _SESSIONS:
+        if repr(self) not in _SESSIONS:
             place = confidential.subfolder("spark")
-            _SESSIONS[self] = _CLOSING.enter_context(open_session(self.address, place, dict(self.settings)))
-        return _SESSIONS[self]
+            session = _CLOSING.enter_context(open_session(self.address or "", place, self.settings))
+            use_session(self, session)
+        return _SESSIONS[repr(self)]
 
 
-_SESSIONS: dict[SparkEngine, SparkSession] = {}
+_SESSIONS: dict[str, SparkSession] = {}
 _CLOSING = ExitStack()
 
 
-def use_session(engine: SparkEngine, session: SparkSession) -> None:
+def use_session(engine: Spark, session: SparkSession) -> None:
     """Make the steps of this process use an existing Spark session for an engine."""
-    _SESSIONS[engine] = session
+    _SESSIONS[repr(engine)] = session
 
 
 @contextmanager
@@ -65,8 +79,8 @@ def closed_sessions() -> Iterator[None]:
         _CLOSING.close()
 
 
-def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> Workers:
-    """Return the workers of an engine; None is threads. Raises OdError as :meth:`SparkEngine.session` does."""
+def workers_of(engine: Spark | None, confidential: ConfidentialFolder) -> Workers:
+    """Return the workers of an engine; None is threads. Raises OdError as :meth:`Spark.session` does."""
     if engine is None:
         return Threads()
     from od_core.spark.session import SparkWorkers
@@ -74,7 +88,7 @@ def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> 
     return SparkWorkers(engine.session(confidential))
 
 
-def store_of(engine: SparkEngine | None, confidential: ConfidentialFolder, key: ReleaseKey) -> Store:
+def store_of(engine: Spark | None, confidential: ConfidentialFolder, key: ReleaseKey) -> Store:
     """Return the store of the counts and parts of a release. Raises OdError for unsuitable storage."""
     if engine is None or engine.store is None:
         return LocalStore(confidential.subfolder(key.folder))

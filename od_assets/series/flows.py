@@ -1,7 +1,5 @@
 """Declare a series of flows, and its breakdowns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -9,32 +7,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
-import pandas as pd
 from pydantic import Field
 
-from od_assets.series.engine import SparkEngine
+from od_assets.series.engine import Spark
 from od_assets.series.inputs import Records, Zones
 from od_assets.series.section import Number, Section
 from od_assets.series.series import OptionValue, Privacy, TreeSeries
-from od_core import Budget, Geography, ReleasePlan, plan_release
-from od_core.errors import OdError
+from od_core import Budget, Geography, Neighbours, OdError, ReleasePlan, Uncounted, plan_release
 from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.queries import Segments, measured_levels
 from od_core.geography.flow_tree import TreeOrder
 from od_core.geography.hierarchy import equally_deep
-from od_core.privacy.neighbours import Neighbours
-from od_core.privacy.plan import Uncounted
 from od_core.records.formats import RecordColumns, RecordFormat
-from od_core.records.segments import (
-    Breakdown,
-    Derivation,
-    SegmentSource,
-    breakdowns,
-    check_sources,
-    counts_unlisted,
-)
+from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
 from od_core.records.zone_lists import ZoneList
 from od_core.registry import refuse_unknown
 
@@ -112,8 +99,7 @@ class FlowPrivacy(Privacy):
         None, description="exact, tight or bun_steinke; the default of the mechanism if left out."
     )
     shares: str | list[Number] | dict[str, list[str] | dict[str, Number]] | None = Field(
-        None,
-        description="uniform, geography, [geometric, ratio], one share per level, or {minimise: [state x state]}.",
+        None, description="uniform, geography, [geometric, ratio], one share per level, or {minimise: [state x state]}."
     )
 
     @property
@@ -127,33 +113,6 @@ class BandsSection(Section):
 
     cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, such as [4].")
     part_trips: int = Field(PART_TRIPS, description="Approximate number of released trips in one part.")
-
-
-class Spark(Section):
-    """A Spark cluster that counts the records where they are stored and processes the parts."""
-
-    address: str | None = Field(
-        None, description="Address of Spark Connect, such as sc://host:15002, or of a master, such as local[4]."
-    )
-    submit: list[str] = Field(
-        default_factory=list,
-        description="Instead of an address: spark-submit and its options, which run each step as a process.",
-    )
-    settings: dict[str, str] = Field(default_factory=dict, description="Settings of the Spark session.")
-    store: str | None = Field(
-        None,
-        description="Confidential store: a folder that every executor reaches, or an address such as s3://bucket/folder.",
-    )
-
-    def engine(self) -> SparkEngine:
-        """Return the engine. Raises OdError unless there is either an address or spark-submit."""
-        if (self.address is None) == (not self.submit):
-            raise OdError(
-                "OD-ENGINE",
-                "Spark needs either an address or spark-submit",
-                next_step="declare one of address and submit",
-            )
-        return SparkEngine(self.address or "", tuple(self.settings.items()), self.store, tuple(self.submit))
 
 
 class UncountedSection(Section):
@@ -188,11 +147,6 @@ class Sides:
                 "the lists of origins and of destinations hold the same areas",
                 next_step="leave destination_geography out, because one list serves both",
             )
-
-    @classmethod
-    def listed(cls, lists: Iterable[ZoneList], folder: Path) -> Sides:
-        """Read the geographies of one or two zone lists below a folder. Raises OdError if a list is faulty."""
-        return _of(*(zones.geography(folder) for zones in lists))
 
     @property
     def destination(self) -> Geography:
@@ -329,7 +283,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         return uncounted
 
     @cached_property
-    def engine(self) -> SparkEngine | None:
+    def engine(self) -> Spark | None:
         """Engine that counts the records and processes the parts; None for the threads of this machine."""
         engines = ("threads", "spark")
         refuse_unknown("engine", self.stated_engine, engines, code="OD-ENGINE", next_step="choose threads or spark")
@@ -351,7 +305,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
                 "arrivals are detected only on this machine, but Spark reads the records elsewhere",
                 next_step="declare a schedule instead",
             )
-        return self.spark.engine()
+        return self.spark.checked()
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -437,18 +391,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""
         return geography.origin.zones, geography.destination.zones
 
-    def read_geography(self) -> Sides:
-        """Read the geographies from the declared lists; see :meth:`Series.read_geography`."""
-        return Sides.listed(self.zone_lists.values(), self.project.root)
-
-    def kept_lists(self, geography: Sides) -> dict[str, pd.DataFrame]:
-        """Return the lists to store; see :meth:`Series.kept_lists`."""
-        sides = (geography.origin, geography.destination)
-        return {file: side.to_frame() for file, side in zip(self.zone_lists, sides, strict=False)}
-
-    def kept_geography(self, folder: Path) -> Sides:
-        """Read the geographies from the stored lists; see :meth:`Series.kept_geography`."""
-        return Sides.listed(self.kept_zone_lists, folder)
+    def _geography(self, lists: Iterable[ZoneList], folder: Path) -> Sides:
+        return _of(*(zones.geography(folder) for zones in lists))
 
     def _plan(self, geography: Sides, days: int) -> ReleasePlan:  # all periods have the same plan
         origin, destination = geography.equally_deep

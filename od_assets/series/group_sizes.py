@@ -1,26 +1,22 @@
 """Declare a series of group-size tables: its records, groups, budget and mechanism."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-import pandas as pd
 from pydantic import Field
 
 from od_assets.series.inputs import Records
 from od_assets.series.section import Number, Section
 from od_assets.series.series import OptionValue, PureEpsilon, TableSeries, TreeSeries
-from od_core import Geography
-from od_core.errors import OdError
+from od_core import Geography, GroupSizePlan, OdError, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
-from od_core.group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.privacy.budget import exact_fraction
 from od_core.records.formats import ColumnName, RecordColumns
+from od_core.records.zone_lists import ZoneList
 
 
 class MemberColumns(Section):
@@ -130,17 +126,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             return AreasByDay()
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
 
-    def read_geography(self) -> Geography:
-        """Read the geography from the declared list; see :meth:`Series.read_geography`."""
-        return self.geography.zone_list().geography(self.project.root)
-
-    def kept_lists(self, geography: Geography) -> dict[str, pd.DataFrame]:
-        """Return the list to store; see :meth:`Series.kept_lists`."""
-        return {file: geography.to_frame() for file in self.zone_lists}
-
-    def kept_geography(self, folder: Path) -> Geography:
-        """Read the geography from the stored list; see :meth:`Series.kept_geography`."""
-        (zones,) = self.kept_zone_lists
+    def _geography(self, lists: Iterable[ZoneList], folder: Path) -> Geography:
+        (zones,) = lists
         return zones.geography(folder)
 
     def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:

@@ -1,7 +1,5 @@
 """Declare the inputs of a series: files of confidential records, and public lists of zones."""
 
-from __future__ import annotations
-
 import string
 from pathlib import Path
 from typing import Any

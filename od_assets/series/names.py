@@ -1,7 +1,5 @@
 """Name declared series, and the components of their kinds."""
 
-from __future__ import annotations
-
 import glob
 from pathlib import Path
 

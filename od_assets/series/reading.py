@@ -141,8 +141,6 @@ def declared_by(
     """Return a declaration with the given attributes.
 
     Args:
-        attributes: attributes of the component.
-        model: model of the declaration.
         where: name of the file in messages.
         line: function that returns the line of a field in the file; None if there is no file yet.
 

@@ -55,7 +55,6 @@ def yaml_documents(path: Path, where: str) -> list[Any]:
     """Return the YAML documents of a file.
 
     Args:
-        path: the file.
         where: name of the file in messages.
 
     Raises:
@@ -88,7 +87,6 @@ def line_of(path: Path, field: Sequence[str]) -> int | None:
     Return None if the section is the whole file.
 
     Args:
-        path: the file.
         field: names of the sections and of the field; a place in a list is its number.
     """
     node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), None

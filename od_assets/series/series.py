@@ -1,9 +1,7 @@
 """Declare a series of releases of any kind: one model, which YAML fills and from which a release is planned."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -16,22 +14,18 @@ from od_assets.series.data_set import DomainSection, read_domain
 from od_assets.series.inputs import Arrivals, Records, Zones, check_files
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.section import Declaration, Number, Section
-from od_core import Budget, Geography, PrivacyUnit
-from od_core.errors import OdError
+from od_core import Breakdown, Budget, Geography, OdError, Plan, PrivacyUnit, ReleaseKey
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import BOUNDARY
 from od_core.ledger.identity import Counted
-from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named, refuse_too_wide
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import Acceptance, fault_share
-from od_core.privacy.plan import Plan
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.formats import RecordColumns, RecordFormat
-from od_core.records.segments import Breakdown
 from od_core.records.zone_lists import ZoneList
 
 OptionValue = Annotated[StrictBool | int | float | str, Field(union_mode="left_to_right")]
@@ -359,6 +353,26 @@ class TreeSeries(Series[P, G]):
         """Declared zone lists, by name of the file in which the geography asset stores the list."""
         return {f"{self.name}.csv": self.geography.zone_list()}
 
+    @abstractmethod
+    def _geography(self, lists: Iterable[ZoneList], folder: Path) -> G:
+        """Read the geography from one or two zone lists below a folder. Raises OdError if a list is faulty."""
+
+    def read_geography(self) -> G:
+        """See :meth:`Series.read_geography`."""
+        return self._geography(self.zone_lists.values(), self.project.root)
+
+    def kept_geography(self, folder: Path) -> G:
+        """See :meth:`Series.kept_geography`."""
+        return self._geography([zones.kept_as(file) for file, zones in self.zone_lists.items()], folder)
+
+    @abstractmethod
+    def sides(self, geography: G) -> tuple[Geography, Geography]:
+        """See :meth:`Series.sides`."""
+
+    def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
+        """See :meth:`Series.kept_lists`."""
+        return {file: side.to_frame() for file, side in zip(self.zone_lists, self.sides(geography), strict=False)}
+
     @property
     def takes_nowhere(self) -> bool:
         """See :attr:`Series.takes_nowhere`."""
@@ -387,8 +401,3 @@ class TreeSeries(Series[P, G]):
     def listed_sources(self) -> list[str]:
         """See :attr:`Series.listed_sources`."""
         return [str(self.project.root / file) for zones in self.zone_lists.values() for file in zones.files]
-
-    @property
-    def kept_zone_lists(self) -> list[ZoneList]:
-        """Zone lists that read the stored files again, in the order of :attr:`zone_lists`."""
-        return [zones.kept_as(file) for file, zones in self.zone_lists.items()]

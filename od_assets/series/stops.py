@@ -1,7 +1,5 @@
 """Declare a series of trips with stops: its records, map, budget and mechanism."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,16 +12,14 @@ from pydantic import Field
 from od_assets.series.inputs import Records
 from od_assets.series.section import Section
 from od_assets.series.series import OptionValue, PureEpsilon, TableSeries
-from od_core.errors import OdError
+from od_core import OdError, StopsPlan, Trajectories, plan_stops
 from od_core.publication.columns import Column
 from od_core.records.formats import RecordColumns
 from od_core.records.zone_lists import read_zones
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.mechanisms.mechanism import StopsMechanism
 from od_core.stops.place_list import PlaceColumns, PlaceList, place_records
-from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.publishing import STOPS
-from od_core.stops.trajectories import Trajectories
 
 
 class PlacesOfTrips(Section):

@@ -18,7 +18,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.cli.findings import Finding
+from od_assets.cli.diagnosis import Finding
 from od_assets.components import OdRelease
 from od_assets.resources.verify import verified
 from od_core import open_release

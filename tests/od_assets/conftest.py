@@ -23,8 +23,7 @@ from dagster.components.core import load_defs
 
 from od_assets.checks import expectations
 from od_assets.cli import app as cli
-from od_assets.cli.diagnosis import charged, inspected
-from od_assets.cli.findings import Finding
+from od_assets.cli.diagnosis import Finding, charged, inspected
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
 from od_assets.components.series import series_definitions
 from od_assets.project import CHECKOUT

@@ -95,7 +95,7 @@ def test_a_broken_declaration_is_named_and_the_others_go_on(
     declare_beside_trips(project, monkeypatch, loader, broken=text)
     with pytest.raises(OdError, match=f"^OD-(CONFIG|SITE-ADDRESS): .*{re.escape(BROKEN[text])}"):
         refuse_broken_declarations()
-    [finding] = code_location()
+    finding = code_location()
     assert BROKEN[text] in str(finding.fault)
     caplog.clear()
     loaded = load_definitions()

@@ -58,8 +58,8 @@ def component(**changes: Any) -> OdComparison:
 
 def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
     declared = component(synthetic=[], runs=1)
-    outcome = run_comparison(declared, root / "docs")
-    assert outcome.failures == ()
+    failures = run_comparison(declared, root / "docs")
+    assert failures == []
     runs = {path: path.stat().st_mtime_ns for path in (root / "var").rglob("runs/*.json")}
     assert len(runs) == 2
     for path in runs:
@@ -75,7 +75,7 @@ def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
     assert len(list((root / "docs").glob("*.svg"))) == len(list((root / "docs").glob("*.png"))) > 0
     with dg.DagsterInstance.get() as instance:  # else nobody would see that the process of one is gone
         assert [PROCESS_TAG in run.tags for run in instance.get_runs()] == [True, True]
-    assert run_comparison(declared, root / "docs").failures == ()
+    assert run_comparison(declared, root / "docs") == []
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
 
 
@@ -110,8 +110,8 @@ def test_a_declaration_with_a_mistake_is_refused(root: Path, changes: dict[str, 
 
 def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
     (root / "flows.csv").unlink()
-    outcome = run_comparison(component(synthetic=[]))
-    assert "OD-FILE-MISSING: there is no file flows.csv" in outcome.failures[0]
+    failures = run_comparison(component(synthetic=[]))
+    assert "OD-FILE-MISSING: there is no file flows.csv" in failures[0]
 
 
 def test_the_project_declares_the_comparison_of_its_documents() -> None:

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from od_assets import definitions
 from od_assets.cli import diagnosis as installation
 from od_assets.cli.app import app, main
-from od_assets.cli.diagnosis import diagnosis, of_declaration
-from od_assets.cli.findings import Finding
+from od_assets.cli.diagnosis import Finding, diagnosis, of_declaration
 from od_core.errors import OdError
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project

@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from od_assets.cli.diagnosis import inspected
-from od_assets.cli.findings import Finding
+from od_assets.cli.diagnosis import Finding, inspected
 from od_assets.failures import asset_of, failure_lines
 from tests.od_assets.conftest import ZONES, Project, records, states
 

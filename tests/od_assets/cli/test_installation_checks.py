@@ -25,7 +25,7 @@ from dagster import job, op
 
 from od_assets import definitions
 from od_assets.cli import diagnosis as installation
-from od_assets.cli.findings import Finding
+from od_assets.cli.diagnosis import Finding
 from od_assets.project import DAGSTER_SETTINGS
 from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
@@ -36,12 +36,6 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.unit import TRIP
 from tests.od_assets.conftest import states
-
-
-def only(findings: list[Finding]) -> Finding:
-    (finding,) = findings
-    return finding
-
 
 # Python and packages
 
@@ -58,8 +52,8 @@ def checkout(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_python_is_one_that_the_project_is_for(checkout: Callable[..., Path]) -> None:
-    assert only(installation.python_version()).ok
-    assert "needs >=3.99" in str(only(installation.python_version(checkout(python=">=3.99"))).fault)
+    assert installation.python_version().ok
+    assert "needs >=3.99" in str(installation.python_version(checkout(python=">=3.99")).fault)
 
 
 def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[..., Path]) -> None:
@@ -88,11 +82,11 @@ def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[...,
 
 def test_kernels_are_kept_and_give_what_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installation.intopt(np.array([3, -1]), 2)  # compiled, if nothing has been yet
-    assert only(installation.compiled_kernels(cache_folder())).ok
-    assert "no folder" in str(only(installation.compiled_kernels(None)).fault)
-    assert "none are compiled yet" in str(only(installation.compiled_kernels(tmp_path)).fault)
+    assert installation.compiled_kernels(cache_folder()).ok
+    assert "no folder" in str(installation.compiled_kernels(None).fault)
+    assert "none are compiled yet" in str(installation.compiled_kernels(tmp_path).fault)
     monkeypatch.setattr(installation, "intopt", lambda noisy, total: np.array([1, 1]))
-    assert "wrong numbers" in str(only(installation.compiled_kernels(cache_folder())).fault)
+    assert "wrong numbers" in str(installation.compiled_kernels(cache_folder()).fault)
 
 
 class Silent:
@@ -120,41 +114,41 @@ def test_noise_backends_draw(monkeypatch: pytest.MonkeyPatch, backend: type, fau
 
 def test_dagsters_home_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    assert only(installation.home_of_dagster(tmp_path)).ok
+    assert installation.home_of_dagster(tmp_path).ok
     assert not list(tmp_path.iterdir())
     home = tmp_path / "dagster"
     home.mkdir()
-    assert "differs from the project's settings" in str(only(installation.home_of_dagster(tmp_path)).fault)
+    assert "differs from the project's settings" in str(installation.home_of_dagster(tmp_path).fault)
     shutil.copy(DAGSTER_SETTINGS, home)
-    assert only(installation.home_of_dagster(tmp_path)).ok
+    assert installation.home_of_dagster(tmp_path).ok
     monkeypatch.setenv("DAGSTER_HOME", str(home))
-    assert only(installation.home_of_dagster(tmp_path)).ok
+    assert installation.home_of_dagster(tmp_path).ok
     monkeypatch.setenv("DAGSTER_HOME", "/elsewhere")
-    assert "it is /elsewhere" in str(only(installation.home_of_dagster(tmp_path)).fault)
+    assert "it is /elsewhere" in str(installation.home_of_dagster(tmp_path).fault)
 
 
 @pytest.mark.parametrize(
     ("path", "mode"), [(".", 0o750), ("trips", 0o701), ("trips/counts", 0o640), ("trips/counts", 0o604)]
 )
 def test_the_confidential_folder_is_closed(tmp_path: Path, path: str, mode: int) -> None:
-    assert only(installation.modes(tmp_path)).ok
+    assert installation.modes(tmp_path).ok
     folder = tmp_path / "confidential"
     (folder / "trips").mkdir(parents=True)
     (folder / "trips" / "counts").touch(mode=0o600)
     for each in (folder, folder / "trips"):
         each.chmod(0o700)
-    assert only(installation.modes(tmp_path)).ok
+    assert installation.modes(tmp_path).ok
     (folder / path).chmod(mode)
-    finding = only(installation.modes(tmp_path))
+    finding = installation.modes(tmp_path)
     assert str(Path("confidential") / path) in str(finding.fault)
     assert stat.S_IMODE((folder / path).stat().st_mode) == mode
     subprocess.run(str(finding.next_step), shell=True, check=True)  # noqa: S602  # the next step does what it says
-    assert only(installation.modes(tmp_path)).ok
+    assert installation.modes(tmp_path).ok
 
 
 def test_the_disk_has_room(tmp_path: Path) -> None:
-    assert only(installation.free_disk(tmp_path / "var" / "not" / "there", least=1)).ok
-    assert "needs" in str(only(installation.free_disk(tmp_path, least=1 << 62)).fault)
+    assert installation.free_disk(tmp_path / "var" / "not" / "there", least=1).ok
+    assert "needs" in str(installation.free_disk(tmp_path, least=1 << 62).fault)
     assert not list(tmp_path.iterdir())
 
 
@@ -175,7 +169,7 @@ def enter(var: Path, *names: str) -> None:
 
 def looked_at(var: Path) -> Finding:
     before = states(var.parent)
-    finding = only(installation.ledger(Warehouse()))
+    finding = installation.ledger(Warehouse())
     assert states(var.parent) == before
     return finding
 
@@ -247,7 +241,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="Linux lists who holds a lock")
 def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
-    assert only(installation.release_lock(tmp_path)).ok
+    assert installation.release_lock(tmp_path).ok
     assert not list(tmp_path.iterdir())
     lock, other = tmp_path / "release.lock", tmp_path / "other"
     other.mkdir()
@@ -258,15 +252,15 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
             assert holder.stdout is not None
             holder.stdout.readline()
             until(lambda: installation._state(holder.pid) == "T")
-            finding = only(installation.release_lock(tmp_path))
+            finding = installation.release_lock(tmp_path)
             assert f"process {holder.pid} holds it but is suspended" in str(finding.fault)
-            assert only(installation.release_lock(other)) == Finding("release lock")
+            assert installation.release_lock(other) == Finding("release lock")
             os.kill(holder.pid, signal.SIGCONT)
             until(lambda: installation._state(holder.pid) != "T")
-            assert only(installation.release_lock(tmp_path)).what == "release lock: a release is running now"
+            assert installation.release_lock(tmp_path).what == "release lock: a release is running now"
         finally:
             holder.kill()  # a stopped process, too
-    assert only(installation.release_lock(tmp_path)) == Finding("release lock")
+    assert installation.release_lock(tmp_path) == Finding("release lock")
 
 
 def until(happens: Callable[[], bool]) -> None:
@@ -287,7 +281,7 @@ def work() -> None:
 
 
 def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
-    assert only(installation.runs(tmp_path)).ok
+    assert installation.runs(tmp_path).ok
     assert not list(tmp_path.iterdir())
     home = tmp_path / "dagster"
     home.mkdir()
@@ -295,12 +289,12 @@ def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
     with dg.DagsterInstance.from_config(str(home)) as instance:
         living = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED)
         mark_process(instance, living.run_id)
-        assert only(installation.runs(tmp_path)).ok
+        assert installation.runs(tmp_path).ok
         tags = instance.get_run_by_id(living.run_id).tags  # type: ignore[union-attr]
         process = tags[PROCESS_TAG].split("-")[0]
         dead = {HOST_TAG: tags[HOST_TAG], PROCESS_TAG: f"{process}-1"}
         gone = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED, tags=dead)
-    finding = only(installation.runs(tmp_path))
+    finding = installation.runs(tmp_path)
     assert finding.fault == f"1 are listed as started: {gone.run_id}"
     assert "od-release ui" in str(finding.next_step)
 
@@ -313,12 +307,12 @@ def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> N
         run = instance.create_run_for_job(work, tags={"od/release": "trips"})
         event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=run.job_name)
         instance.run_storage.handle_run_event(run.run_id, event)
-        finding = only(installation.runs(tmp_path))
+        finding = installation.runs(tmp_path)
         assert finding.ok
         assert "1 starting now" in finding.what
         long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
         instance.run_storage.handle_run_event(run.run_id, event, long_ago)
-    assert only(installation.runs(tmp_path)).fault == f"1 are listed as started: {run.run_id}"
+    assert installation.runs(tmp_path).fault == f"1 are listed as started: {run.run_id}"
 
 
 def test_a_code_location_that_does_not_load_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,8 +321,8 @@ def test_a_code_location_that_does_not_load_is_found(monkeypatch: pytest.MonkeyP
             schedules=[dg.ScheduleDefinition(name="late", job_name="absent", cron_schedule="0 0 * * *")]
         )
 
-    assert only(installation.code_location()).ok
+    assert installation.code_location().ok
     monkeypatch.setattr(definitions, "defs", broken)
-    finding = only(installation.code_location())
+    finding = installation.code_location()
     assert "absent" in str(finding.fault)
     assert "\n" not in str(finding.fault)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from od_assets.cli import planning_page as command
 from od_assets.cli.app import app
-from od_assets.cli.planning_page import write_planning_page
+from od_assets.cli.releases import write_planning_page
 from od_assets.project import current_project
 from od_core import OdError
 from od_core.flows import planning_page
@@ -43,7 +42,9 @@ def test_the_year_of_a_user_is_that_of_the_data_set(
 ) -> None:
     """A span of weeks has another number of periods than a year of the calendar."""
     seen: list[int] = []
-    monkeypatch.setattr(command, "planning_page", lambda plan, name, cap, periods: f"{seen.append(periods)}")
+    monkeypatch.setattr(
+        "od_core.flows.planning_page.planning_page", lambda plan, name, cap, periods: f"{seen.append(periods)}"
+    )
     of_year = {"domain__unit": "user_year", "domain__column": "person", "domain__id_pattern": ".+"}
     bounds = {"domain__max_trips": 2, "domain__max_trips_year": 3}
     weeks = {"domain__year": "2001-W01--2001-W52"}

@@ -13,8 +13,8 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 import od_assets
-from od_assets.cli.findings import Finding
-from od_assets.cli.printing import print_findings, print_outcome
+from od_assets.cli.diagnosis import Finding, print_findings
+from od_assets.cli.printing import print_outcome
 from od_assets.cli.tables import print_frame
 from od_assets.runs.run_period import Outcome, by_step, followed, number_of_steps, silent
 from od_assets.terminal import PlainConsole, printable

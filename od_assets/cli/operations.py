@@ -1,18 +1,40 @@
-"""The command ``od-release ledger``: print the budget of every data set, and verify the ledger."""
+"""Operate a project: find faults, print and verify the ledger, remove copies of records, and start the UI."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from od_assets.cli.options import Json
+from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
 from od_assets.terminal import console
+from od_core.errors import OdError
 
 if TYPE_CHECKING:
     from od_core.ledger.balance import Balance
+
+
+def doctor(
+    name: Annotated[str | None, typer.Argument(help="Declaration; all if left out.")] = None,
+    period: Annotated[str | None, typer.Option(help="Also check the budget and the input of this period.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check the installation, the declarations and an input, and print all faults. Changes and spends nothing."""
+    from od_assets.cli.diagnosis import diagnosis, print_findings
+
+    findings = diagnosis(name, period)
+    if as_json:
+        typer.echo(json.dumps([finding.facts() for finding in findings], indent=2))
+    else:
+        print_findings(findings)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
 
 ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining budget of every data set.")
 
@@ -115,3 +137,74 @@ def _balance_facts(balance: Balance) -> dict[str, Any]:
 def _parts(balance: Balance) -> dict[str, dict[str, Any]]:
     """Return what each elementary period of a year has spent."""
     return {period: {"rho": float(rho), "rho_exact": str(rho)} for period, rho in balance.parts.items()}
+
+
+def purge(
+    older_than: Annotated[
+        int, typer.Option("--older-than", min=0, help="Only releases published at least so many days ago.")
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files; remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove the copies of records, with their ids, that published releases left in the confidential folder.
+
+    Published releases stay, and `od-release verify` needs no records. To run such a release again, its file of records
+    must be the same as before. What else the confidential folder has stays, such as counts and measurements. With
+    --json, nothing is removed without --yes.
+    """
+    from od_assets.resources.folders import Folders
+
+    folders = Folders()
+    found = folders.kept_records(older_than)
+    if not as_json and not found:
+        console.print("No published release has a copy of its records.")
+        return
+    if not as_json:
+        for key, file in found.items():
+            console.print(f"{key}: {file}", soft_wrap=True)
+        console.print(
+            "To run one of these releases again, you need its file of records, unchanged. Verification needs none.",
+            soft_wrap=True,
+        )
+    removed = not dry_run and bool(found) and (yes or (not as_json and typer.confirm("Remove these copies?")))
+    if removed:
+        with folders.ledger_chain.exclusive():
+            folders.purge(older_than)
+    if as_json:
+        files = [{"release": str(key), "file": str(file)} for key, file in found.items()]
+        typer.echo(json.dumps({"removed": removed, "files": files}, indent=2))
+    else:
+        console.print(f"{len(found)} removed." if removed else "Nothing was removed.")
+
+
+def ui(
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.")] = 3000,
+    listen: Annotated[
+        str, typer.Option(help="Address to listen on; the default is reachable only from this machine.")
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of a proxy in front of the UI, such as od.example.org; can be given more than once."),
+    ] = None,
+    workspace: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Workspace file of a deployment: serve only its pages, beside its code servers and its daemon.",
+        ),
+    ] = None,
+) -> None:
+    """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
+    if workspace is None and stated_home() not in (None, dagster_home(current_project().var).resolve()):
+        raise OdError(
+            "OD-UI-HOME",
+            "DAGSTER_HOME is that of another Dagster deployment, whose own daemon must not run twice",
+            next_step="name its workspace file with --workspace, or start dg dev, or unset DAGSTER_HOME",
+        )
+    prepare_dagster_home()
+    served = "" if workspace is None else str(workspace.resolve())
+    os.chdir(current_project().root)
+    modules = ["-m", "od_assets.cli.whole_session", sys.executable, "-m", "od_assets.cli.ui_server"]
+    os.execv(sys.executable, [sys.executable, *modules, str(port), listen, served, *(allow_host or [])])  # noqa: S606  # our own command
