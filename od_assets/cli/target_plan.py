@@ -42,7 +42,7 @@ from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budg
 from od_core.flows.allocation import LEAST
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.integrity import chain_of
+from od_core.ledger.chain import chain_of
 from od_core.ledger.ledger import payable
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period

@@ -17,7 +17,7 @@ from od_assets.resources.folders import Folders
 from od_assets.series.engine import closed_sessions
 from od_core.errors import OdError
 from od_core.ledger.confidential import LOCK_SECONDS
-from od_core.ledger.integrity import EntryName
+from od_core.ledger.entries import EntryName
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.database import stored_releases

@@ -41,15 +41,7 @@ from od_core.records.contribution_bound import (
     users_of,
 )
 from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
-from od_core.records.count_records import (
-    Tally,
-    category_tables,
-    lost_zeros,
-    placed_records,
-    ranked_records,
-    trips_by_rank,
-    zone_tables,
-)
+from od_core.records.count_records import CountQuery, Tally
 from od_core.records.faults import (
     MAX_COUNT,
     MISSING,
@@ -270,24 +262,19 @@ def count_in_spark(
                 records = records.localCheckpoint()
             if is_flows:
                 _check_counts(records)
-            public = zone_tables(tree) | category_tables(breakdowns)
-            with _Relations(session, records, public, secret) as relations:
+            count = CountQuery(tree, unit, breakdowns, is_flows, counters is not None)
+            with _Relations(session, records, count.relations, secret) as relations:
                 if counters is not None:
                     allowances = counters.allowances()
                     relations.add("allowances", session.createDataFrame(allowances.table))
-                    placed = placed_records(tree, unit, breakdowns=breakdowns)
-                    relations.add("users", relations.sql(users_of(placed, allowances)))
-                asked = ranked_records(
-                    tree, unit, is_flows=is_flows, breakdowns=breakdowns, with_users=counters is not None
-                )
-                ranked = relations.named("ranked", relations.sql(asked).repartitionByRange("rank"))
-                by_rank = trips_by_rank(ranked, unit, is_flows=is_flows, by_segment=bool(breakdowns))
-                counts = session.sql(by_rank).sortWithinPartitions("rank")
+                    relations.add("users", relations.sql(users_of(count.placed, allowances)))
+                ranked = relations.named("ranked", relations.sql(count.ranked).repartitionByRange("rank"))
+                counts = session.sql(count.by_rank(ranked)).sortWithinPartitions("rank")
                 outcomes = counts.mapInArrow(_WriteCounts(store, folder), "outcome STRING").collect()
                 files, tally = _written(store, folder, [row.outcome for row in outcomes])
 
                 def has_lost_zeros() -> bool:
-                    return bool(relations.sql(lost_zeros(tree)).collect()[0].lost)
+                    return bool(relations.sql(count.lost_zeros).collect()[0].lost)
 
                 refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
                 if counters is not None:
