@@ -57,7 +57,7 @@ from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MO
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
 from od_core.ledger.identity import Counted, hold_to_input
-from od_core.ledger.integrity import look_at_ledger
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.user_counters import Allowances, UserCounters
 from od_core.noise.sources import BACKENDS, noise_named
 from od_core.periods import Period
@@ -381,7 +381,13 @@ def ledger(warehouse: Warehouse) -> Finding:
     path, server = warehouse.ledger_place
     witnesses = ledger_entries(warehouse.releases)
     if server or path.exists():
-        return found("ledger", lambda: f"{look_at_ledger(path, witnesses, server)} entries")
+
+        def entries() -> str:
+            opened = Ledger(path, server, whole=False)
+            opened.hold_to(witnesses)
+            return f"{opened.verify()} entries"
+
+        return found("ledger", entries)
     if not witnesses and not (warehouse.var / "confidential" / "ledger.head").exists():
         return Finding("ledger: it does not exist yet, because nothing was released here")
     fault = "it is missing, although something was released here"

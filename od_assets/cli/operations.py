@@ -111,8 +111,7 @@ def copy_ledger(
 ) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
     from od_assets.resources.folders import Folders
-    from od_core.ledger.chain import SCHEMES
-    from od_core.ledger.integrity import chain_of
+    from od_core.ledger.chain import SCHEMES, chain_of
 
     folders = Folders()
     folders.existing_ledger()  # verifies it

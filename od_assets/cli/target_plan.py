@@ -40,7 +40,7 @@ from od_core.evaluation.simulation import TOO_WIDE, with_budget, with_epsilon
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.allocation import LEAST
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.integrity import chain_of
+from od_core.ledger.chain import chain_of
 from od_core.ledger.ledger import payable
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above

@@ -8,9 +8,8 @@ from pathlib import Path
 from od_assets.project import current_project, releases_folder
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.files.durable import sync
-from od_core.ledger.chain import Chain
+from od_core.ledger.chain import Chain, chain_of
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.integrity import chain_of
 from od_core.ledger.staged_files import StagedFiles
 
 

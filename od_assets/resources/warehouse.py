@@ -15,7 +15,7 @@ from od_assets.resources.folders import Folders
 from od_assets.series.engine import closed_sessions
 from od_core import Ledger, OdError, Published, ReleaseKey
 from od_core.ledger.confidential import LOCK_SECONDS
-from od_core.ledger.integrity import EntryName
+from od_core.ledger.entries import EntryName
 from od_core.publication.database import stored_releases
 
 

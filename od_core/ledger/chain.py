@@ -721,3 +721,20 @@ def _check_guards(found: Mapping[str, Any] | None) -> None:
             f"the ledger in PostgreSQL does not refuse changes: {fault}",
             next_step="release with a role that owns nothing and has the grants of: od-release ledger schema",
         )
+
+
+def chain_of(path: Path, server: str | None = None) -> Chain:
+    """Return the chain of a ledger, from the arguments of :class:`od_core.ledger.ledger.Ledger`.
+
+    Raises:
+        OdError: the address is not that of a PostgreSQL database, or psycopg is not installed.
+    """
+    if server is None:
+        return SqliteChain(path)
+    if not server.startswith(SCHEMES):
+        raise OdError(
+            "OD-CONFIG",
+            "the address of the ledger is not that of a PostgreSQL database",
+            next_step="write it as postgresql://role@host/database, with the password in a file of libpq",
+        )
+    return PostgresChain(server, path.parent)

@@ -9,6 +9,7 @@ import datetime
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from od_core.errors import STAYS_CHARGED, OdError
@@ -49,6 +50,20 @@ CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (domain, kind, number);
 
 A ledger without them is slower, and works all the same.
 """
+
+
+@dataclass(frozen=True)
+class EntryName:
+    """The number and hash of a ledger entry. Together they identify the entry among the entries of all ledgers.
+
+    Attributes:
+        number: position of the entry, from 1.
+        hash: SHA-256 of the entry, which depends on all entries before it.
+    """
+
+    number: int
+    hash: str
+
 
 _AMOUNTS = ("rho", "epsilon", "delta")
 

@@ -24,12 +24,23 @@ from typing import Any
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap, in_full_of
+from od_core.ledger.chain import chain_of
 from od_core.ledger.confidential import LOCK_SECONDS
-from od_core.ledger.entries import CAP, DOMAIN, DRAWING, KINDS, MEASURED, PUBLISHED, RESERVED, Entries, broken
-from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
+from od_core.ledger.entries import (
+    CAP,
+    DOMAIN,
+    DRAWING,
+    KINDS,
+    MEASURED,
+    PUBLISHED,
+    RESERVED,
+    Entries,
+    EntryName,
+    broken,
+)
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.privacy.budget import Cap, Charge, Spent, wrong_charge
+from od_core.privacy.budget import Cap, Charge, Spent, refuse_other_charge, wrong_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
 from od_core.privacy.person_year import year_of
 from od_core.privacy.plan import EARLIER, Plan, check_charges
@@ -644,7 +655,14 @@ class Ledger:
             OdError: one of these entries is missing, so the ledger is older than the release.
         """
         with self._read() as entries:
-            hold_to_witnesses(entries, witnesses)
+            for release, entry in witnesses.items():
+                if not entries.has(entry.number, entry.hash):
+                    raise OdError(
+                        "OD-LEDGER-ROLLED-BACK",
+                        f"{release} is public, but the ledger lacks the entry that its certificate names",
+                        next_step="restore the newest ledger; an older one does not record all that was spent",
+                        spent=STAYS_CHARGED,
+                    )
 
     def verify(self) -> int:
         """Verify the chain of hashes and every charge, and return the number of entries.
@@ -654,7 +672,10 @@ class Ledger:
                 noise.
         """
         with self._read() as entries:
-            return verify_entries(entries)
+            number, _ = entries.verify()
+            for row in entries.select("kind = ?", RESERVED):
+                refuse_other_charge(_noise_of(row["content"]), charge_of(row))
+        return number
 
     def published(self, until: int = NEWEST, series: str | None = None) -> list[ReleaseKey]:
         """Return the releases whose PUBLISHED entry has at most the number ``until``, oldest first.
@@ -718,3 +739,9 @@ def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
     """Return the newest entry of each level of a release, by level."""
     states = "kind IN (?, ?, ?) AND release = ?"
     return {row["level"]: row for row in entries.select(states, RESERVED, DRAWING, MEASURED, str(key))}
+
+
+def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
+    """Return the sensitivity and the noise parameters from the content of a RESERVED entry, by name."""
+    named = ("sensitivity_squared", "sensitivity", "variance", "scale")
+    return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}

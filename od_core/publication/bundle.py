@@ -32,7 +32,7 @@ from od_core.files.durable import (
     sync,
     write_checked,
 )
-from od_core.ledger.integrity import EntryName
+from od_core.ledger.entries import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.codebook import CHECKSUMS, codebook, datapackage, readme

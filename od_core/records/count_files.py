@@ -117,27 +117,18 @@ class CountFiles:
         most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
         return _counts(self._rows_between(first, end), most)
 
-    def pieces(self) -> Iterator[Ranked]:
-        """Yield the ranks and their trips in consecutive arrays. Only one row group is in memory at a time."""
-        for rank, trips, *code in self._whole_ranks_between(0, self._end):
-            yield _by_rank(rank, trips) if code else (rank, trips)
-
     def column_pieces(self) -> Iterator[Ranked]:
         """Yield the arrays of :meth:`TripCounts.column_pieces` for all counts, in consecutive blocks."""
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        for rank, trips, *segments in self._piece_columns():
+        for rank, trips, *code in self._whole_ranks_between(0, self._end):
+            segments: Iterable[NDArray[np.int64]] = ()
+            if code:
+                counts = self._joined([(rank, trips, *code)])
+                rank, trips, segments = counts.rank, np.diff(counts.before), counts.segment_columns()
             running = before + np.cumsum(trips)
             before = int(running[-1])
             yield rank, running, *segments
-
-    def _piece_columns(self) -> Iterator[Ranked]:
-        if not self.breakdowns:
-            yield from self.pieces()
-            return
-        for piece in self._whole_ranks_between(0, self._end):
-            counts = self._joined([piece])
-            yield counts.rank, np.diff(counts.before), *counts.segment_columns()
 
     def at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
         """Return the trips of the nodes of a level, each stored under the rank of the node's first leaf pair.

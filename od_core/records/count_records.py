@@ -7,10 +7,8 @@ those of :func:`od_core.records.trip_counts.count_trips`, but the records need n
 The SQL reads these relations:
 
 - ``records``, with the columns origin and destination (text), in_period and, if the unit or the file needs them, trips,
-  weight, or person (the user id, NULL if it is not valid);
-- the public ``origin_zones`` and ``destination_zones`` of :func:`zone_tables`;
-- for each breakdown, the column ``segment_`` and its name (text) of ``records``, and the public relation of
-  :func:`category_tables`;
+  weight, person (the user id, NULL if it is not valid), and ``segment_`` and the name of a breakdown (text);
+- the public relations of :attr:`CountQuery.relations`;
 - under a user unit, the ``secret`` of :func:`od_core.records.contribution_bound.secret_table`.
 
 The result for a record depends only on that record and on public data. The only exception is the contribution bound,
@@ -20,9 +18,9 @@ which also depends on the other records of the same user.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -66,102 +64,174 @@ from od_core.records.trip_counts import TripCounts
 from od_core.records.weights import check_weight_column, counted_trips
 
 
-def zone_tables(tree: FlowTree) -> dict[str, pa.Table]:
-    """Return the relations ``origin_zones`` and ``destination_zones``, by name.
+@dataclass(frozen=True)
+class CountQuery:
+    """The SQL of the count of records, and the public relations that it reads.
 
-    Each has one row per zone, with its code and its factors term_1, term_2 and so on. The rank (position in tree order)
-    of a leaf pair is the sum of the products of its origin's and its destination's factors; see
-    :meth:`FlowTree.rank_terms`.
-    """
-    return {
-        f"{side}_zones": pa.table(
-            {"code": geography.code_arrays[geography.depth]}
-            | {f"term_{step}": np.ascontiguousarray(column) for step, column in enumerate(terms.T, start=1)}
-        )
-        for side, geography, terms in _sides(tree)
-    }
-
-
-def category_tables(breakdowns: Sequence[Breakdown]) -> dict[str, pa.Table]:
-    """Return one relation for each breakdown, by name: its categories, and the position of each in the list."""
-    return {
-        f"{loaded_column(one.name)}_list": pa.table(
-            {"category": one.categories, "position": np.arange(len(one.categories), dtype=np.int32)}
-        )
-        for one in breakdowns
-    }
-
-
-def ranked_records(
-    tree: FlowTree,
-    unit: PrivacyUnit,
-    *,
-    is_flows: bool,
-    breakdowns: Sequence[Breakdown] = (),
-    with_users: bool = False,
-) -> str:
-    """Return SQL whose result has one row per record: its rank, whether it is faulty, and its trips.
-
-    The rank is the position, in tree order, of the leaf pair to which the record counts, or -1 if the record is not
-    counted. Unlisted zones and categories are treated as in :func:`od_core.records.trip_counts.count_trips`. The column
-    trips exists only for flows and for records with weights. With breakdowns, the column segment is the code of
-    :mod:`od_core.records.segments`, and 0 for a record without one.
-
-    Args:
+    Attributes:
         tree, unit, breakdowns: as in :func:`od_core.records.trip_counts.count_trips`.
         is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
         with_users: as in :func:`od_core.records.contribution_bound.bounded`.
     """
-    placed = placed_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns)
-    if unit.kind == "trip":
-        return placed
-    return bounded(placed, unit.contribution_bound, by_segment=bool(breakdowns), with_users=with_users)
+
+    tree: FlowTree
+    unit: PrivacyUnit
+    breakdowns: Sequence[Breakdown] = ()
+    is_flows: bool = False
+    with_users: bool = False
+
+    @property
+    def relations(self) -> dict[str, pa.Table]:
+        """The public relations by name.
+
+        ``origin_zones`` and ``destination_zones`` have one row per zone, with its code and its factors term_1, term_2
+        and so on. The rank (position in tree order) of a leaf pair is the sum of the products of its origin's and its
+        destination's factors; see :meth:`FlowTree.rank_terms`. Each breakdown has a relation of its categories, and the
+        position of each in the list.
+        """
+        zones = {
+            f"{side}_zones": pa.table(
+                {"code": geography.code_arrays[geography.depth]}
+                | {f"term_{step}": np.ascontiguousarray(column) for step, column in enumerate(terms.T, start=1)}
+            )
+            for side, geography, terms in self._sides
+        }
+        return zones | {
+            f"{loaded_column(one.name)}_list": pa.table(
+                {"category": one.categories, "position": np.arange(len(one.categories), dtype=np.int32)}
+            )
+            for one in self.breakdowns
+        }
+
+    @property
+    def ranked(self) -> str:
+        """SQL whose result has one row per record: its rank, whether it is faulty, and its trips.
+
+        The rank is the position, in tree order, of the leaf pair to which the record counts, or -1 if the record is not
+        counted. Unlisted zones and categories are treated as in :func:`od_core.records.trip_counts.count_trips`. The
+        column trips exists only for flows and for records with weights. With breakdowns, the column segment is the code
+        of :mod:`od_core.records.segments`, and 0 for a record without one.
+        """
+        if self.unit.kind == "trip":
+            return self.placed
+        bound, by_segment = self.unit.contribution_bound, bool(self.breakdowns)
+        return bounded(self.placed, bound, by_segment=by_segment, with_users=self.with_users)
+
+    @property
+    def placed(self) -> str:
+        """The same SQL before the contribution bound of a user unit, with the columns person, origin, destination."""
+        records, fields, conditions = "records", "", ["records.in_period"]
+        if self.unit.max_weight is not None:
+            records = f"(SELECT *, {counted_trips(self.unit.max_weight)} AS trips FROM records) AS records"  # noqa: S608  # our own
+            fields = ", trips"
+            conditions.append("records.trips IS NOT NULL")
+        elif self.unit.kind != "trip":
+            fields = ", person, records.origin, records.destination"
+            conditions.append("records.person IS NOT NULL")
+        elif self.is_flows:
+            fields = ", trips"
+        digits, joins, size = [], [], prod(len(one.categories) for one in self.breakdowns)
+        for one in self.breakdowns:
+            column, size = loaded_column(one.name), size // len(one.categories)
+            joins.append(f"LEFT JOIN {column}_list AS {column} ON records.{column} = {column}.category")
+            if one.unknown is None:
+                conditions.append(f"{column}.category IS NOT NULL")
+            otherwise = 0 if one.unknown is None else one.categories.index(one.unknown)
+            digits.append(f"coalesce({column}.position, {otherwise}) * {size}")
+        if digits:
+            fields += f", CAST({' + '.join(digits)} AS INTEGER) AS segment"
+        is_valid = " AND ".join(conditions)
+        listed = [f"{side}s.code IS NOT NULL" for side, geography, _ in self._sides if geography.unknown is None]
+        small = ", ".join(["origins", "destinations", *(loaded_column(one.name) for one in self.breakdowns)])
+        # The hint makes Spark send the zones and categories to all executors, so that it does not move the records.
+        return f"""
+            SELECT /*+ BROADCAST({small}) */
+                coalesce(CASE WHEN {" AND ".join([is_valid, *listed])} THEN {self._rank} END, -1) AS rank,
+                origins.code IS NULL OR destinations.code IS NULL OR ({is_valid}) IS NOT TRUE AS faulty
+                {fields}
+            FROM {records}
+            LEFT JOIN origin_zones AS origins ON records.origin = origins.code
+            LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
+            {" ".join(joins)}
+        """  # noqa: S608  # numbers, and names of our own
+
+    def by_rank(self, ranked: str) -> str:
+        """Return SQL whose result has one row per rank, in any order: rank, trips, and the number of faulty trips.
+
+        If the unit bounds weights, ``faulty`` is the number of faulty records, and a further column ``counted`` is the
+        number of all records. With breakdowns, there is one row per rank and segment, with both.
+
+        Args:
+            ranked: the SQL :attr:`ranked` in brackets, or the name of a relation with its result.
+        """
+        each = "CAST(trips AS BIGINT)" if self.is_flows or self.unit.max_weight is not None else "1"
+        trips = f"CAST(coalesce(sum({each}), 0) AS BIGINT)" if each != "1" else "count(*)"
+        faulty = "count(CASE WHEN faulty THEN 1 END)"
+        if self.is_flows:
+            faulty = f"CAST(coalesce(sum(CASE WHEN faulty THEN {each} END), 0) AS BIGINT)"
+        counted = ", count(*) AS counted" if self.unit.max_weight is not None else ""
+        key = self.key
+        return f"SELECT {key}, {trips} AS trips, {faulty} AS faulty{counted} FROM {ranked} GROUP BY {key}"  # noqa: S608  # our own
+
+    @property
+    def key(self) -> str:
+        """Columns that identify a row of :meth:`by_rank`."""
+        return "rank, segment" if self.breakdowns else "rank"
+
+    @property
+    def lost_zeros(self) -> str:
+        """SQL that tells whether most unlisted zone codes have probably lost their leading zeros.
+
+        A code has probably lost them if it is listed after it is padded with zeros to the usual length of the codes.
+        The result is one row with the column ``lost``.
+        """
+        unlisted = " UNION ALL ".join(
+            f"""
+            SELECT listed.code AS listed FROM (
+                SELECT {filled_with_zeros(f"records.{side}", geography.zones)} AS filled
+                FROM records LEFT JOIN {side}_zones AS zones ON records.{side} = zones.code
+                WHERE records.{side} IS NOT NULL AND zones.code IS NULL
+            ) AS unlisted LEFT JOIN {side}_zones AS listed ON unlisted.filled = listed.code
+            """  # noqa: S608  # our own
+            for side, geography, _ in self._sides
+        )
+        return f"SELECT 2 * count(listed) > count(*) AS lost FROM ({unlisted}) AS both_sides"  # noqa: S608  # our own
+
+    @property
+    def _sides(self) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
+        """Name, geography and factors of origins, then of destinations; factors have shape (zones, depth)."""
+        origins, destinations = self.tree.rank_terms(self.tree.depth)
+        return ("origin", self.tree.origin, origins), ("destination", self.tree.destination, destinations)
+
+    @property
+    def _rank(self) -> str:
+        """SQL for the rank of a record whose zones are listed, or unlisted on a side with an ``unknown`` zone."""
+        products = zip(*(_factors(f"{side}s", geography, terms) for side, geography, terms in self._sides), strict=True)
+        terms = [f"CAST({one} AS BIGINT) * {other}" for one, other in products if "0" not in (one, other)]
+        return " + ".join(terms) or "CAST(0 AS BIGINT)"
 
 
-def placed_records(
-    tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool = False, breakdowns: Sequence[Breakdown] = ()
-) -> str:
-    """Return SQL whose result has one row per record, before the contribution bound of a user unit.
+def _factors(table: str, geography: Geography, terms: Numbers) -> list[str]:
+    """Return SQL for each factor of a record's zone in the record's rank (see :attr:`CountQuery.relations`).
 
-    For a user unit, it also has the columns person, origin and destination; see :func:`ranked_records`.
+    A factor that is equal for all zones is a number in the SQL. An unlisted zone has the factors of the ``unknown``
+    zone. Without an ``unknown`` zone, its record has no rank.
     """
-    records, fields, is_valid = "records", "", "records.in_period"
-    if unit.max_weight is not None:
-        records = f"(SELECT *, {counted_trips(unit.max_weight)} AS trips FROM records) AS records"  # noqa: S608  # our own
-        fields, is_valid = ", trips", f"{is_valid} AND records.trips IS NOT NULL"
-    elif unit.kind != "trip":
-        fields = ", person, records.origin, records.destination"
-        is_valid = f"{is_valid} AND records.person IS NOT NULL"
-    elif is_flows:
-        fields = ", trips"
-    return _ranked(tree, records, breakdowns, fields=fields, is_valid=is_valid)
-
-
-def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool, by_segment: bool = False) -> str:
-    """Return SQL whose result has one row per rank, in any order: rank, trips, and faulty (the number of faulty trips).
-
-    If the unit bounds weights, ``faulty`` is the number of faulty records, and a further column ``counted`` is the
-    number of all records.
-
-    Args:
-        ranked: SQL of :func:`ranked_records` in brackets, or the name of a relation with its result.
-        unit, is_flows: as in :func:`ranked_records`.
-        by_segment: whether the records have a column segment. Then there is one row per rank and segment, with both.
-    """
-    each = "CAST(trips AS BIGINT)" if is_flows or unit.max_weight is not None else "1"
-    trips = f"CAST(coalesce(sum({each}), 0) AS BIGINT)" if each != "1" else "count(*)"
-    faulty = "count(CASE WHEN faulty THEN 1 END)"
-    if is_flows:
-        faulty = f"CAST(coalesce(sum(CASE WHEN faulty THEN {each} END), 0) AS BIGINT)"
-    counted = ", count(*) AS counted" if unit.max_weight is not None else ""
-    key = "rank, segment" if by_segment else "rank"
-    return f"SELECT {key}, {trips} AS trips, {faulty} AS faulty{counted} FROM {ranked} GROUP BY {key}"  # noqa: S608  # our own
+    unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
+    factors = []
+    for step, column in enumerate(terms.T, start=1):
+        name = f"{table}.term_{step}"
+        if np.all(column == column[0]):
+            factors.append(str(column[0]))
+        else:
+            factors.append(name if unknown is None else f"coalesce({name}, {column[unknown]})")
+    return factors
 
 
 class Tally:
     """Confidential: the sums from which the share of faults is computed.
 
-    :meth:`take` updates them while it reads the result of :func:`trips_by_rank`.
+    :meth:`take` updates them while it reads the result of :meth:`CountQuery.by_rank`.
 
     Attributes:
         counted: number of trips read so far; for records with weights, number of records.
@@ -182,90 +252,6 @@ class Tally:
             self.faulty += int(columns["faulty"].sum())
             has_place = (columns["rank"] >= 0) & (columns["trips"] > 0)
             yield tuple(columns[name][has_place] for name in ("rank", "trips", "segment") if name in columns)
-
-
-def lost_zeros(tree: FlowTree) -> str:
-    """Return SQL that tells whether most unlisted zone codes have probably lost their leading zeros.
-
-    A code has probably lost them if it is listed after it is padded with zeros to the usual length of the codes. The
-    result is one row with the column ``lost``.
-    """
-    unlisted = " UNION ALL ".join(
-        f"""
-        SELECT listed.code AS listed FROM (
-            SELECT {filled_with_zeros(f"records.{side}", geography.zones)} AS filled
-            FROM records LEFT JOIN {side}_zones AS zones ON records.{side} = zones.code
-            WHERE records.{side} IS NOT NULL AND zones.code IS NULL
-        ) AS unlisted LEFT JOIN {side}_zones AS listed ON unlisted.filled = listed.code
-        """  # noqa: S608  # our own
-        for side, geography, _ in _sides(tree)
-    )
-    return f"SELECT 2 * count(listed) > count(*) AS lost FROM ({unlisted}) AS both_sides"  # noqa: S608  # our own
-
-
-def _ranked(tree: FlowTree, records: str, breakdowns: Sequence[Breakdown], *, fields: str, is_valid: str) -> str:
-    products = zip(*(_side_terms(f"{side}s", geography, terms) for side, geography, terms in _sides(tree)), strict=True)
-    rank = " + ".join(
-        f"CAST({origin} AS BIGINT) * {destination}"
-        for origin, destination in products
-        if "0" not in (origin, destination)
-    )
-    segment, joins, has_categories = _segments(breakdowns)
-    is_valid = " AND ".join([is_valid, *has_categories])
-    listed = [f"{side}s.code IS NOT NULL" for side, geography, _ in _sides(tree) if geography.unknown is None]
-    has_rank = " AND ".join([is_valid, *listed])
-    small = ", ".join(["origins", "destinations", *(loaded_column(one.name) for one in breakdowns)])
-    # The hint in the SQL makes Spark send the zones and the lists of categories to all executors, so that it does not
-    # move the records.
-    return f"""
-        SELECT /*+ BROADCAST({small}) */
-            coalesce(CASE WHEN {has_rank} THEN {rank or "CAST(0 AS BIGINT)"} END, -1) AS rank,
-            origins.code IS NULL OR destinations.code IS NULL OR ({is_valid}) IS NOT TRUE AS faulty
-            {fields}{segment}
-        FROM {records}
-        LEFT JOIN origin_zones AS origins ON records.origin = origins.code
-        LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
-        {joins}
-    """  # noqa: S608  # numbers, and names of our own
-
-
-def _segments(breakdowns: Sequence[Breakdown]) -> tuple[str, str, list[str]]:
-    """Return SQL for the field segment of a record, for the joins that it needs, and conditions that it has a code."""
-    if not breakdowns:
-        return "", "", []
-    sizes = [len(one.categories) for one in breakdowns]
-    digits, joins, has_categories = [], [], []
-    for at, one in enumerate(breakdowns):
-        column = loaded_column(one.name)
-        joins.append(f"LEFT JOIN {column}_list AS {column} ON records.{column} = {column}.category")
-        if one.unknown is None:
-            has_categories.append(f"{column}.category IS NOT NULL")
-        otherwise = 0 if one.unknown is None else one.categories.index(one.unknown)
-        digits.append(f"coalesce({column}.position, {otherwise}) * {prod(sizes[at + 1 :])}")
-    return f", CAST({' + '.join(digits)} AS INTEGER) AS segment", " ".join(joins), has_categories
-
-
-def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
-    """Return SQL for each factor of a record's zone in the record's rank (see :func:`zone_tables`).
-
-    A factor that is equal for all zones is a number in the SQL. An unlisted zone has the factors of the ``unknown``
-    zone. Without an ``unknown`` zone, its record has no rank.
-    """
-    unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
-    factors = []
-    for step, column in enumerate(terms.T, start=1):
-        name = f"{table}.term_{step}"
-        if np.all(column == column[0]):
-            factors.append(str(column[0]))
-        else:
-            factors.append(name if unknown is None else f"coalesce({name}, {column[unknown]})")
-    return factors
-
-
-def _sides(tree: FlowTree) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
-    """Return name, geography and factors of origins, then of destinations; factors have shape (zones, depth)."""
-    origins, destinations = tree.rank_terms(tree.depth)
-    return ("origin", tree.origin, origins), ("destination", tree.destination, destinations)
 
 
 _BATCH = 1 << 17
@@ -336,17 +322,19 @@ def count_records(
             is_id = " AND ".join(f'regexp_matches("user", {quoted_text(pattern)})' for pattern in id_patterns(unit))
             fields = "*" if unit.kind == "trip" else f'*, CASE WHEN {is_id} THEN "user" END AS person'
             connection.execute(f"CREATE TEMP VIEW records AS SELECT {fields} FROM {source}")  # noqa: S608  # checked name
-            for name, public in (zone_tables(tree) | category_tables(breakdowns)).items():
+            query = CountQuery(tree, unit, breakdowns, is_flows, counters is not None)
+            for name, public in query.relations.items():
                 connection.register(name, public)
             if counters is not None:
-                set_users(connection, placed_records(tree, unit, breakdowns=breakdowns), counters.allowances())
-            with_users = counters is not None
-            ranked = ranked_records(tree, unit, is_flows=is_flows, breakdowns=breakdowns, with_users=with_users)
-            by_rank = trips_by_rank(f"({ranked})", unit, is_flows=is_flows, by_segment=bool(breakdowns))
-            pairs = connection.sql(f"{by_rank} ORDER BY {'rank, segment' if breakdowns else 'rank'}")
-            has_lost_zeros = partial(_has_lost_zeros, connection, tree)
-            counted = _counted(pairs, fault_threshold, has_lost_zeros)
-            files = write_count_files(store, f"{folder}/", counted)
+                set_users(connection, query.placed, counters.allowances())
+            pairs = connection.sql(f"{query.by_rank(f'({query.ranked})')} ORDER BY {query.key}")
+            tally = Tally()
+            files = write_count_files(store, f"{folder}/", tally.take(pairs.to_arrow_reader(_BATCH)))
+
+            def has_lost_zeros() -> bool:
+                return bool(connection.execute(query.lost_zeros).fetchall()[0][0])
+
+            refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
             if counters is not None:
                 keep_counters(connection, counters)
             return finish_count_files(store, folder, files, breakdowns)
@@ -391,24 +379,3 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
             raise bad_count(what, row=row, rows=rows)
     if trips > MAX_COUNT:
         raise bad_count(SUM_TOO_LARGE)
-
-
-def _counted(
-    pairs: duckdb.DuckDBPyRelation, fault_threshold: Fraction, has_lost_zeros: Callable[[], bool]
-) -> Iterator[Ranked]:
-    """Yield, for each batch, what :meth:`Tally.take` yields.
-
-    After the last batch, raise OdError if too many trips are faulty.
-
-    Args:
-        pairs: result of the query of :func:`trips_by_rank`, in order of rank.
-        fault_threshold: see :func:`count_records`.
-        has_lost_zeros: see :func:`od_core.records.faults.refuse_too_many_faults`.
-    """
-    tally = Tally()
-    yield from tally.take(pairs.to_arrow_reader(_BATCH))
-    refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
-
-
-def _has_lost_zeros(connection: duckdb.DuckDBPyConnection, tree: FlowTree) -> bool:
-    return bool(connection.execute(lost_zeros(tree)).fetchall()[0][0])

@@ -22,8 +22,8 @@ from od_core.files.durable import absence
 from od_core.records.contribution_bound import texts
 from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, NOT_NUMBERS, TOO_LARGE
 from od_core.records.formats import TABLE, column_in
-from od_core.records.load import as_count
 from od_core.records.open_file import OpenFile, opened
+from od_core.records.record_query import as_count
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
@@ -121,7 +121,7 @@ def _is_text(column: pd.Series) -> bool:
 
 
 def _as_counts(column: pd.Series) -> pd.Series:
-    """Return the numbers of a column of text, as :func:`od_core.records.load.as_count` reads a file.
+    """Return the numbers of a column of text, as :func:`od_core.records.record_query.as_count` reads a file.
 
     A column with another text is returned unchanged.
     """

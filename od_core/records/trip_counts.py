@@ -31,7 +31,7 @@ from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.contribution_bound import bounded_counts, check_user_column, may_hold_text, texts, user_ids
 from od_core.records.faults import MAX_COUNT, SUM_TOO_LARGE, bad_count, refuse_too_many_faults, usual_length
-from od_core.records.load import refuse_unused
+from od_core.records.record_query import refuse_unused
 from od_core.records.segments import Breakdown, by_category, segment_codes
 from od_core.records.table_file import IN_PERIOD, ReadTable, read_table, whole_numbers
 from od_core.records.weights import check_weight_column, weighed

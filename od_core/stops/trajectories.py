@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from od_core.errors import OdError
 from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
 from od_core.geography.codes import lost_to_pandas
-from od_core.records.load import refuse_unused
+from od_core.records.record_query import refuse_unused
 from od_core.records.table_file import read_table
 from od_core.stops.geometry import Counts, Grid, Points, cells_of, keys
 

@@ -16,7 +16,7 @@ import pytest
 import od_assets
 import od_core
 from od_core.errors import OdError, hide
-from od_core.ledger.integrity import chain_of
+from od_core.ledger.chain import chain_of
 from od_core.ledger.object_store import store_at
 
 ROOTS = [Path(str(package.__file__)).parent for package in (od_core, od_assets)]

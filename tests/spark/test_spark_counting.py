@@ -27,10 +27,9 @@ from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records import count_files
-from od_core.records import count_records as rank_query
 from od_core.records.contribution_bound import secret_table
 from od_core.records.count_files import CountFiles
-from od_core.records.count_records import trip_counts_of, zone_tables
+from od_core.records.count_records import CountQuery, trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
@@ -521,11 +520,10 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
     records = session.createDataFrame(
         pa.table({"origin": [CANARY], "destination": ["A"], "in_period": [True], "person": [f"{CANARY}-person"]})
     )
-    unit = WAYS["users"][1]
-    with _Relations(session, records, zone_tables(tree), secret_table(KEY, period)) as relations:
-        ranked = relations.sql(rank_query.ranked_records(tree, unit, is_flows=False)).repartitionByRange("rank")
-        text = rank_query.trips_by_rank(relations.named("ranked", ranked), unit, is_flows=False)
-        counts = session.sql(text).sortWithinPartitions("rank")
+    count = CountQuery(tree, WAYS["users"][1])
+    with _Relations(session, records, count.relations, secret_table(KEY, period)) as relations:
+        ranked = relations.sql(count.ranked).repartitionByRange("rank")
+        counts = session.sql(count.by_rank(relations.named("ranked", ranked))).sortWithinPartitions("rank")
         counts.collect()
         plans = str(counts._jdf.queryExecution().toString()) + "".join(
             counts._jdf.queryExecution().explainString(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Bands, Geography, OdError, PrivacyUnit
-from od_core.ledger.integrity import look_at_ledger
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap, Charge
 from tests.od_core.ledger.ledger_rows import (
@@ -189,7 +189,7 @@ def test_a_row_that_was_charged_too_little_is_found(ledger, key):
     with pytest.raises(OdError, match="OD-CHARGE"):
         ledger.verify()
     with pytest.raises(OdError, match="OD-CHARGE"):
-        look_at_ledger(ledger.path, {}, server_of(ledger.path))
+        Ledger(ledger.path, server_of(ledger.path), whole=False).verify()
     with pytest.raises(OdError, match="OD-CHARGE"):
         ledger.spent(key, PLAN)
     assert len(rows(ledger.path)) == whole + 1

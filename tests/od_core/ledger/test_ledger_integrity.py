@@ -17,8 +17,8 @@ import pytest
 from od_core import OdError, PrivacyUnit
 from od_core.ledger import chain
 from od_core.ledger import chain as head_module
+from od_core.ledger.chain import chain_of
 from od_core.ledger.entries import Entries
-from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
@@ -264,7 +264,7 @@ def test_a_file_damaged_under_an_open_ledger_is_named(ledger, key):
 
 def test_a_look_counts_the_entries_and_changes_nothing(history):
     before = {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()}
-    assert look_at_ledger(history, {}) == len(rows(history))
+    assert Ledger(history, whole=False).verify() == len(rows(history))
     assert {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()} == before
 
 
@@ -376,6 +376,6 @@ def test_a_ledger_of_a_later_version_is_refused(ledger, key):
 
 
 def test_a_look_makes_no_ledger(tmp_path):
-    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"):
-        look_at_ledger(tmp_path / "ledger.sqlite", {})
+    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"), chain_of(tmp_path / "ledger.sqlite").look():
+        pass
     assert not list(tmp_path.iterdir())

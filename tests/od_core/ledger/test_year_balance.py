@@ -12,7 +12,7 @@ import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_stops
 from od_core.errors import BudgetExceeded
-from od_core.ledger.integrity import chain_of
+from od_core.ledger.chain import chain_of
 from od_core.ledger.ledger import payable
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import following

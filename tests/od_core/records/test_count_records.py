@@ -142,18 +142,17 @@ def spilled(tmp_path, monkeypatch) -> list[Path]:
     """Files put aside for lack of memory, seen while the counts come out, before they are removed."""
     monkeypatch.setattr(scratch, "MEMORY_LIMIT", "40MB")
     seen: list[Path] = []
-    counted = counting._counted
+    take = counting.Tally.take
 
-    def watched(pairs, *rest):
-        class Watched:
-            def to_arrow_reader(self, size):
-                for batch in pairs.to_arrow_reader(size):
-                    seen.extend((tmp_path / "spill").rglob("*"))
-                    yield batch
+    def watched(self, batches):
+        def looked_at():
+            for batch in batches:
+                seen.extend((tmp_path / "spill").rglob("*"))
+                yield batch
 
-        return counted(Watched(), *rest)
+        return take(self, looked_at())
 
-    monkeypatch.setattr(counting, "_counted", watched)
+    monkeypatch.setattr(counting.Tally, "take", watched)
     return seen
 
 

@@ -1,0 +1,452 @@
+"""Write the SQL that reads a row of a table as a record, by fixed rules from its own fields alone.
+
+:class:`RecordQuery` has the rules, and a subclass the types and functions of one database: :class:`FileQuery` those of
+DuckDB, and :class:`od_core.spark.counting.SparkQuery` those of Spark. A value that cannot be converted becomes NULL.
+
+If a row stands for 100 trips and is counted as one trip, 99 are lost. What a row is cannot be seen in the records: a
+number of trips may have any name, and a single mark such as ``*`` makes text of its column. So records are refused if
+nothing states what a row is and they have an *unused* column, which no declaration reads and by which no rows are
+selected. The names of the columns alone decide, so a refusal tells nothing about the records. Only ``od-release init``,
+where a person answers, looks at the content (:func:`od_core.records.load.count_columns`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from od_core.errors import OdError
+from od_core.files.data_frame import shown_columns
+from od_core.files.duckdb_session import quoted_name, quoted_text
+from od_core.geography.geography import Geography
+from od_core.periods import Period
+from od_core.records.contribution_bound import IS_USER_ID, no_user_ids
+from od_core.records.faults import MAX_COUNT
+from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, column_in
+from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, file_fault
+from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
+from od_core.records.weights import no_weights
+
+
+def unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
+    """Return the columns that are not read and by which no rows are selected, in the order of the records.
+
+    Args:
+        there: names of all columns of the records.
+        columns: the columns that are read.
+        form: format of the records.
+    """
+    names = list(there)
+    used = {column_in(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
+    return [name for name in names if name not in used]
+
+
+def refuse_unused(unused: list[str], table: str, next_step: str) -> None:
+    """Raise OdError if there are unused columns.
+
+    Args:
+        unused: names of the unused columns.
+        table: description of the table, with which the message begins.
+        next_step: next step of the error, which says how to state the meaning of a row.
+    """
+    if unused:
+        columns = "column" if len(unused) == 1 else "columns"
+        raise OdError(
+            "OD-TRIPS-ROWS",
+            f"{table}: nothing says whether a row is one trip, and unused {columns} might hold the number of trips:"
+            f" {shown_columns(unused)}",
+            next_step=next_step,
+        )
+
+
+Types = tuple[str, ...]
+"""Names of types of columns."""
+
+
+class RecordQuery(ABC):
+    """A query with one record for each row of a table whose content nobody has checked.
+
+    Args:
+        types: type of every column of the table, by name.
+        columns: names of the columns to read.
+        form: format of the records.
+        time_zone: time zone in which times that have a zone are assigned to days. If None, such times are refused.
+        table: description of the table, with which a message begins.
+
+    Attributes:
+        text, whole, numbers, counts, ids, categories: names of types that hold texts; whole numbers; any numbers;
+            numbers of trips; user ids; and values by which rows are selected.
+        zone_numbers: types of zone codes where they are published as whole numbers, and may be missing.
+        category_texts, looked_up: types whose values are categories as they are, and with a lookup.
+        words: what codes, trips, categories and categories with a lookup must be; and the next step for categories
+            without a lookup.
+        zoned: name of the type of times that have a zone.
+        iso_weekday: SQL of the function from a date to the number of its day in the week, 1 for Monday.
+        match: name of the function that searches a text for a regular expression.
+        place: beginning of messages on weights and user ids.
+
+    Raises:
+        OdError: a column is missing, or there are unused columns and nothing states what a row is.
+    """
+
+    text: Types
+    whole: Types
+    numbers: Types
+    counts: Types
+    ids: Types
+    categories: Types
+    zone_numbers: Types
+    category_texts: Types
+    looked_up: Types
+    words: ClassVar[dict[str, str]]
+    zoned: ClassVar[str]
+    iso_weekday: ClassVar[str]
+    match: ClassVar[str]
+    place: str = ""
+
+    def __init__(
+        self, types: Mapping[str, str], columns: RecordColumns, form: RecordFormat, time_zone: str | None, table: str
+    ) -> None:
+        self._types, self._columns, self._form, self._time_zone = types, columns, form, time_zone
+        expected = (*columns.names, *(column for column, _ in form.categories))
+        for name in expected:
+            if column_in(name, list(types)) is None:
+                raise self._missing(name, expected)
+        if not form.one_row_a_trip and columns.counts_rows:
+            meant = (
+                "one_row_a_trip: true if each row is one trip, or columns: {trips: COLUMN} if COLUMN holds the number"
+            )
+            step = f"write {meant} of trips of a row, next to the path of the files"
+            refuse_unused(unused_columns(types, columns, form), table, step)
+
+    def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
+        """Return the SQL of the columns of a record, each with its name.
+
+        These are the codes of zones, whether the record is of the period, and what else the columns of the query name:
+        its trips, weight and user, and for each breakdown the category as text.
+
+        Args:
+            period: period of the records.
+            geography: geography of origins and stops, or None.
+            destinations: geography of the destinations, or None.
+
+        Raises:
+            OdError: a column has the wrong type.
+        """
+        columns, areas = self._columns, {"destination": destinations}
+        found = {
+            name: self._placed(self._code(column), areas.get(name, geography)) for name, column in columns.codes.items()
+        }
+        found["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
+        if columns.trips is not None:
+            found["trips"] = self._count(columns.trips)
+        if columns.weight is not None:
+            found["weight"] = self._weight(columns.weight)
+        if columns.user is not None:
+            found[self._name("user")] = self._user(columns.user)
+        found |= {source.loaded: self._segment(source) for source in columns.segments}
+        return [f"{sql} AS {name}" for name, sql in found.items()]
+
+    def condition(self, period: Period) -> str:
+        """Return the SQL condition of the rows that are records. Raises OdError if a column has the wrong type."""
+        conditions = [self._is_category(column, values) for column, values in self._form.categories]
+        if self._form.outside_period == "drop":
+            conditions.append(f"coalesce({self._is_inside(period)}, true)")
+        return " AND ".join(conditions) or "true"
+
+    @abstractmethod
+    def _missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        """Return the OdError for a missing column; ``expected`` are all columns that are needed."""
+
+    @abstractmethod
+    def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
+        """Return the OdError for a column of a wrong type."""
+
+    @abstractmethod
+    def _name(self, column: str) -> str:
+        """Return the SQL of a column."""
+
+    @abstractmethod
+    def _text(self, text: str) -> str:
+        """Return the SQL of a text."""
+
+    @abstractmethod
+    def _day(self, name: ColumnName) -> str:
+        """Return SQL for the day of a column of dates or times. Raises OdError if it has another type."""
+
+    @abstractmethod
+    def _hour(self, name: str) -> str:
+        """Return SQL for the hour of a column of times, "00" to "23". Raises OdError if it has another type."""
+
+    def matches(self, text: str, pattern: str) -> str:
+        """Return SQL for whether a part of a text matches a regular expression; NULL for NULL."""
+        return f"{self.match}({text}, {self._text(pattern)})"
+
+    def _column(self, name: ColumnName) -> tuple[str, str, str]:
+        """Return the SQL of a column, its name as the table writes it, and its type."""
+        found = str(column_in(name, list(self._types)))
+        return self._name(found), found, self._types[found]
+
+    def _of_type(
+        self, name: ColumnName, types: Types, code: str, must_be: str, step: str | None = None
+    ) -> tuple[str, str]:
+        """Return the SQL of a column and its type. Raises OdError if that is not among ``types``."""
+        column, found, kind = self._column(name)
+        if kind not in types:
+            raise self._fault(code, f"column {found!r} holds {kind}{must_be}", step)
+        return column, kind
+
+    def _is_inside(self, period: Period) -> str:
+        """Return SQL for whether the date of a row is in the period, NULL without a valid date."""
+        day = "CAST(NULL AS DATE)" if self._columns.date is None else self._day(self._columns.date)
+        return f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
+
+    def _code(self, name: ColumnName) -> str:
+        """Return SQL for a zone code as text."""
+        types = self.zone_numbers if self._form.has_numbered_zones else self.text
+        return _as_text(*self._of_type(name, types, "OD-TRIPS-NOT-TEXT", f"; zone codes must be {self.words['codes']}"))
+
+    def _placed(self, code: str, geography: Geography | None) -> str:
+        """Return SQL that replaces codes that name no place, such as abroad, by the geography's ``unknown`` zone.
+
+        Codes that are zones of the geography stay unchanged, and so do all codes if there is no ``unknown`` zone.
+        """
+        if geography is None or geography.unknown is None:
+            return code
+        nowhere = [self._text(one) for one in self._form.nowhere if one not in ("", *geography.zones)]
+        conditions = [f"{code} IN ({', '.join(nowhere)})"] if nowhere else []
+        if "" in self._form.nowhere:
+            conditions.append(f"{self.matches(code, IS_USER_ID)} IS NOT TRUE")
+        if not conditions:
+            return code
+        return f"CASE WHEN {' OR '.join(conditions)} THEN {self._text(geography.unknown)} ELSE {code} END"
+
+    def _not_dates(self, found: str, kind: str) -> OdError:
+        message = f"column {found!r} holds {kind}, not dates or local times without a zone"
+        step = "declare the time_zone in which days begin, or give local times" if kind == self.zoned else None
+        return self._fault("OD-TRIPS-DATE", message, step)
+
+    def _no_hour(self, found: str, kind: str) -> OdError:
+        return self._fault("OD-TRIPS-DATE", f"column {found!r} holds {kind}, which has no hour")
+
+    def _count(self, name: ColumnName) -> str:
+        """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
+        column, kind = self._of_type(name, self.counts, "OD-TRIPS-COUNT", f", not {self.words['trips']}")
+        return f"CAST({column} AS BIGINT)" if kind in self.whole else as_count(column, kind)
+
+    def _weight(self, name: str) -> str:
+        """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
+        column, found, kind = self._column(name)
+        if kind not in self.numbers:
+            raise no_weights(f"{self.place}column {found!r} holds {kind}")
+        return f"TRY_CAST({column} AS DOUBLE)"
+
+    def _user(self, name: str) -> str:
+        column, found, kind = self._column(name)
+        if kind not in self.ids:
+            raise no_user_ids(f"{self.place}column {found!r} holds {kind}")
+        return _as_text(column, kind)
+
+    def _segment(self, source: SegmentSource) -> str:
+        """Return SQL for the category of a record as text, NULL if it is missing."""
+        match source.derive:
+            case "number":
+                return self._band(source)
+            case "hour":
+                text = self._hour(source.column)
+            case "text":
+                text = self._category(source)
+            case _:
+                names = DAYS if source.derive == "day_of_week" else DAY_TYPES
+                days = ((str(number), name) for number, name in enumerate(names, start=1))
+                text = self._chosen(f"{self.iso_weekday}({self._day(source.column)})", days)
+        if not source.lookup:
+            return text
+        return self._chosen(text, ((self._text(found), category) for found, category in source.lookup))
+
+    def _category(self, source: SegmentSource) -> str:
+        """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
+        types, meant, step = self.category_texts, self.words["categories"], self.words["no lookup"]
+        if source.lookup:
+            types, meant, step = self.looked_up, self.words["looked up"], ""
+        must_be = f"; the categories of breakdown {source.breakdown!r} must be {meant}"
+        return _as_text(*self._of_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step))
+
+    def _band(self, source: SegmentSource) -> str:
+        """Return SQL for the band of a number, NULL if it is not finite; NaN is greater than infinity."""
+        column, _ = self._of_type(source.column, self.numbers, "OD-TRIPS-CATEGORY", ", not numbers")
+        number = f"TRY_CAST({column} AS DOUBLE)"
+        *lower, last = map(self._text, source.bands)
+        limits = zip(source.breaks, lower, strict=True)
+        below = " ".join(f"WHEN {number} < CAST('{limit!r}' AS DOUBLE) THEN {band}" for limit, band in limits)
+        return f"CASE WHEN abs({number}) < CAST('Infinity' AS DOUBLE) THEN CASE {below} ELSE {last} END END"
+
+    def _is_category(self, name: str, values: tuple[str, ...]) -> str:
+        """Return SQL for whether a column of a row has one of the selected values."""
+        column, _ = self._of_type(name, self.categories, "OD-TRIPS-CATEGORY", ", not categories")
+        return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._text, values))})"
+
+    def _chosen(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
+        """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
+        whens = (f"WHEN {one} THEN {self._text(category)}" for one, category in cases)
+        return f"CASE {value} {' '.join(whens)} END"
+
+
+_FLOATS = ("FLOAT", "DOUBLE")
+_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
+_ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
+_ALL_MISSING = "NULL"
+
+_LOCAL_DAY = r"\d{4}-\d{2}-\d{2}"
+_CLOCK = r"\d{2}:\d{2}(:\d{2}(\.\d+)?)?"
+_LOCAL_TIME = rf"{_LOCAL_DAY}([ T]{_CLOCK})?"
+"""Pattern of a date or time without a zone. With a zone, a column of text could mix times of several zones."""
+
+
+class FileQuery(RecordQuery):
+    """The query that reads the rows of an open file, which are the relation ``records`` in the query, with DuckDB.
+
+    Args:
+        file: the open file.
+        columns, time_zone: as in :class:`RecordQuery`.
+    """
+
+    text = ("VARCHAR", "ENUM")
+    whole = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+    numbers = counts = (*whole, "UBIGINT", "HUGEINT", *_FLOATS, "DECIMAL", "VARCHAR")
+    ids = (*text, *whole, "UBIGINT", "HUGEINT")
+    categories = (*ids, "BOOLEAN")
+    zone_numbers = (*text, *whole, *_FLOATS, _ALL_MISSING)
+    category_texts = (*text, _ALL_MISSING)
+    looked_up = (*categories, *_FLOATS, _ALL_MISSING)
+    zoned = _ZONED_TIME
+    iso_weekday = "isodow"
+    match = "regexp_matches"
+    words: ClassVar[dict[str, str]] = {
+        "codes": "text, because numbers lose leading zeros",
+        "trips": "numbers of trips",
+        "categories": "text",
+        "looked up": "text",
+        "no lookup": "declare a lookup, which states the category of each value",
+    }
+
+    def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
+        self._file, self.place = file, f"{file.source.name}: "
+        table = f"{file.source.name} (reader {file.form.name!r})"
+        super().__init__(file.types, columns, file.form, time_zone, table)
+
+    def sql(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
+        """Return the query. Its result has a column ``date`` and those of :meth:`RecordQuery.fields`.
+
+        The arguments and errors are those of :meth:`RecordQuery.fields`.
+        """
+        date = "NULL::TIMESTAMP" if self._columns.date is None else self._time_and_day(self._columns.date)[0]
+        fields = [f"{date} AS date", *self.fields(period, geography, destinations)]
+        return f"SELECT {', '.join(fields)} FROM records WHERE {self.condition(period)}"  # noqa: S608  # checked types, quoted names and texts
+
+    def _missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        return self._file.missing(name, expected)
+
+    def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
+        return file_fault(self._file.source, self._form, code, message, next_step=next_step or CORRECT)
+
+    def _name(self, column: str) -> str:
+        return quoted_name(column)
+
+    def _text(self, text: str) -> str:
+        return quoted_text(text)
+
+    def _day(self, name: ColumnName) -> str:
+        return self._time_and_day(name)[1]
+
+    def _time_and_day(self, name: ColumnName) -> tuple[str, str]:
+        """Return the SQL of :func:`local_time_and_day` for a column.
+
+        Raises:
+            OdError: the column has another type; or has times with a time zone and no time zone is declared, or times
+                for which the file does not state whether they have one.
+        """
+        column, found, kind = self._column(name)
+        if kind == UNSTATED_TIME:
+            raise self._file.unstated_time(found)
+        read = local_time_and_day(column, kind, self._time_zone)
+        if read is None:
+            raise self._not_dates(found, kind)
+        return read
+
+    def _hour(self, name: str) -> str:
+        """See :meth:`RecordQuery._hour`. That of text is taken from the text, because a cast rounds to microseconds."""
+        column, found, kind = self._column(name)
+        if kind == "DATE":
+            raise self._no_hour(found, kind)
+        if kind == "TIME":
+            return f"lpad(hour({column})::VARCHAR, 2, '0')"
+        if kind == "VARCHAR":
+            is_time = f"regexp_full_match({column}, '{_LOCAL_DAY}[ T]{_CLOCK}') AND TRY_CAST({column} AS TIMESTAMP)"
+            is_clock = f"regexp_full_match({column}, '{_CLOCK}') AND TRY_CAST({column} AS TIME)"
+            of_time = f"WHEN {is_time} IS NOT NULL THEN substring({column}, 12, 2)"
+            return f"CASE {of_time} WHEN {is_clock} IS NOT NULL THEN left({column}, 2) END"
+        time, _ = self._time_and_day(name)
+        return f"strftime({column if kind in _TIMES else time}, '%H')"
+
+
+def local_time_and_day(column: str, kind: str, time_zone: str | None) -> tuple[str, str] | None:
+    """Return two SQL expressions for a column: the local time and its day. Both are NULL without a valid date.
+
+    Times with a time zone are converted to the declared time zone, and the day is that of the result. Otherwise the day
+    is read from the column itself, or from its whole microseconds: the cast to TIMESTAMP rounds and may move a time to
+    the next day.
+
+    Args:
+        column: quoted name of the column.
+        kind: its type.
+        time_zone: declared time zone; None if there is none.
+
+    Returns:
+        The expressions; None for another type, or for times with a time zone if no time zone is declared.
+    """
+    if kind == "TIMESTAMP_NS":  # whole microseconds: DuckDB 2.0 rounds the cast to DATE, too
+        column = f"make_timestamp(epoch_ns({column}) // 1000 - (epoch_ns({column}) % 1000 < 0)::BIGINT)"
+    if kind in _TIMES:
+        return f"TRY_CAST({column} AS TIMESTAMP)", f"TRY_CAST({column} AS DATE)"
+    if kind == "VARCHAR":
+        time = f"CASE WHEN regexp_full_match({column}, '{_LOCAL_TIME}') THEN TRY_CAST({column} AS TIMESTAMP) END"
+        return time, f"CASE WHEN {time} IS NOT NULL THEN TRY_CAST(left({column}, 10) AS DATE) END"
+    if kind == _ZONED_TIME and time_zone is not None:
+        time = f"try(timezone({quoted_text(time_zone)}, {column}))"
+        return time, f"TRY_CAST({time} AS DATE)"
+    return None
+
+
+_FRACTION = r"\s*[+-]?[0-9_]*\.[0-9_]*[1-9][0-9_]*\s*"
+"""RE2 pattern of a text that is a decimal fraction."""
+
+
+def as_count(column: str, kind: str = "VARCHAR") -> str:
+    """Return SQL for a count in a column of text or numbers as DOUBLE, NULL if it is not a number.
+
+    A number above 2^53 becomes infinity, and a fraction never becomes a whole number: as DOUBLE, 2^53 + 1 would be
+    2^53, and the decimal 2.00000000000000000001 would be 2.
+
+    Args:
+        column: SQL of the column.
+        kind: its type.
+    """
+    exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"
+    fraction = {"DECIMAL": f"{column} <> trunc({column})", "VARCHAR": f"regexp_full_match({column}, '{_FRACTION}')"}
+    half = f" WHEN {fraction[kind]} THEN 0.5::DOUBLE" if kind in fraction else ""
+    return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE{half} ELSE TRY_CAST({column} AS DOUBLE) END"
+
+
+def _as_text(column: str, kind: str) -> str:
+    """Return SQL for a column as text.
+
+    Whole numbers are stored as floats if some are missing: 7.0 is the text 7, and 7.5 stays 7.5.
+    """
+    text = f"CAST({column} AS STRING)"
+    if kind not in _FLOATS:
+        return text
+    is_whole = f"isfinite({column}) AND {column} = floor({column}) AND abs({column}) <= {MAX_COUNT}"
+    whole = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
+    return f"CASE WHEN NOT isnan({column}) THEN {whole} END"
