@@ -53,10 +53,12 @@ def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]
         folder: folder of the bundle.
         files: the files of its kind. Files without rows are not read.
     """
+    import duckdb  # takes a third of a second
+
     examined = [file for file in files if file.table is not None or file.rows is not None]
     with reading_database(folder) as connection:
         for path in sorted(folder.glob("*.parquet")):
-            with suppress(connection_error()):  # a damaged file is met below, where it is compared
+            with suppress(duckdb.Error):  # a damaged file is met below, where it is compared
                 rows = parquet_rows(path, numbered=True)
                 connection.execute(f"CREATE VIEW {quoted_name(path.stem)} AS SELECT * FROM {rows}")  # noqa: S608
         faults = in_order(partial(_fault, connection, folder), examined)
@@ -93,13 +95,6 @@ def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
             " version that mends it, which draws no new noise",
             spent=STAYS_CHARGED,
         )
-
-
-def connection_error() -> type[Exception]:
-    """Return the base class of DuckDB's errors, whose import takes a third of a second."""
-    import duckdb
-
-    return duckdb.Error
 
 
 def _fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) -> str | None:
@@ -250,6 +245,10 @@ def _read_features(path: Path) -> _Read:
         if feature["geometry"]["type"] == "LineString":
             row |= zip(LINE, np.ravel(feature["geometry"]["coordinates"]).tolist(), strict=True)
         rows.append(row)
+    return _of_rows(rows)
+
+
+def _of_rows(rows: list[dict[str, Any]]) -> _Read:
     table = pa.Table.from_pylist(rows)
     return table.column_names, table
 
@@ -266,14 +265,12 @@ def _read_geopackage(path: Path) -> _Read:
     for row in rows:
         row |= zip(LINE, struct.unpack_from("<4d", row.pop(geometry), 17), strict=True)
         row.pop("fid")
-    table = pa.Table.from_pylist(rows)
-    return table.column_names, table
+    return _of_rows(rows)
 
 
 def _read_code_lists(path: Path) -> _Read:
     lists = json.loads(path.read_bytes())["data"]["codelists"]
-    rows = [{"list": one["id"], "code": code["id"]} for one in lists for code in one["codes"]]
-    return ["list", "code"], pa.Table.from_pylist(rows)
+    return _of_rows([{"list": one["id"], "code": code["id"]} for one in lists for code in one["codes"]])
 
 
 def _read_structure(path: Path) -> _Read:
@@ -289,7 +286,7 @@ def _read_structure(path: Path) -> _Read:
     parser = ParserCreate()
     parser.StartElementHandler = start
     parser.Parse(path.read_bytes(), True)
-    return ["list", "code"], pa.Table.from_pylist(rows)
+    return _of_rows(rows)
 
 
 def _read_atlas(path: Path) -> _Read:

@@ -159,7 +159,7 @@ class Kind(BundleKind[R]):
     def tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of published numbers, by table of the database, without the column ``release``."""
 
-    def derived(self, _release: R, _certificate: Certificate) -> Mapping[str, Rows]:
+    def derived(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of further tables, by table. They are computed from public data."""
         return {}
 

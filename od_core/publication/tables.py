@@ -151,27 +151,25 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
         unknown, version: as in :class:`od_core.Geography`; the table does not contain them.
     """
     mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
-    codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
-    names = tuple(level["level_name"].iloc[0] for _, level in mine.groupby("level"))
+    levels = [level for _, level in mine.groupby("level")]
+    codes, zones = tuple(tuple(level["area"]) for level in levels), levels[-1]
     parents = [np.empty(0, dtype=np.int32)]
-    for above, (_, level) in zip(codes, list(mine.groupby("level"))[1:], strict=False):
+    for above, level in zip(codes, levels[1:], strict=False):
         parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
-    coordinates = None
-    if set(COORDINATES) <= set(mine.columns):
-        degrees = mine[mine["level"] == len(names) - 1][list(COORDINATES)].to_numpy(dtype=np.float64)
-        coordinates = None if np.isnan(degrees).all() else degrees
-    boundaries = None
-    if BOUNDARY in mine.columns:
-        shapes = mine[mine["level"] == len(names) - 1][BOUNDARY]
-        boundaries = None if shapes.isna().all() else tuple(shapes.where(shapes.notna(), None))
-    has_names = "name" in mine.columns and mine["name"].notna().any()
+    coordinates = boundaries = names = None
+    if {*COORDINATES} <= {*mine.columns} and zones[list(COORDINATES)].notna().any(axis=None):
+        coordinates = zones[list(COORDINATES)].to_numpy(dtype=np.float64)
+    if BOUNDARY in mine.columns and zones[BOUNDARY].notna().any():
+        boundaries = tuple(zones[BOUNDARY].where(zones[BOUNDARY].notna(), None))
+    if "name" in mine.columns and mine["name"].notna().any():
+        names = tuple(tuple(level["name"].fillna("")) for level in levels)
     return Geography(
-        levels=names[1:],
+        levels=tuple(level["level_name"].iloc[0] for level in levels[1:]),
         codes=codes,
         parents=tuple(parents),
         unknown=unknown,
         coordinates=coordinates,
         version=version,
-        names=tuple(tuple(level["name"].fillna("")) for _, level in mine.groupby("level")) if has_names else None,
+        names=names,
         boundaries=boundaries,
     )

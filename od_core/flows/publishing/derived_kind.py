@@ -34,7 +34,6 @@ from od_core.publication.certificate import Certificate, certificate_digest, con
 from od_core.publication.certify import KNOWN_LIMITATIONS, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
-from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled, filled_data
 
 
@@ -251,6 +250,7 @@ class DerivedKind(BundleKind[D]):
     """
 
     contents = "flows"
+    files = staticmethod(flow_files)
     name: ClassVar[str]
     suffix: ClassVar[str]
     main: ClassVar[int]
@@ -302,10 +302,6 @@ class DerivedKind(BundleKind[D]):
     def shown(self, _flows: D, _certificate: Certificate) -> dict[str, Any]:
         """Return the facts that only the page of these flows shows, by name."""
         return {}
-
-    def files(self, flows: D, certificate: Certificate) -> Sequence[BundleFile]:
-        """Return the files of the bundle: the flows in every format, and the areas."""
-        return flow_files(flows, certificate)
 
     def open(self, bundle: Path) -> D:
         """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder.

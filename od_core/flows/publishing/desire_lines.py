@@ -26,12 +26,6 @@ from od_core.publication.templates import filled
 MOST_LINES = 10_000
 """Largest number of flows in a file for maps."""
 
-_WGS84 = (
-    'GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563,AUTHORITY["EPSG","7030"]],'
-    'AUTHORITY["EPSG","6326"]],PRIMEM["Greenwich",0,AUTHORITY["EPSG","8901"]],UNIT["degree",0.0174532925199433,'
-    'AUTHORITY["EPSG","9122"]],AXIS["Latitude",NORTH],AXIS["Longitude",EAST],AUTHORITY["EPSG","4326"]]'
-)
-
 _LAYER = "desire_lines"
 
 _INDEX = f"rtree_{_LAYER}_geom"
@@ -134,26 +128,14 @@ class DesireLines:
         measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
         bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
         types = {one.name: _sqlite_type(one.type) for one in flows.schema}
-        columns = [f"{name} {type_} NOT NULL" for name, type_ in types.items()]
         with closing(sqlite3.connect(":memory:")) as connection:
-            connection.executescript(filled("geopackage.sql"))
-            connection.execute(
-                "INSERT INTO gpkg_spatial_ref_sys VALUES ('WGS 84', 4326, 'EPSG', 4326, ?, 'longitude, latitude')",
-                [_WGS84],
-            )
-            connection.execute(
-                "INSERT INTO gpkg_contents VALUES (?, 'features', ?, ?, ?, ?, ?, ?, ?, 4326)",
-                [_LAYER, _LAYER, self.description, measured.strftime("%Y-%m-%dT%H:%M:%S.000Z"), *bounds],
-            )
-            connection.execute(
-                "INSERT INTO gpkg_geometry_columns VALUES (?, 'geom', 'LINESTRING', 4326, 0, 0)", [_LAYER]
-            )
-            connection.execute(
-                f"CREATE TABLE {_LAYER} (fid INTEGER PRIMARY KEY, geom LINESTRING, {', '.join(columns)})"
-            )
+            last_change = measured.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+            given = {"description": self.description, "measured": last_change, "columns": types}
+            connection.executescript(filled("geopackage.sql", **given))
+            connection.execute("UPDATE gpkg_contents SET (min_x, min_y, max_x, max_y) = (?, ?, ?, ?)", bounds)
             blobs = [line.tobytes() for line in geometry]
             connection.executemany(
-                f"INSERT INTO {_LAYER} VALUES (NULL, {', '.join('?' * (1 + len(columns)))})",  # noqa: S608  # constants
+                f"INSERT INTO {_LAYER} VALUES (NULL, {', '.join('?' * (1 + len(types)))})",  # noqa: S608  # constants
                 zip(blobs, *(column.to_pylist() for column in flows.columns), strict=True),
             )
             if self.tables.for_tools:

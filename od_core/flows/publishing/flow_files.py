@@ -64,18 +64,18 @@ written again if they are damaged, with the files of their own format.
 """
 
 
-def flow_files(flows: ReleasedFlows, certificate: Certificate) -> list[BundleFile]:
+def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleFile]:
     """Return the files of the bundle: the flows in every format, the areas and, of a release, the noisy measurements.
 
     Derived flows have no measurements, which the releases have. The content of a file is computed when the file is
     written.
     """
-    tables = FlowTables.of(flows, certificate)
+    tables = FlowTables.of(release, certificate)
     return [
         *_formats(tables, certificate),
-        *(_measurements(flows, by_segment=False) if isinstance(flows, Release) else []),
+        *(_measurements(release, by_segment=False) if isinstance(release, Release) else []),
         *_segments(tables),
-        *(_measurements(flows, by_segment=True) if isinstance(flows, Release) and flows.breakdowns else []),
+        *(_measurements(release, by_segment=True) if isinstance(release, Release) and release.breakdowns else []),
         *_areas(tables),
     ]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
@@ -36,10 +35,8 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import CONFIDENCE, unlisted
-from od_core.publication.database import Rows
 from od_core.publication.guarantee import guarantee_sentences
-from od_core.publication.kind import Examination, Kind, ReleaseContext
-from od_core.publication.tables import BundleFile
+from od_core.publication.kind import Examination, Kind
 from od_core.records.segments import Breakdown, find
 
 
@@ -84,6 +81,11 @@ class FlowKind(Kind[Release]):
     format = "od-release certificate 1"
     schema = "database/flows.sql"
     facts_table = "releases"
+    files = staticmethod(flow_files)
+    report = staticmethod(flows_report)
+    pictures = staticmethod(flow_pictures)
+    tables = staticmethod(stored_tables)
+    derived = staticmethod(derived_tables)
 
     def facts(self, release: Release) -> dict[str, Any]:
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
@@ -138,22 +140,10 @@ class FlowKind(Kind[Release]):
             )
         return pd.DataFrame(rows)
 
-    def files(self, release: Release, certificate: Certificate) -> Sequence[BundleFile]:
-        """Return the files of the bundle of a release: its tables in every format, and the noisy measurements."""
-        return flow_files(release, certificate)
-
     def notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         chosen = estimation_text(certificate)
         return [*([chosen] if chosen else []), *flow_notes(release, certificate)]
-
-    def report(self, release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
-        """Return the HTML text of the page that presents a release to its readers."""
-        return flows_report(release, certificate, context)
-
-    def pictures(self, release: Release, certificate: Certificate) -> Mapping[str, Markup]:
-        """Return the map of the largest flows as SVG, by title; empty if no flow can be drawn."""
-        return flow_pictures(release, certificate)
 
     def open(self, bundle: Path) -> Release:
         """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
@@ -212,14 +202,6 @@ class FlowKind(Kind[Release]):
     def geographies(self, release: Release) -> list[Geography]:
         """Return the geographies of the origins and of the destinations."""
         return [release.plan.tree.origin, release.plan.tree.destination]
-
-    def tables(self, release: Release, certificate: Certificate) -> Mapping[str, Rows]:
-        """Return the flows, measurements and intervals of a release, by table of the release database."""
-        return stored_tables(release, certificate)
-
-    def derived(self, release: Release, certificate: Certificate) -> Mapping[str, Rows]:
-        """Return the indicators of areas, and the expected error of each level, by category only with breakdowns."""
-        return derived_tables(release, certificate)
 
 
 FLOWS = FlowKind()

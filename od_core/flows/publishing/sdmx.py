@@ -215,11 +215,9 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
     from pysdmx.model import Component, Components, ConceptScheme, Dataflow, DataStructureDefinition, Role
 
     series, concepts = dataflow_identifier(key), _concepts(tables.breakdowns)
-    lists = _code_lists(tables, series)
-    coded = {"origin": lists[0], "destination": lists[-1]}
-    for breakdown in tables.breakdowns:
-        coded[breakdown.name] = _category_list(breakdown, series)
-        lists.append(coded[breakdown.name])
+    areas = [_area_list(f"CL_{side}_{series}", side, geography) for side, geography in _sides(tables).items()]
+    coded = {"origin": areas[0], "destination": areas[-1]}
+    coded |= {one.name: _category_list(one, series) for one in tables.breakdowns}
     roles = {"trips": Role.MEASURE, "lower": Role.ATTRIBUTE, "upper": Role.ATTRIBUTE}
     components = [
         Component(
@@ -235,22 +233,19 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
         for name, concept in concepts.items()
         if tables.interval or name not in (LOWER.name, UPPER.name)
     ]
+    title, place = tables.table.title, "datastructure.DataStructure"
     definition = DataStructureDefinition(
-        **_maintained("datastructure.DataStructure", f"DSD_{series}"),
-        name=tables.table.title,
-        components=Components(components),
+        **_maintained(place, f"DSD_{series}"), name=title, components=Components(components)
     )
     flow = Dataflow(
-        **_maintained("datastructure.Dataflow", series),
-        name=f"{tables.table.title}: {key.release}",
-        structure=definition,
+        **_maintained("datastructure.Dataflow", series), name=f"{title}: {key.release}", structure=definition
     )
     scheme = ConceptScheme(
         **_maintained("conceptscheme.ConceptScheme", _CONCEPTS),
         name="Concepts of flows",
         items=list(concepts.values()),
     )
-    return [*lists, scheme, definition, flow]
+    return [*areas, *(coded[one.name] for one in tables.breakdowns), scheme, definition, flow]
 
 
 def _maintained(place: str, identifier: str) -> dict[str, Any]:
@@ -264,24 +259,34 @@ def _maintained(place: str, identifier: str) -> dict[str, Any]:
     return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
 
 
-def _code_lists(tables: FlowTables, series: str) -> list[Any]:
-    """Return the code lists of the origin areas and the destination areas; one list if the geographies are equal."""
+def _area_list(identifier: str, side: str, geography: Geography) -> Any:
+    """Return the code list of areas; ``side`` is ``AREA`` for those of both sides."""
+    named = "the code" if geography.names is None else "that of the area, and the description is the code"
+    codes = [
+        (one, label, None if geography.names is None else code)
+        for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
+        for (code, one), label in zip(level.items(), labels, strict=True)
+    ]
+    description = f"Each identifier is the number of the area's level and its code; the name is {named}."
+    return _code_list(identifier, "Areas" if side == "AREA" else f"Areas of the {side.lower()}", description, codes)
+
+
+def _category_list(breakdown: Breakdown, series: str) -> Any:
+    """Return the code list of a breakdown: its categories, and ``ALL`` for all of them."""
+    description = f"The name of each identifier is the category; {ALL} stands for all categories."
+    codes = [(category_identifier(category), category, None) for category in breakdown.categories]
+    name = f"Categories of {breakdown.name}"
+    return _code_list(
+        _category_list_name(breakdown, series), name, description, [(ALL, "All categories", None), *codes]
+    )
+
+
+def _code_list(identifier: str, name: str, description: str, codes: Sequence[tuple[str, str, str | None]]) -> Any:
+    """Return a code list; each code has an identifier, a name and perhaps a description."""
     from pysdmx.model import Code, Codelist
 
-    return [
-        Codelist(
-            **_maintained("codelist.Codelist", f"CL_{side}_{series}"),
-            name="Areas" if side == "AREA" else f"Areas of the {side.lower()}",
-            description="Each identifier is the number of the area's level and its code; the name is"
-            f" {'the code' if geography.names is None else 'that of the area, and the description is the code'}.",
-            items=[
-                Code(identifier, name=label, description=None if geography.names is None else code)
-                for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
-                for (code, identifier), label in zip(level.items(), labels, strict=True)
-            ],
-        )
-        for side, geography in _sides(tables).items()
-    ]
+    items = [Code(one, name=label, description=said) for one, label, said in codes]
+    return Codelist(**_maintained("codelist.Codelist", identifier), name=name, description=description, items=items)
 
 
 def _sides(tables: FlowTables) -> dict[str, Geography]:
@@ -293,21 +298,6 @@ def _sides(tables: FlowTables) -> dict[str, Geography]:
 
 def _category_list_name(breakdown: Breakdown, series: str) -> str:
     return f"CL_BREAKDOWN_{breakdown.name.upper()}_{series}"
-
-
-def _category_list(breakdown: Breakdown, series: str) -> Any:
-    """Return the code list of a breakdown: its categories, and ``ALL`` for all of them."""
-    from pysdmx.model import Code, Codelist
-
-    return Codelist(
-        **_maintained("codelist.Codelist", _category_list_name(breakdown, series)),
-        name=f"Categories of {breakdown.name}",
-        description=f"The name of each identifier is the category; {ALL} stands for all categories.",
-        items=[
-            Code(ALL, name="All categories"),
-            *(Code(category_identifier(category), name=category) for category in breakdown.categories),
-        ],
-    )
 
 
 def _concepts(breakdowns: Sequence[Breakdown]) -> dict[str, Any]:

@@ -45,16 +45,6 @@ DESCRIPTIONS = {
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 """Beliefs of an attacker before the release for which the impact assessment states the residual risk."""
 
-ORGANISATION = (
-    "deployment.basic.data_curators.0.data_curator_name",
-    "deployment.basic.data_curators.0.data_curator_type",
-    "deployment.basic.intended_use",
-    "deployment.basic.data_product_region",
-    "deployment.implementation.justification",
-    "deployment.administrative.registry_authors.0",
-)
-"""Fields of an entry of the registry that the organisation completes."""
-
 
 @dataclass(frozen=True)
 class Disclosure:

@@ -17,7 +17,7 @@ import yaml
 from od_core import OdError
 from od_core.publication.certificate import certificate_digest
 from od_core.published.disclosure import documents as made
-from od_core.published.disclosure.documents import ORGANISATION, disclosure_documents, write_disclosure
+from od_core.published.disclosure.documents import disclosure_documents, write_disclosure
 from od_core.published.disclosure.facts import TO_COMPLETE
 from tests.od_core.publication.examples import checked_again
 from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, written
@@ -30,6 +30,16 @@ PYRAMID = {
     "bottom": {"access-control", "trust-model", "query-model", "side-channels", "data-collection-exposure"},
 }
 """The blocks of the publication's pyramid; the query model is one of its deployment's questions."""
+
+ORGANISATION = (
+    "deployment.basic.data_curators.0.data_curator_name",
+    "deployment.basic.data_curators.0.data_curator_type",
+    "deployment.basic.intended_use",
+    "deployment.basic.data_product_region",
+    "deployment.implementation.justification",
+    "deployment.administrative.registry_authors.0",
+)
+"""Fields of an entry of the registry that the organisation completes."""
 
 
 def schema(name: str) -> jsonschema.Draft202012Validator:
