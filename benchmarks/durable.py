@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from od_core import Release, ReleasePlan
+from od_core.flows.estimation.levels import root_of
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.top_down import root_of
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.confidential import ConfidentialFolder
@@ -131,7 +131,7 @@ def check_invariants(release: Release, total: int) -> None:
     """
     tree = release.plan.tree
     if release.plan.mechanism.refines:
-        levels = [*refine(release.plan, root_of(release.plan, total), release.measured)[:-1], release.leaves]
+        levels = [*refine(release.plan, root_of(release.plan, total), release.measured)[0][:-1], release.leaves]
     else:
         levels = [*(m.parents for m in release.measured if isinstance(m.parents, Nodes)), release.leaves]
     if int(levels[0].trips.sum()) != total:

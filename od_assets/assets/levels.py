@@ -17,10 +17,9 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
 from od_assets.series.flows import FlowSeries
 from od_core.files.durable import file_digest
-from od_core.flows.estimation.segment_levels import combined_totals, refuse_beyond_memory
-from od_core.flows.estimation.segment_refinement import refined_levels
-from od_core.flows.estimation.top_down import estimate_pieces
-from od_core.flows.measuring import measure_step
+from od_core.flows.estimation.levels import combined_totals, estimate_pieces, refuse_beyond_memory
+from od_core.flows.estimation.refinement import refine
+from od_core.flows.measuring import measure
 from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.parts.work import ATTEMPTS
 from od_core.flows.plan import ReleasePlan
@@ -101,7 +100,7 @@ def _measurement_asset(series: FlowSeries, level: int, common: dict[str, Any]) -
             refuse_beyond_memory(plan, level, parents)
             cells = 0
             for step in steps:
-                draw = partial(measure_step, plan, step, parents, trips, noise)
+                draw = partial(measure, plan, step, parents, trips, noise)
                 cells += len(work.begun.once(step, draw))
             if steps[-1] is plan.step_bands[0][-1]:
                 work.forget_counts()
@@ -183,7 +182,7 @@ def _refine(work: FlowWork) -> None:
     plan, staged = work.plan, work.staged
     root, measured = staged.estimate(0) if plan.publishes_total else None, work.measured()
     refuse_beyond_memory(plan, plan.tree.depth, measured[-1].parents)  # each part fitted, but all are read now
-    refined, segments = refined_levels(plan, root, measured)
+    refined, segments = refine(plan, root, measured)
     for breakdown in plan.breakdowns:
         staged.save_segments(breakdown, [(refined[-1], segments[breakdown.name])])
     for nodes in refined:

@@ -18,7 +18,8 @@ from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.metrics import Level, SegmentTruth, segment_sums_by_level, sums_by_level
 from od_core.evaluation.simulation import on_plan, simulated_releases
 from od_core.evaluation.synthetic import gravity, pareto
-from od_core.flows.estimation.fitted_tree import Counts, find_pairs
+from od_core.flows.arrays import Integers
+from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.geography.flow_tree import FlowTree, Nodes
@@ -218,7 +219,7 @@ def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
                 }
 
 
-def _looked_up(cells: tuple[Numbers, Numbers, Counts], origin: Numbers, destination: Numbers, width: int) -> Counts:
+def _looked_up(cells: tuple[Numbers, Numbers, Integers], origin: Numbers, destination: Numbers, width: int) -> Integers:
     """Return the trips of each pair (origin, destination), or 0 if the pair is not among the cells.
 
     Args:

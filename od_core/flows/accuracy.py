@@ -7,29 +7,189 @@ the node and S = sum v. Since c depends on the children only through sum z, the 
 
     Var_i = v_i - v_i^2 / S + (v_i / S)^2 Var(c).
 
-The shape of the subtree below a node determines its v, so nodes are grouped by shape; see
-:mod:`od_core.flows.subtree_shapes`.
+The shape of the subtree below a node determines its v. It follows from two shapes: that of the subtree of the node's
+origin area and that of its destination area. So nodes are grouped by pairs of shapes, and sums over 10^11 pairs of
+zones become small matrix products.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.confidence import half_width
-from od_core.flows.subtree_shapes import Reals, ShapedTree, Step
 from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography
 from od_core.records.segments import Breakdown
 
 if TYPE_CHECKING:
     from od_core.flows.plan import ReleasePlan
+
+
+MAX_SHAPES = 1024
+"""Largest number of shapes (classes of equal subtrees) that are distinguished at a level of a geography. If there are
+more, areas with similar numbers of zones are treated as one shape with the mean of their children. In trials, the
+errors changed by at most 0.4 %. This limits the time to seconds and the memory to 8 MB per level."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A step from one level of the flow tree to the next, with nodes grouped by the shapes of their areas' subtrees.
+
+    A value per pair of shapes is an array of shape (origin shapes, destination shapes). The step divides the areas of
+    one side. The other side is called the whole side. "Above" and "below" are the two levels.
+
+    Attributes:
+        splits_origin: Whether the origin is the divided side. If False, it is the destination.
+        children: On the divided side, the number of children of shape j of an area of shape i, in row i and column j;
+            shape (shapes above, shapes below).
+        parents: On the divided side, the share of the areas of shape j whose parent has shape i, in row i and column j;
+            shape (shapes above, shapes below).
+        whole: On the whole side, the share of the areas that have each shape; shape (shapes,).
+    """
+
+    splits_origin: bool
+    children: Reals
+    parents: Reals
+    whole: Reals
+
+    @property
+    def fan_out(self) -> Reals:
+        """Number of children of an area of each shape of the divided side; shape (shapes above,)."""
+        total: Reals = self.children.sum(axis=1)
+        return total
+
+    def over_children(self, values: Reals) -> Reals:
+        """Return, for each pair of shapes above, the sum of ``values`` over the children of a node."""
+        return self.children @ values if self.splits_origin else values @ self.children.T
+
+    def over_parents(self, values: Reals) -> Reals:
+        """Return, for each pair of shapes below, the mean of ``values`` over the parents of its nodes."""
+        return self.parents.T @ values if self.splits_origin else values @ self.parents
+
+    def largest_parent(self, values: Reals) -> Reals:
+        """Return, for each pair of shapes below, the largest of ``values`` over the parents of its nodes."""
+        above = values if self.splits_origin else values.T
+        largest = np.array([above[shares > 0].max(axis=0) for shares in self.parents.T])
+        return largest if self.splits_origin else largest.T
+
+    def over_whole(self, values: Reals) -> Reals:
+        """Return, for each shape of the divided side, the mean of ``values`` over the areas of the whole side.
+
+        The shape of the result is (shapes above,).
+        """
+        mean: Reals = values @ self.whole if self.splits_origin else self.whole @ values
+        return mean
+
+    def to_children(self, values: Reals) -> Reals:
+        """Return, for each shape below on the divided side, the mean of ``values`` over the parents of its areas.
+
+        ``values`` has one entry per shape above on the divided side; shape (shapes above,). The result broadcasts
+        against values per pair of shapes below.
+        """
+        below: Reals = values @ self.parents
+        return below[:, np.newaxis] if self.splits_origin else below
+
+
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """The areas of a geography, grouped by the shape of their subtrees.
+
+    Attributes:
+        areas: For each level, the number of areas of each shape; shape (shapes,).
+        pairs: For each level except the last, the number of pairs of a parent and a child by the shapes of both; shape
+            (shapes of parents, shapes of children).
+        of_areas: For each level, the number of the shape of each area; shape (areas,).
+    """
+
+    areas: list[Reals]
+    pairs: list[Reals]
+    of_areas: list[Integers]
+
+
+@dataclass(frozen=True, eq=False)
+class ShapedTree:
+    """The nodes of a flow tree, grouped by the shapes of their origin and destination areas.
+
+    Attributes:
+        steps: The steps to each level below the root.
+        origin, destination: The areas of both sides, grouped by shape.
+        nodes: For each level, root first, the number of origin areas of each shape and the number of destination areas
+            of each shape.
+    """
+
+    steps: list[Step]
+    origin: Shapes
+    destination: Shapes
+    nodes: list[tuple[Reals, Reals]]
+
+    @classmethod
+    def of(cls, tree: FlowTree, most: int | None = None) -> ShapedTree:
+        """Group the nodes of a tree. ``most``: largest number of shapes of a level, by default :data:`MAX_SHAPES`."""
+        origin = shapes_of(tree.origin, most)
+        destination = origin if tree.destination is tree.origin else shapes_of(tree.destination, most)
+        nodes = [
+            (origin.areas[at_origin], destination.areas[at_destination])
+            for at_origin, at_destination in map(tree.level_pair, range(tree.depth + 1))
+        ]
+        steps = []
+        for level in range(1, tree.depth + 1):
+            split = 0 if tree.refines_origin(level) else 1
+            pairs = (origin, destination)[split].pairs[tree.level_pair(level - 1)[split]]
+            above, below, whole = nodes[level - 1][split], nodes[level][split], nodes[level][1 - split]
+            steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, whole / whole.sum()))
+        return cls(steps, origin, destination, nodes)
+
+
+def shapes_of(geography: Geography, most: int | None = None) -> Shapes:
+    """Group the areas of a geography by shape, from the zones upwards, and return the groups.
+
+    Two areas have the same shape if, for each shape of the level below, they have the same number of children.
+
+    Args:
+        geography: the geography.
+        most: largest number of shapes that are distinguished at a level; by default :data:`MAX_SHAPES`.
+    """
+    shape = np.zeros(len(geography.zones), dtype=np.int64)
+    areas: list[Reals] = [np.array([float(len(shape))])]
+    pairs: list[Reals] = []
+    of_areas = [shape]
+    for level in range(geography.depth - 1, -1, -1):
+        parents = geography.parents[level + 1]
+        above = _shapes_above(geography, level, shape, MAX_SHAPES if most is None else most)
+        sizes = np.bincount(above)
+        width = len(areas[0])
+        both = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
+        pairs.insert(0, both.reshape(-1, width).astype(np.float64))
+        areas.insert(0, sizes.astype(np.float64))
+        of_areas.insert(0, above)
+        shape = above
+    return Shapes(areas, pairs, of_areas)
+
+
+def _shapes_above(geography: Geography, level: int, shape: Integers, most: int) -> Integers:
+    """Return the shape of each area of a level as a number, counted from 0; shape (areas,).
+
+    ``shape`` has the number of the shape of each area of the level below. ``most``: see :func:`shapes_of`.
+    """
+    width = int(shape.max()) + 1
+    ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # sorted shapes of each area's children
+    known: dict[bytes, int] = {}
+    runs = pairwise(geography.first_child[level].tolist())
+    above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
+    if len(known) > most:
+        by_size = np.lexsort((np.diff(geography.first_child[level]), geography.zones_below(level)))
+        above[by_size] = np.arange(len(above)) * most // len(above)
+    return above
 
 
 NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
@@ -93,7 +253,7 @@ def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list
 
     These are the estimates of :mod:`od_core.flows.estimation.least_squares`, on which the 90 % intervals are based.
     They do not depend on the mechanism, only on what was measured. No node may have been dropped. The result is an
-    approximation if areas of similar shapes are treated as one; see :data:`od_core.flows.subtree_shapes.MAX_SHAPES`.
+    approximation if areas of similar shapes are treated as one; see :data:`MAX_SHAPES`.
 
     Args:
         variances: see :func:`expected_errors`.
@@ -189,34 +349,10 @@ def _check_measured(tree: FlowTree, variances: Mapping[int, Fraction]) -> None:
             )
 
 
-Variance = TypeVar("Variance", float, NDArray[np.float64])
+Variance = TypeVar("Variance", float, Reals)
 
 UNMEASURED = 10**12
 """Variance of a root that was not measured, as a multiple of the largest variance of the noise."""
-
-
-def total_errors(plan: ReleasePlan) -> list[float]:
-    """Return the expected root-mean-square error of each level, root first, in trips, if no estimate is cut at zero.
-
-    See :func:`od_core.flows.accuracy.expected_errors` for the accuracy of these values. All are NaN if the
-    mechanism has a threshold, because the true trips determine which counts are below the threshold.
-    """
-    if plan.has_threshold:
-        return [math.nan] * (plan.tree.depth + 1)
-    variances = {step.level: step.variance for step in plan.totals}
-    if plan.mechanism.measures == "all_leaves":
-        return summed_errors(plan.tree, variances[plan.tree.depth])
-    return expected_errors(plan.tree, variances, refined=plan.mechanism.refines)
-
-
-def segment_errors(plan: ReleasePlan, breakdown: Breakdown) -> list[float]:
-    """Return the expected root-mean-square error of the trips of one category at each level, root first.
-
-    For the variance, see :func:`segment_variance`.
-    """
-    own = expected_errors(plan.tree, _segment_variances(plan, breakdown), refined=True)
-    pairs = zip(plan.expected_errors, own, strict=True)
-    return [segment_variance(v**2, w**2, len(breakdown.categories)) ** 0.5 for v, w in pairs]
 
 
 def segment_variance(total: Variance, own: Variance, categories: int) -> Variance:
@@ -230,54 +366,64 @@ def segment_variance(total: Variance, own: Variance, categories: int) -> Varianc
     return total / categories**2 + own * (1 - 1 / categories)
 
 
-def total_half_widths(plan: ReleasePlan) -> list[float]:
-    """Return the largest distance, at each level, root first, from an estimate to the end of its 90 % interval.
+def planned_errors(plan: ReleasePlan, breakdown: Breakdown | None = None) -> list[float]:
+    """Return the expected root-mean-square error of each level, root first, in trips, if no estimate is cut at zero.
 
-    The estimate is the unbiased one of :mod:`od_core.flows.estimation.least_squares`. It is at most this far from the
-    true number of counted trips with a probability of 0.9, whatever that number is. If nodes may be dropped, the values
-    are those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a threshold,
-    because such a release has no intervals.
+    The errors are those of totals or, given a breakdown, of the trips of one of its categories. See
+    :func:`expected_errors` for their accuracy. All are NaN if the mechanism has a threshold, because the true trips
+    determine which counts are below the threshold.
     """
     if plan.has_threshold:
         return [math.nan] * (plan.tree.depth + 1)
-    return _half_widths(_largest_totals(plan))
+    variances = _variances(plan, breakdown)
+    if plan.mechanism.measures == "all_leaves":
+        return summed_errors(plan.tree, variances[plan.tree.depth])
+    own = expected_errors(plan.tree, variances, refined=plan.mechanism.refines)
+    if breakdown is None:
+        return own
+    pairs = zip(plan.expected_errors, own, strict=True)
+    return [segment_variance(v**2, w**2, len(breakdown.categories)) ** 0.5 for v, w in pairs]
 
 
-def half_widths_of_segments(plan: ReleasePlan, breakdown: Breakdown) -> list[float]:
-    """Return an upper bound of the same distance for the trips of one category, for each level, root first."""
-    variances = _segment_variances(plan, breakdown)
-    own = largest_variances(plan.tree, variances) if plan.keeps_all else _measured_alone(plan, variances, None)
-    pairs = zip(_largest_totals(plan), own, strict=True)
-    return _half_widths([segment_variance(v, w, len(breakdown.categories)) for v, w in pairs])
+def planned_half_widths(plan: ReleasePlan, breakdown: Breakdown | None = None) -> list[float]:
+    """Return the largest distance, at each level, root first, from an estimate to the end of its 90 % interval.
+
+    The estimate is the unbiased one of :mod:`od_core.flows.estimation.least_squares`: of totals or, given a breakdown,
+    of the trips of one of its categories, for which the result is an upper bound. It is at most this far from the true
+    number of counted trips with a probability of 0.9, whatever that number is. If nodes may be dropped, the values are
+    those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a threshold, because
+    such a release has no intervals.
+    """
+    if plan.has_threshold:
+        return [math.nan] * (plan.tree.depth + 1)
+    largest = _largest(plan, None)
+    if breakdown is not None:
+        pairs = zip(largest, _largest(plan, breakdown), strict=True)
+        largest = [segment_variance(v, w, len(breakdown.categories)) for v, w in pairs]
+    widths: list[float] = half_width(np.zeros(len(largest)), np.array(largest)).tolist()
+    return widths
 
 
-def _largest_totals(plan: ReleasePlan) -> list[float]:
-    """Return the largest variance of an unbiased estimate of a total at each level, root first."""
-    variances = {step.level: step.variance for step in plan.totals}
+def _largest(plan: ReleasePlan, breakdown: Breakdown | None) -> list[float]:
+    """Return the largest variance, at each level, root first, of an unbiased estimate from a table's measurements."""
+    variances = _variances(plan, breakdown)
     if plan.mechanism.measures == "all_leaves":
         return largest_summed_variances(plan.tree, variances[plan.tree.depth])
     if plan.keeps_all:
         return largest_variances(plan.tree, variances)
-    return _measured_alone(plan, variances, 0.0 if plan.publishes_total else None)
-
-
-def _measured_alone(plan: ReleasePlan, variances: Mapping[int, Fraction], root: float | None) -> list[float]:
-    """Return the variance of the measured counts of each level, root first; ``root`` is that of an exact root."""
-    largest = [float(variances[0]) if root is None else root]
+    is_exact = plan.publishes_total and breakdown is None
+    largest = [0.0 if is_exact else float(variances[0])]
     for level in range(plan.tree.depth, 0, -1):  # an unmeasured level has the counts of the level below
         largest.insert(1, float(variances[level]) if level in variances else largest[1])
     return largest
 
 
-def _segment_variances(plan: ReleasePlan, breakdown: Breakdown) -> dict[int, Fraction]:
-    """Return the variance of the noise of each level that is measured by a breakdown, and of the root."""
+def _variances(plan: ReleasePlan, breakdown: Breakdown | None) -> dict[int, Fraction]:
+    """Return the variance of the noise of each level whose totals, or categories and the root, are measured."""
+    if breakdown is None:
+        return {step.level: step.variance for step in plan.totals}
     variances = {step.level: step.variance for step in plan.segment_steps(breakdown.name)}
     return {0: UNMEASURED * max(variances.values())} | variances
-
-
-def _half_widths(largest: Sequence[float]) -> list[float]:
-    """Return the half width of the 90 % interval of a noisy 0 with each of the variances."""
-    return [float(width) for width in half_width(np.zeros(len(largest)), np.array(largest))]
 
 
 def verdict(width: float) -> str:

@@ -21,7 +21,7 @@ The largest right-hand side over lambda, for the worst y, is a linear program. I
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
@@ -30,20 +30,17 @@ from typing import Literal
 
 import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import UNMEASURED, own_variances, segment_variance
+from od_core.flows.accuracy import UNMEASURED, ShapedTree, Shapes, Variance, own_variances, segment_variance
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.queries import Segments, measured_levels
-from od_core.flows.subtree_shapes import ShapedTree, Shapes
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
 from od_core.privacy.budget import Budget, MinimisedError
 from od_core.privacy.neighbours import Neighbours
 from od_core.records.segments import Breakdown
-
-Reals = NDArray[np.float64]
 
 GRAIN = 1_000_000
 """Shares are multiples of 1 / GRAIN, unless a coarser one is asked for."""
@@ -97,7 +94,8 @@ def optimal_shares(
         OdError: The optimum cannot be proven to be within ``LARGEST_GAP``.
     """
     best = _solved(losses, start)
-    weights, bound = _proof(losses(best), _slopes(losses, best), power)
+    slopes = -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
+    weights, bound = _proof(losses(best), slopes, power)
     grain = coarse or GRAIN
     parts = _rounded(best, grain)
     if coarse is not None:
@@ -157,12 +155,7 @@ def _differences(function: Callable[[Reals], Reals], at: Reals) -> Reals:
     return slopes
 
 
-def _slopes(losses: Callable[[Reals], Reals], shares: Reals) -> Reals:
-    """Return the derivatives of minus the losses by the shares; shape (losses, shares)."""
-    return -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(shares)) / shares
-
-
-def _rounded(shares: Reals, grain: int) -> NDArray[np.int64]:
+def _rounded(shares: Reals, grain: int) -> Integers:
     """Return shares as multiples of 1 / ``grain`` that sum to 1, none below the smallest."""
     least = round(LEAST * grain)
     whole = np.maximum(np.floor(shares * grain), least).astype(np.int64)
@@ -172,7 +165,7 @@ def _rounded(shares: Reals, grain: int) -> NDArray[np.int64]:
     return whole
 
 
-def _polished(whole: NDArray[np.int64], grain: int, losses: Callable[[Reals], Reals]) -> NDArray[np.int64]:
+def _polished(whole: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
     """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller.
 
     The result does not depend on the last digits of the solver's result.
@@ -292,8 +285,8 @@ MOST_SUMMED = 20_000_000
 Cells = tuple[Numbers, Numbers]
 """Pairs of areas: origins and destinations, shape (cells,) each."""
 
-Noise = Mapping[int, float]
-"""Variance of the noise of each measured level."""
+Noise = tuple[tuple[int, float], ...]
+"""Each measured level, top first, and the variance of its noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,11 +343,7 @@ class VarianceModel:
         level = self._tree_level(quantity)
         if level is None or quantity.part != "all":
             return float(self.of_cells(quantity)(shares).mean())
-        totals, categories = self._noise(quantity, shares)
-        total = self._mean_at(level, totals)
-        if quantity.breakdown is None or categories is None:
-            return total
-        return segment_variance(total, self._mean_at(level, categories), len(quantity.breakdown.categories))
+        return float(self._variance(quantity, shares, lambda noise: self._means(noise)[level]))
 
     def of_cells(self, quantity: Quantity, cells: Cells | None = None) -> Callable[[Reals], Reals]:
         """Return the function from shares to the variance of each of some cells of a quantity; shape (cells,).
@@ -368,16 +357,15 @@ class VarianceModel:
             OdError: As in :meth:`mean`.
         """
         from_noise = self._from_noise(quantity, cells)
+        return lambda shares: self._variance(quantity, shares, from_noise)
 
-        def variances(shares: Reals) -> Reals:
-            totals, categories = self._noise(quantity, shares)
-            total = from_noise(totals)
-            if quantity.breakdown is None or categories is None:
-                return total
-            of_category: Reals = segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
-            return of_category
-
-        return variances
+    def _variance(self, quantity: Quantity, shares: Reals, from_noise: Callable[[Noise], Variance]) -> Variance:
+        """Return the variance of a quantity; ``from_noise`` returns that of a table measured with some noise."""
+        totals, categories = self._noise(quantity, shares)
+        total = from_noise(totals)
+        if quantity.breakdown is None or categories is None:
+            return total
+        return segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
 
     def _from_noise(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
         """Return the function from the noise of what is measured to the variance of each cell."""
@@ -412,7 +400,7 @@ class VarianceModel:
         pair = (quantity.origin_level, quantity.destination_level)
         return pairs.index(pair) if pair in pairs else None
 
-    def _noise(self, quantity: Quantity, shares: Reals) -> tuple[dict[int, float], dict[int, float] | None]:
+    def _noise(self, quantity: Quantity, shares: Reals) -> tuple[Noise, Noise | None]:
         """Return the variances from which totals are estimated, and those of one category; None without a breakdown.
 
         See :func:`od_core.flows.queries.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
@@ -420,7 +408,7 @@ class VarianceModel:
         of_level = dict(zip(self.free_levels, shares.tolist(), strict=True))
         sensitivity = {level: self.neighbours.sensitivity_squared(level) for level in of_level}
         if self.segments is None:
-            return {level: sensitivity[level] / (2 * share) for level, share in of_level.items()}, None
+            return tuple((level, sensitivity[level] / (2 * share)) for level, share in of_level.items()), None
         breakdowns, together = self.segments.breakdowns, float(self.segments.share)
         each = together / len(breakdowns)
         measured = [share * ((1 - together) * (sensitivity[level] > 0) + together) for level, share in of_level.items()]
@@ -434,39 +422,34 @@ class VarianceModel:
                 precision += sum(1 / (len(one.categories) * own[level]) for one in breakdowns)
                 totals[level] = 1 / precision
         if quantity.breakdown is None:
-            return totals, None
-        return totals, {0: UNMEASURED * max(own.values())} | own
+            return tuple(totals.items()), None
+        return tuple(totals.items()), tuple(({0: UNMEASURED * max(own.values())} | own).items())
 
     @cached_property
     def _shaped(self) -> ShapedTree:
         return ShapedTree.of(self.tree, MOST_SHAPES)
 
-    def _own(self, noise: Noise) -> tuple[list[Reals], list[Reals], Reals]:
-        """Return v of each level, S of each level but the last, and the variance of the root, by pairs of shapes."""
-        return self._remembered(tuple(noise.items()))
-
     @cached_property
-    def _remembered(self) -> Callable[[tuple[tuple[int, float], ...]], tuple[list[Reals], list[Reals], Reals]]:
-        """Function from the items of a noise to the values of :meth:`_own`; it remembers the latest results."""
+    def _own(self) -> Callable[[Noise], tuple[list[Reals], list[Reals], Reals]]:
+        """Function from noise to v of each level, S of each level but the last, and the variance of the root.
+
+        The values are by pairs of shapes. The latest results are remembered.
+        """
 
         @lru_cache(maxsize=8)
-        def own_of(items: tuple[tuple[int, float], ...]) -> tuple[list[Reals], list[Reals], Reals]:
-            own, siblings = own_variances(self._shaped.steps, dict(items), refined=self.mechanism.refines)
-            return own, siblings, own[0] if items[0][0] == 0 else np.zeros((1, 1))
+        def own_of(noise: Noise) -> tuple[list[Reals], list[Reals], Reals]:
+            own, siblings = own_variances(self._shaped.steps, dict(noise), refined=self.mechanism.refines)
+            return own, siblings, own[0] if noise[0][0] == 0 else np.zeros((1, 1))
 
         return own_of
 
-    def _mean_at(self, level: int, noise: Noise) -> float:
-        """Return the mean variance over all nodes of a level."""
-        return self._means(tuple(noise.items()))[level]
-
     @cached_property
-    def _means(self) -> Callable[[tuple[tuple[int, float], ...]], list[float]]:
-        """Function from the items of a noise to the mean variance of each level; it remembers the latest results."""
+    def _means(self) -> Callable[[Noise], list[float]]:
+        """Function from noise to the mean variance over all nodes of each level; it remembers the latest results."""
 
         @lru_cache(maxsize=8)
-        def means(items: tuple[tuple[int, float], ...]) -> list[float]:
-            own, siblings, estimate = self._own(dict(items))
+        def means(noise: Noise) -> list[float]:
+            own, siblings, estimate = self._own(noise)
             found = [float(estimate[0, 0])]
             for level, step in enumerate(self._shaped.steps, start=1):
                 v, s = own[level], siblings[level - 1]
@@ -495,7 +478,7 @@ class VarianceModel:
 
         return variances
 
-    def _shapes_at(self, level: int, above: int, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _shapes_at(self, level: int, above: int, cells: Cells) -> tuple[Integers, Integers]:
         """Return the shapes of the areas above some nodes of a level, as an index into values by pairs of shapes."""
         below, at = self.tree.level_pair(level), self.tree.level_pair(above)
         origin = self.tree.origin.ancestors_at(below[0], at[0])[cells[0]]
@@ -548,7 +531,7 @@ class VarianceModel:
 
         Of the two levels of each side, the finer one is taken.
         """
-        sides: list[NDArray[np.int64]] = []
+        sides: list[Integers] = []
         shaped: list[tuple[Geography, Shapes]] = [
             (self.tree.origin, self._shaped.origin),
             (self.tree.destination, self._shaped.destination),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Counts = NDArray[np.int64]
-Reals = NDArray[np.float64]
+from od_core.flows.arrays import Integers, Reals
 
 DEVIATIONS = 1.6448536269514722
 """Half-width of the interval around the mean that contains a normal variable with probability 0.9, in standard
@@ -19,7 +17,7 @@ _MOST_TOLERANCE = 0.25
 """Largest widening, in trips, so that the interval of a number that is known exactly contains only that number."""
 
 
-def lower_bound(estimate: Reals, variance: Reals) -> Counts:
+def lower_bound(estimate: Reals, variance: Reals) -> Integers:
     """Return the lower ends of the 90 % intervals of unbiased estimates with the given variances.
 
     The ends are whole numbers of at least 0. All three arrays have the same shape.
@@ -27,7 +25,7 @@ def lower_bound(estimate: Reals, variance: Reals) -> Counts:
     return np.maximum(np.ceil(estimate - half_width(estimate, variance)), 0).astype(np.int64)
 
 
-def upper_bound(estimate: Reals, variance: Reals) -> Counts:
+def upper_bound(estimate: Reals, variance: Reals) -> Integers:
     """Return the upper ends of the 90 % intervals of unbiased estimates with the given variances.
 
     The ends are whole numbers of at least 0. All three arrays have the same shape.
@@ -35,7 +33,7 @@ def upper_bound(estimate: Reals, variance: Reals) -> Counts:
     return np.maximum(highest(estimate, variance), 0)
 
 
-def highest(estimate: Reals, variance: Reals) -> Counts:
+def highest(estimate: Reals, variance: Reals) -> Integers:
     """Return the upper ends of such intervals of numbers that may be negative; whole numbers of the same shape."""
     return np.floor(estimate + half_width(estimate, variance)).astype(np.int64)
 

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.held_out import LEAST_SQUARES, chosen_rule
-from od_core.flows.estimation.intervals import Intervals, refuse_without_intervals
-from od_core.flows.estimation.segment_intervals import SegmentIntervals
+from od_core.flows.estimation.intervals import Intervals, SegmentIntervals, refuse_without_intervals
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows

@@ -7,7 +7,7 @@ covariance of both (:mod:`od_core.flows.estimation.intervals`).
 
 Self-containment is the share N / B of the trips that begin in an area and stay in it. The mean distance is D / B,
 where D is the sum of the distances of the trips. For shares, the covariance of N and B follows from the variance of
-B - N, which is the outflow. For intervals of ratios, see :mod:`od_core.flows.estimation.sum_intervals`.
+B - N, which is the outflow. For intervals of ratios, see :func:`od_core.flows.estimation.intervals.fieller`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from od_core.errors import OdError
 from od_core.flows.confidence import DEVIATIONS, lower_bound
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.fitted_tree import Estimates
-from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, upper_end
-from od_core.flows.estimation.sum_intervals import fieller
+from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, fieller, upper_end
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 

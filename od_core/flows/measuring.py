@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.estimation.segment_levels import next_parents, refuse_beyond_memory
-from od_core.flows.estimation.top_down import Measurement, estimate, estimated_piece
+from od_core.flows.arrays import Integers
+from od_core.flows.estimation.levels import Measurement, estimate, estimated_piece, next_parents, refuse_beyond_memory
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import GaussianStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
@@ -65,23 +64,11 @@ def measure_levels(
         refuse_beyond_memory(plan, level, above)
         own = []
         for step in queries:
-            draw = partial(measure_step, plan, step, above, trips, noise)
+            draw = partial(measure, plan, step, above, trips, noise)
             own.append(Measurement(step, above, measurements.once(step, draw)))
         measured += own
         nodes = None if is_refined else next_parents(plan, own, nodes)
     return measured, nodes
-
-
-def measure_step(
-    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
-) -> Iterator[NDArray[np.int64]]:
-    """Return the true counts of a step of any kind, plus noise: those of totals, or those by segment.
-
-    For the arguments and errors, see :func:`measure`.
-    """
-    if isinstance(step, SegmentStep):
-        return measure_by_segment(plan, step, parents, trips, noise)
-    return measure(plan, step, parents, trips, noise)
 
 
 def run_level(
@@ -107,13 +94,13 @@ def run_level(
     """
     estimates: list[Nodes | None] = []
 
-    def draw() -> Iterator[NDArray[np.int64]]:
+    def draw() -> Iterator[Integers]:
         if parents is None:
             yield from measure(plan, step, None, trips, noise)
             return
 
-        def drawn(expansion: Expansion) -> tuple[NDArray[np.int64], Nodes | None]:
-            noisy = _measured(plan, step, trips, noise, expansion)
+        def drawn(expansion: Expansion) -> tuple[Integers, Nodes | None]:
+            noisy = _measured(plan, step, [trips], noise, expansion)
             try:
                 return noisy, estimated_piece(plan, step, parents, expansion, noisy)
             except Exception:  # noqa: BLE001  # raised again below, after the draw is stored
@@ -131,79 +118,51 @@ def run_level(
 
 
 def measure(
-    plan: ReleasePlan,
-    step: GaussianStep,
-    parents: Nodes | None,
-    trips: TripCounts,
-    noise: NoiseSource,
-) -> Iterator[NDArray[np.int64]]:
-    """Return the true counts of all children of ``parents``, plus noise.
+    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
+) -> Iterator[Integers]:
+    """Return the true counts of all children of ``parents``, plus noise: totals, or the trips in each category.
 
     The true trips are confidential. The result is public.
 
     Returns:
-        An iterator of the level's noisy counts in tree order, in consecutive pieces. Together, they are the one vector
-        query that the step is charged for.
-
-    Raises:
-        OdError: If the noise source returns invalid or too large values.
-    """
-    if parents is None:
-        return iter([draw_noise(plan, step, noise) + trips.total])
-    return in_order(partial(_measured, plan, step, trips, noise), plan.tree.expand(parents))
-
-
-def _measured(
-    plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, expansion: Expansion
-) -> NDArray[np.int64]:
-    """Return the noisy counts of one piece of a level; shape (children,). The true trips are confidential."""
-    noisy = draw_noise(plan, step, noise, expansion)
-    trips.add_to(noisy, plan.tree, expansion)
-    noisy.flags.writeable = False  # the measurement is final from here on
-    return noisy
-
-
-def measure_by_segment(
-    plan: ReleasePlan, step: SegmentStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
-) -> Iterator[NDArray[np.int64]]:
-    """Return the true counts of all children of ``parents`` in each category, plus noise.
-
-    The true trips are confidential. The result is public: for each child, in tree order, its values in all categories.
-    Together, they are the one vector query of the step.
-
-    Returns:
-        An iterator of consecutive pieces.
+        An iterator of the level's noisy counts in tree order, in consecutive pieces: for each child, its value or its
+        values in all categories. Together, they are the one vector query that the step is charged for.
 
     Raises:
         OdError: If the trips were not counted by the breakdown, or the noise source returns invalid or too large
             values.
     """
+    tables = _counted(step, trips)
+    if parents is None:
+        return iter([draw_noise(plan, step, noise, None, len(tables)) + np.array([one.total for one in tables])])
+    return in_order(partial(_measured, plan, step, tables, noise), plan.tree.expand(parents))
+
+
+def _counted(step: GaussianStep, trips: TripCounts) -> Sequence[TripCounts]:
+    """Return the true counts that a step measures: the totals, or those of each category."""
+    if not isinstance(step, SegmentStep):
+        return [trips]
     if step.breakdown not in trips.by_segment:
         raise OdError(
             "OD-TRIPS-SEGMENTS",
             f"the trips are not counted by breakdown {step.breakdown!r}",
             next_step="count them with the breakdowns of the plan",
         )
-    own = trips.by_segment[step.breakdown]
-    if parents is None:
-        return iter([draw_noise(plan, step, noise, None, len(own)) + np.array([one.total for one in own])])
-    return in_order(partial(_measured_by_segment, plan, step, own, noise), plan.tree.expand(parents))
+    return trips.by_segment[step.breakdown]
 
 
-def _measured_by_segment(
-    plan: ReleasePlan, step: SegmentStep, trips: Sequence[TripCounts], noise: NoiseSource, expansion: Expansion
-) -> NDArray[np.int64]:
-    """Return the noisy counts of one piece of a level; shape (children * categories,). The trips are confidential."""
-    noisy = draw_noise(plan, step, noise, expansion, len(trips))
-    for k, of_category in enumerate(trips):
-        counts = np.zeros(len(expansion), dtype=np.int64)
-        of_category.add_to(counts, plan.tree, expansion)
-        noisy[k :: len(trips)] += counts
+def _measured(
+    plan: ReleasePlan, step: GaussianStep, tables: Sequence[TripCounts], noise: NoiseSource, expansion: Expansion
+) -> Integers:
+    """Return the noisy counts of one piece of a level; shape (children * tables,). The true trips are confidential."""
+    noisy = draw_noise(plan, step, noise, expansion, len(tables))
+    for k, counts in enumerate(tables):
+        counts.add_to(noisy[k :: len(tables)], plan.tree, expansion)
     noisy.flags.writeable = False  # the measurement is final from here on
     return noisy
 
 
-def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[NDArray[np.int64]]:
+def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[Integers]:
     """Measure all pairs of zones with trips, and yield those whose noisy count reaches the threshold.
 
     The true trips are confidential. The result is public: it is in tree order and has no pair below the threshold, so
@@ -225,7 +184,7 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
 
 def draw_noise(
     plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion | None = None, categories: int = 1
-) -> NDArray[np.int64]:
+) -> Integers:
     """Draw and check the noise of one piece of a level; shape (children * categories,).
 
     Args:

@@ -6,14 +6,13 @@ A mechanism says which cells are measured, and how noisy counts become estimates
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal, Protocol, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar, Literal
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers
 from od_core.flows.projection.one_margin import ORDERS, Order, project_children, project_children_euclidean
 from od_core.registry import Registry, refuse_unknown
 
@@ -24,72 +23,46 @@ once. ``present_leaves`` measures the pairs of zones that have trips, and drops 
 threshold."""
 
 
-@runtime_checkable
-class Mechanism(Protocol):
-    """A mechanism: its name, its options and defaults, the cells that it measures, and how it projects noisy counts."""
+class Mechanism(ABC):
+    """What a mechanism measures, and how it makes estimates of noisy counts.
 
-    @property
-    def name(self) -> str:
-        """Name in plans and certificates."""
-        ...
+    The defaults are those of the mechanisms in [boninsegna2025inftda, section 5]: every level is measured, the levels
+    have equal shares of the budget, and estimates are not refined.
+    """
+
+    name: ClassVar[str]
+    """Name in plans and certificates."""
+
+    measures: ClassVar[Measures] = "every_level"
+    """Cells that the mechanism measures."""
+
+    most_pairs: ClassVar[int | None] = None
+    """Largest number of public pairs of zones that the mechanism accepts; None if there is no limit."""
+
+    default_conversion: ClassVar[str] = "tight"
+    """Accounting method that is used if the budget does not name one."""
+
+    default_shares: ClassVar[str] = "uniform"
+    """Rule that divides the budget among the measured levels if the budget does not name one."""
+
+    refines: ClassVar[bool] = False
+    """True if final estimates are refined by least squares over all levels.
+
+    If False, the estimate of a cell depends on its own level and the levels above only."""
 
     @property
     def options(self) -> dict[str, str]:
         """Options by name, as public text, for the plan and the certificate."""
-        ...
-
-    @property
-    def measures(self) -> Measures:
-        """Cells that the mechanism measures."""
-        ...
-
-    @property
-    def most_pairs(self) -> int | None:
-        """Largest number of public pairs of zones that the mechanism accepts; None if there is no limit."""
-        ...
-
-    @property
-    def default_conversion(self) -> str:
-        """Accounting method that is used if the budget does not name one."""
-        ...
-
-    @property
-    def default_shares(self) -> str:
-        """Rule that divides the budget among the measured levels if the budget does not name one."""
-        ...
+        return {}
 
     @property
     def keep_all_cap(self) -> int:
         """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
 
         With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node
-        that is estimated as 0 is dropped with all nodes below it.
+        that is estimated as 0 is dropped with all nodes below it. The value 0 means that such nodes are always dropped.
         """
-        ...
-
-    @property
-    def leaf_dial(self) -> Fraction | None:
-        """Option ``u`` of leaves that are estimated by empirical Bayes, in noise standard deviations; otherwise None.
-
-        Only a mechanism that refines can have it. See :class:`od_core.flows.mechanisms.InfTDARefined`.
-        """
-        ...
-
-    @property
-    def segment_profile(self) -> Fraction | None:
-        """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved.
-
-        See :mod:`od_core.flows.estimation.segment_refinement`.
-        """
-        ...
-
-    @property
-    def refines(self) -> bool:
-        """True if final estimates are refined by least squares over all levels.
-
-        If False, the estimate of a cell depends on its own level and the levels above only.
-        """
-        ...
+        return 0
 
     @property
     def estimate(self) -> str:
@@ -98,21 +71,36 @@ class Mechanism(Protocol):
         ``least_squares`` uses those on the path of a node. ``shrunk`` also learns from the other nodes of a level
         (:mod:`od_core.flows.estimation.shrinkage`), and ``auto`` chooses (:mod:`od_core.flows.estimation.held_out`).
         """
-        ...
+        return "least_squares"
 
     @property
     def shrinks(self) -> bool:
         """True if the estimates of totals may learn from all nodes of a level."""
-        ...
+        return self.estimate != "least_squares"
 
     @property
     def learns_from_levels(self) -> bool:
         """True if estimates may learn from all nodes of a level, so that all measurements must fit into memory."""
-        ...
+        return self.shrinks or self.segment_profile is not None
 
-    def project(
-        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    @property
+    def leaf_dial(self) -> Fraction | None:
+        """Option ``u`` of leaves that are estimated by empirical Bayes, in noise standard deviations; otherwise None.
+
+        Only a mechanism that refines can have it. See :class:`InfTDARefined`.
+        """
+        return None
+
+    @property
+    def segment_profile(self) -> Fraction | None:
+        """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved.
+
+        See :mod:`od_core.flows.estimation.refinement`.
+        """
+        return None
+
+    @abstractmethod
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
         If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
@@ -123,60 +111,10 @@ class Mechanism(Protocol):
             totals: trips of each parent; shape (parents,).
             offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         """
-        ...
-
-
-class PaperMechanism:
-    """Defaults of the mechanisms in [boninsegna2025inftda, section 5].
-
-    Every level is measured, the levels have equal shares of the budget, and estimates are not refined.
-    """
-
-    name: ClassVar[str]
-    measures: ClassVar[Measures] = "every_level"
-    most_pairs: ClassVar[int | None] = None
-    default_conversion: ClassVar[str] = "tight"
-    default_shares: ClassVar[str] = "uniform"
-    refines: ClassVar[bool] = False
-
-    @property
-    def options(self) -> dict[str, str]:
-        """No options: an empty dictionary."""
-        return {}
-
-    @property
-    def keep_all_cap(self) -> int:
-        """0, so nodes that are estimated as 0 are always dropped."""
-        return 0
-
-    @property
-    def estimate(self) -> str:
-        """``least_squares``; see :attr:`Mechanism.estimate`."""
-        return "least_squares"
-
-    @property
-    def shrinks(self) -> bool:
-        """True if ``estimate`` is not ``least_squares``."""
-        return self.estimate != "least_squares"
-
-    @property
-    def learns_from_levels(self) -> bool:
-        """True if estimates are shrunk, or segments are moved to profiles."""
-        return self.shrinks or self.segment_profile is not None
-
-    @property
-    def leaf_dial(self) -> Fraction | None:
-        """None, because the leaves are projected like every other level, not estimated by empirical Bayes."""
-        return None
-
-    @property
-    def segment_profile(self) -> Fraction | None:
-        """None, because these mechanisms release no segments."""
-        return None
 
 
 @dataclass(frozen=True)
-class InfTDA(PaperMechanism):
+class InfTDA(Mechanism):
     """InfTDA: a top-down pass that projects the children of each node with IntOpt, which minimises the largest change.
 
     Attributes:
@@ -197,13 +135,8 @@ class InfTDA(PaperMechanism):
         """Options by name, as public text."""
         return {"order": self.order}
 
-    def project(
-        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return the counts that IntOpt gives the children of each parent.
-
-        For arguments and shapes, see :meth:`od_core.flows.mechanisms.Mechanism.project`.
-        """
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+        """Return the counts that IntOpt gives the children of each parent; see :meth:`Mechanism.project`."""
         return project_children(noisy, totals, offsets, self.order)
 
 
@@ -229,11 +162,8 @@ class InfTDARefined(InfTDA):
     ``docs/explanation/estimator.md``.
 
     Attributes:
-        order: See :class:`od_core.flows.mechanisms.InfTDA`.
-        keep_all_cap: Largest number of public leaf pairs for which no node is dropped before all levels are measured.
-            With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each
-            node that the top-down pass estimates as 0 is dropped with all nodes below it. The value 0 means that such
-            nodes are always dropped.
+        order: See :class:`InfTDA`.
+        keep_all_cap: See :attr:`Mechanism.keep_all_cap`.
         leaves: How the trips of a node are divided among its leaves. ``chebyshev`` applies IntOpt, as on every other
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.
@@ -247,7 +177,7 @@ class InfTDARefined(InfTDA):
         u: Used with ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
             deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
         segment_profile: Used with segments only. Moves the trips of each node in a category towards those that its
-            parent's division among categories predicts (``od_core.flows.estimation.segment_refinement``), by at most
+            parent's division among categories predicts (``od_core.flows.estimation.refinement``), by at most
             this number of standard deviations of the noise, 1/10 to 100. This has less error if the parts of an area
             have similar divisions, but the results are biased. None, the default, moves nothing.
     """
@@ -323,7 +253,7 @@ def _dial(name: str, value: object) -> Fraction:
 
 
 @dataclass(frozen=True)
-class TDAL2(PaperMechanism):
+class TDAL2(Mechanism):
     """A top-down pass that changes the noisy counts by the least sum of squares, and then rounds with the same sums.
 
     The TopDown algorithm of the US census differs in two ways. It weights squares by inverse variance, which makes no
@@ -332,18 +262,13 @@ class TDAL2(PaperMechanism):
 
     name: ClassVar[str] = "tda_l2"
 
-    def project(
-        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return the integers nearest to each parent's noisy children in Euclidean distance that sum to its total.
-
-        For arguments and shapes, see :meth:`od_core.flows.mechanisms.Mechanism.project`.
-        """
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+        """Return the integers nearest in Euclidean distance that have these sums; see :meth:`Mechanism.project`."""
         return project_children_euclidean(noisy, totals, offsets)
 
 
 @dataclass(frozen=True)
-class TDALinf(PaperMechanism):
+class TDALinf(Mechanism):
     """A top-down pass that minimises the same distance as InfTDA, with a mixed-integer solver (HiGHS).
 
     Several integer tables can be optimal. IntOpt, the projection of InfTDA, defines which of them it returns; the
@@ -353,20 +278,15 @@ class TDALinf(PaperMechanism):
     name: ClassVar[str] = "tda_linf"
     most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes hours: at least 1 ms per node
 
-    def project(
-        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return the counts of the children that solve one mixed-integer problem per parent.
-
-        For arguments and shapes, see :meth:`od_core.flows.mechanisms.Mechanism.project`.
-        """
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+        """Return the solutions of one mixed-integer problem per parent; see :meth:`Mechanism.project`."""
         from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
 
         return project_children_mixed_integer(noisy, totals, offsets)
 
 
 @dataclass(frozen=True)
-class VanillaGauss(PaperMechanism):
+class VanillaGauss(Mechanism):
     """Discrete Gaussian noise on every public pair of zones, released as measured.
 
     The released counts are unbiased, and some are negative. The leaves have the whole budget. Nothing is projected, so
@@ -378,15 +298,13 @@ class VanillaGauss(PaperMechanism):
     measures: ClassVar[Measures] = "all_leaves"
     most_pairs: ClassVar[int | None] = 50_000_000  # nearly every pair is in the table and takes 16 bytes of memory
 
-    def project(
-        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return the noisy counts unchanged; see :meth:`od_core.flows.mechanisms.Mechanism.project`."""
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+        """Return the noisy counts unchanged; see :meth:`Mechanism.project`."""
         return noisy
 
 
 @dataclass(frozen=True)
-class StabilityHistogram(PaperMechanism):
+class StabilityHistogram(Mechanism):
     """Discrete Laplace noise on the pairs of zones with trips, and a threshold below which pairs are dropped.
 
     This is the stability histogram of [bun2019simultaneous], as in [boninsegna2025inftda, Theorem 8]. It never releases
@@ -397,25 +315,11 @@ class StabilityHistogram(PaperMechanism):
     name: ClassVar[str] = "stability_histogram"
     measures: ClassVar[Measures] = "present_leaves"
 
-    def project(
-        self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the noisy counts unchanged. Counts below the threshold have been dropped before."""
         return noisy
 
 
-__all__ = [
-    "MECHANISMS",
-    "TDAL2",
-    "InfTDA",
-    "InfTDARefined",
-    "Mechanism",
-    "StabilityHistogram",
-    "TDALinf",
-    "VanillaGauss",
-]
-
 MECHANISMS: Registry[Mechanism] = Registry(
-    "flows",
-    {kind.name: kind for kind in (InfTDA, InfTDARefined, TDAL2, TDALinf, VanillaGauss, StabilityHistogram)},
+    "flows", {kind.name: kind for kind in (InfTDA, InfTDARefined, TDAL2, TDALinf, VanillaGauss, StabilityHistogram)}
 )

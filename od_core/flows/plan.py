@@ -12,18 +12,11 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import half_widths_of_segments, segment_errors, total_errors, total_half_widths, verdict
+from od_core.flows.accuracy import planned_errors, planned_half_widths, verdict
 from od_core.flows.allocation import with_exact_shares
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
-from od_core.flows.queries import (
-    Segments,
-    measured_levels,
-    planned_steps,
-    shifted_cells,
-    threshold_step,
-    totals_of,
-)
+from od_core.flows.queries import Segments, measured_levels, planned_steps, shifted_cells, threshold_step, totals_of
 from od_core.flows.step import GaussianStep, SegmentStep, TotalStep
 from od_core.geography.flow_tree import FlowTree, TreeOrder
 from od_core.geography.geography import Geography
@@ -169,21 +162,21 @@ class ReleasePlan(Plan):
 
     @cached_property
     def expected_errors(self) -> list[float]:
-        """Expected root-mean-square error of the totals of each level, root first; see ``accuracy.total_errors``."""
-        return total_errors(self)
+        """Expected root-mean-square error of the totals of each level, root first; see :func:`planned_errors`."""
+        return planned_errors(self)
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
         """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
-        return segment_errors(self, self._breakdown(breakdown))
+        return planned_errors(self, self._breakdown(breakdown))
 
     @cached_property
     def half_widths(self) -> list[float]:
-        """Largest half width of the 90 % intervals of each level, root first; see ``accuracy.total_half_widths``."""
-        return total_half_widths(self)
+        """Largest half width of the 90 % intervals of each level, root first; see :func:`planned_half_widths`."""
+        return planned_half_widths(self)
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
         """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
-        return half_widths_of_segments(self, self._breakdown(breakdown))
+        return planned_half_widths(self, self._breakdown(breakdown))
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each query on what its noise allows to be read; see :attr:`half_widths`.
@@ -368,7 +361,13 @@ def plan_release(
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = MECHANISMS.make(mechanism)
-    _refuse_too_large(chosen, flow_tree)
+    pairs = flow_tree.cells(flow_tree.depth)
+    if chosen.most_pairs is not None and pairs > chosen.most_pairs:
+        raise OdError(
+            "OD-MECHANISM-TOO-LARGE",
+            f"mechanism {chosen.name!r} is for at most {chosen.most_pairs:,} pairs of zones, and there are {pairs:,}",
+            next_step="choose coarser zones, or a mechanism that drops branches without trips",
+        )
     if not isinstance(segments, Segments):
         segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
     if segments is not None:
@@ -390,14 +389,3 @@ def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segme
     """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
     areas = tree.origin.unknown is not None and tree.destination.unknown is not None
     return Neighbours(unit, acceptance, areas, segments is None or counts_unlisted(segments.breakdowns))
-
-
-def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:
-    pairs = tree.cells(tree.depth)
-    if mechanism.most_pairs is not None and pairs > mechanism.most_pairs:
-        raise OdError(
-            "OD-MECHANISM-TOO-LARGE",
-            f"mechanism {mechanism.name!r} is for at most {mechanism.most_pairs:,} pairs of zones, and there are"
-            f" {pairs:,}",
-            next_step="choose coarser zones, or a mechanism that drops branches without trips",
-        )

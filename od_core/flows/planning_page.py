@@ -21,10 +21,9 @@ import pandas as pd
 from markupsafe import escape
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import NORMAL_VALUES, largest_summed_variances
+from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, largest_summed_variances, shapes_of
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments, level_shares, planned_steps, shifted_cells
-from od_core.flows.subtree_shapes import MAX_SHAPES, shapes_of
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.parallel import in_order

@@ -10,20 +10,24 @@ from functools import cache, cached_property, partial
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
+from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
-from od_core.flows.estimation.intervals import Intervals, fitted_totals
+from od_core.flows.estimation.intervals import Intervals, SegmentFit, SegmentIntervals, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
-from od_core.flows.estimation.refinement import refuse_large_levels
+from od_core.flows.estimation.levels import (
+    ASSISTING_BYTES,
+    Measurement,
+    above_the_leaves,
+    combined_totals,
+    present_leaves,
+    published_root,
+)
+from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
-from od_core.flows.estimation.segment_intervals import SegmentFit, SegmentIntervals
-from od_core.flows.estimation.segment_levels import ASSISTING_BYTES, combined_totals
-from od_core.flows.estimation.segment_refinement import refined_levels
-from od_core.flows.estimation.top_down import Measurement, above_the_leaves, present_leaves, published_root
 from od_core.flows.measuring import measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
@@ -67,9 +71,23 @@ SEGMENT_MEASUREMENT_SCHEMA = pa.schema(
 """The same columns for measurements by category, with the name of the breakdown and the category."""
 
 
-def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
-    """Yield the cells of a measurement of totals in tree order, as record batches with ``MEASUREMENT_SCHEMA``."""
-    return _cells(plan, measurement)
+def measured_cells(plan: ReleasePlan, measurement: Measurement, categories: int = 1) -> Iterator[pa.RecordBatch]:
+    """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``.
+
+    Each cell has one row, or one row for each of some ``categories``.
+    """
+    tree, level = plan.tree, measurement.step.level
+    o_level, d_level = tree.level_pair(level)
+    origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
+    for cells, noisy in measurement.pieces(plan, categories):
+        columns = [
+            pa.array(np.full(len(noisy), level, dtype=np.int64)),
+            origins.take(pa.array(np.repeat(cells.origin, categories))),
+            destinations.take(pa.array(np.repeat(cells.destination, categories))),
+            pa.array(noisy),
+            pa.array(np.full(len(noisy), float_above(measurement.step.variance))),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)
 
 
 def measured_segments(plan: ReleasePlan, measurement: Measurement, breakdown: str) -> Iterator[pa.RecordBatch]:
@@ -83,26 +101,11 @@ def measured_segments(plan: ReleasePlan, measurement: Measurement, breakdown: st
         breakdown: Name of the breakdown.
     """
     categories = pa.array(find(plan.breakdowns, breakdown).categories, pa.large_string())
-    for batch in _cells(plan, measurement, len(categories)):
+    for batch in measured_cells(plan, measurement, len(categories)):
         level, *others = batch.columns
         place = np.arange(len(batch)) % len(categories)
         named = pa.repeat(pa.scalar(breakdown, pa.large_string()), len(batch)), categories.take(pa.array(place))
         yield pa.RecordBatch.from_arrays([level, *named, *others], schema=SEGMENT_MEASUREMENT_SCHEMA)
-
-
-def _cells(plan: ReleasePlan, measurement: Measurement, categories: int = 1) -> Iterator[pa.RecordBatch]:
-    tree, level = plan.tree, measurement.step.level
-    o_level, d_level = tree.level_pair(level)
-    origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
-    for cells, noisy in measurement.pieces(plan, categories):
-        columns = [
-            pa.array(np.full(len(noisy), level, dtype=np.int64)),
-            origins.take(pa.array(np.repeat(cells.origin, categories))),
-            destinations.take(pa.array(np.repeat(cells.destination, categories))),
-            pa.array(noisy),
-            pa.array(np.full(len(noisy), float_above(measurement.step.variance))),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,7 +123,7 @@ class Release(ReleasedFlows, PlannedRelease):
     plan: ReleasePlan
     leaves: Nodes
     measured: tuple[Measurement, ...]
-    segments: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    segments: Mapping[str, Integers] = field(default_factory=dict)
 
     def _described(self) -> tuple[str, str, str]:
         tree = self.plan.tree
@@ -177,7 +180,9 @@ class Release(ReleasedFlows, PlannedRelease):
     @cached_property
     def fitted(self) -> FittedTree:
         """The flow tree with the estimates of all nodes. Raises OdError as :attr:`intervals` does."""
-        return fitted_totals(self.plan, int(self.leaves.trips.sum()), combined_totals(self.plan, self.measured))
+        totals = combined_totals(self.plan, self.measured)
+        refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
+        return FittedTree(self.tree, least_squares(self.plan, int(self.leaves.trips.sum()), totals))
 
     def segment_intervals(self, segment: str) -> SegmentIntervals:
         """Return the intervals of the flows in each category of a breakdown, computed on the first call.
@@ -390,9 +395,9 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     alone = plan.mechanism.measures == "all_leaves"
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
-    segments: dict[str, NDArray[np.int64]] = {}
+    segments: dict[str, Integers] = {}
     if plan.mechanism.refines:
-        (*_, nodes), segments = refined_levels(plan, root, measured)
+        (*_, nodes), segments = refine(plan, root, measured)
     return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent, segments=segments)
 
 
@@ -403,7 +408,7 @@ def finish(
     *,
     noise: str | None,
     spent: Spent,
-    segments: Mapping[str, NDArray[np.int64]] | None = None,
+    segments: Mapping[str, Integers] | None = None,
     uncounted: int | None = None,
 ) -> Release:
     """Return the release of a plan whose levels are all measured and estimated.

@@ -13,8 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.flows.distances import distances_at
-from od_core.flows.estimation.intervals import Intervals, every_pair
-from od_core.flows.estimation.segment_intervals import SegmentIntervals
+from od_core.flows.estimation.intervals import Intervals, SegmentIntervals, every_pair
 from od_core.flows.weighted_sum import WeightedSum, Weights, weighted_sum
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import Breakdown, find

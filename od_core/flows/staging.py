@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from od_core.files.durable import write_durably
 from od_core.files.table_writers import write_batches
+from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import Nodes
@@ -126,7 +126,7 @@ class StagedRelease(StagedFiles):
         table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
-    def save_segments(self, breakdown: Breakdown, pieces: Iterable[tuple[Nodes, NDArray[np.int64]]]) -> Path:
+    def save_segments(self, breakdown: Breakdown, pieces: Iterable[tuple[Nodes, Integers]]) -> Path:
         """Write the released trips by category to a Parquet file, and return its path.
 
         Args:
@@ -144,16 +144,6 @@ class StagedRelease(StagedFiles):
         write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
         return path
 
-    def segment_table(self, breakdown: str) -> pa.Table:
-        """Return the released trips by category as a table: origin, destination (area numbers), and 0, 1, 2 ...
-
-        The columns with numbers are the categories in the order of the breakdown.
-
-        Raises:
-            OdError: If the file is absent.
-        """
-        return self._read(_segments_name(breakdown))
-
     def segments_by_category(self, breakdown: Breakdown) -> pa.Table:
         """Return the released trips by category with one row per leaf and category.
 
@@ -163,22 +153,14 @@ class StagedRelease(StagedFiles):
         Raises:
             OdError: If the file is absent.
         """
-        wide = self.segment_table(breakdown.name)
-        return pa.concat_tables(
-            pa.table(
-                {
-                    "origin": wide["origin"],
-                    "destination": wide["destination"],
-                    "category": np.full(len(wide), k),
-                    "trips": wide[str(k)],
-                }
-            )
-            for k in range(len(breakdown.categories))
-        )
+        wide = self._read(_segments_name(breakdown.name))
+        names, ends = ["origin", "destination", "category", "trips"], [wide["origin"], wide["destination"]]
+        categories = range(len(breakdown.categories))
+        return pa.concat_tables(pa.table([*ends, np.full(len(wide), k), wide[str(k)]], names) for k in categories)
 
-    def segments(self, plan: ReleasePlan) -> dict[str, NDArray[np.int64]]:
+    def segments(self, plan: ReleasePlan) -> dict[str, Integers]:
         """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
-        tables = {one.name: self.segment_table(one.name) for one in plan.breakdowns}
+        tables = {one.name: self._read(_segments_name(one.name)) for one in plan.breakdowns}
         return {
             name: np.column_stack([table[column].to_numpy() for column in table.column_names[2:]])
             for name, table in tables.items()

@@ -12,9 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known, nearest_only
+from od_core.flows.arrays import Reals
 from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import ZoneFunction
-from od_core.flows.estimation.sum_intervals import Estimator, Weighted, covariance, fieller
+from od_core.flows.estimation.intervals import Estimator, Weighted, covariance, fieller
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
@@ -186,7 +187,7 @@ def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
     known = np.append(_finite(table["weight"].to_numpy())[place], 0.0)
     pairs = np.append(pairs, -1)  # a pair after the last one is compared with -1
 
-    def weight(origin: Numbers, destination: Numbers) -> NDArray[np.float64]:
+    def weight(origin: Numbers, destination: Numbers) -> Reals:
         asked = origin.astype(np.int64) * width + destination
         at = np.searchsorted(pairs[:-1], asked)
         return np.where(pairs[at] == asked, known[at], 0.0)
@@ -198,7 +199,7 @@ def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]]
     """Return the weights of a function of the codes of zones."""
     origins, destinations = (np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination))
 
-    def weight(origin: Numbers, destination: Numbers) -> NDArray[np.float64]:
+    def weight(origin: Numbers, destination: Numbers) -> Reals:
         found = np.asarray(function(origins[origin], destinations[destination]))
         if found.shape not in ((), origin.shape):
             raise _fault(f"the function of weights returned the shape {found.shape} for {len(origin)} pairs of zones")
@@ -207,7 +208,7 @@ def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]]
     return weight
 
 
-def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
+def _finite(values: NDArray[Any]) -> Reals:
     """Return weights as real numbers. Raises OdError if one is not a finite number."""
     try:
         weights = np.asarray(values, dtype=np.float64)

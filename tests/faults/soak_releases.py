@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.parted_release import run_in_parts
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.bands import Bands
-from od_core.flows.parts.passes import PartMeasurements
-from od_core.flows.parts.release import run_in_parts
+from od_core.flows.parts.rounds import PartMeasurements
 from od_core.flows.parts.work import Threads
 from od_core.flows.plan import plan_release
 from od_core.flows.publishing.kind import FLOWS

@@ -13,7 +13,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
-from od_core.flows.estimation import segment_levels
+from od_core.flows.estimation import levels as noisy_levels
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
@@ -60,16 +60,16 @@ def test_a_release_that_learns_from_whole_levels_is_resumed_after_its_parts(
     if "segment_profile" in options:
         project.write_records(records_by_mode())
         changes["segments"] = {"mode": {"categories": ["car", "bus", "other"], "unknown": "other"}}
-    sound = od_assets.assets.levels.refined_levels
+    sound = od_assets.assets.levels.refine
 
     def killed(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(od_assets.assets.levels, "refined_levels", killed)
+    monkeypatch.setattr(od_assets.assets.levels, "refine", killed)
     assert not project.run(banded(project, 1, 3, **changes)).success
     staged = project.var / "confidential" / str(KEY)
     measured = {path: path.read_bytes() for path in (staged / "parts").iterdir()}
-    monkeypatch.setattr(od_assets.assets.levels, "refined_levels", sound)
+    monkeypatch.setattr(od_assets.assets.levels, "refine", sound)
     result = project.run(banded(project, 1, 3, **changes))
     assert result.success, failure_text(result)
     assert {path: path.read_bytes() for path in (staged / "parts").iterdir()} == measured
@@ -92,7 +92,7 @@ def test_other_bands_are_another_plan(project: Project) -> None:
 
 def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that fails is lost; the run that follows asks for a second round of its level alone."""
-    from od_core.flows.parts import passes as measurements
+    from od_core.flows.parts import rounds as measurements
 
     sound = measurements.write_noisy
     drawn = []
@@ -145,14 +145,14 @@ def test_levels_that_fit_part_by_part_but_not_together_wait_for_more_memory(
 ) -> None:
     """All is measured and nothing is lost; a run with more memory draws nothing."""
     component = banded(project, 1, mechanism_options={"estimate": "shrunk"})
-    memory, parts = segment_levels.memory, project.var / "confidential" / str(KEY) / "parts"
+    memory, parts = noisy_levels.memory, project.var / "confidential" / str(KEY) / "parts"
     settings = component.checked()
     leaves = len(settings.read_geography().origin.zones) ** 2
-    monkeypatch.setattr(segment_levels, "memory", lambda: segment_levels.SHRUNK_BYTES * leaves - 1)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: noisy_levels.SHRUNK_BYTES * leaves - 1)
     refused = project.run(component)
     assert "OD-PARTS-NEEDED" in failure_text(refused)
     measured = {path: path.read_bytes() for path in parts.iterdir()}
     assert any("measurement_4" in path.name for path in measured)
-    monkeypatch.setattr(segment_levels, "memory", memory)
+    monkeypatch.setattr(noisy_levels, "memory", memory)
     assert project.run(component).success
     assert {path: path.read_bytes() for path in parts.iterdir()} == measured

@@ -287,7 +287,7 @@ def test_a_lost_ledger_never_begins_anew(released: Project) -> None:
 def test_a_defect_in_the_refined_flows_blocks_publication(
     project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
 ) -> None:
-    sound = od_assets.assets.levels.refined_levels
+    sound = od_assets.assets.levels.refine
 
     def defective(*arguments: Any) -> Any:
         levels, segments = sound(*arguments)
@@ -296,14 +296,14 @@ def test_a_defect_in_the_refined_flows_blocks_publication(
         levels[3] = dataclasses.replace(levels[3], trips=trips)
         return levels, segments
 
-    monkeypatch.setattr(od_assets.assets.levels, "refined_levels", defective)
+    monkeypatch.setattr(od_assets.assets.levels, "refine", defective)
     result = project.run()
     failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
     expected = {("refined_flows", "children_sum_to_parents")}
     assert failed == (expected if defect == "lost trip" else expected | {("refined_flows", "non_negative_integers")})
     assert not result.success
     assert not published(project)
-    monkeypatch.setattr(od_assets.assets.levels, "refined_levels", sound)
+    monkeypatch.setattr(od_assets.assets.levels, "refine", sound)
     assert project.run().success
     assert published(project)
 

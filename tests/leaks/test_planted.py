@@ -146,7 +146,7 @@ def test_an_unlisted_category_is_found_nowhere(
     kept_project.write_records(few)
     first = of_flows(kept_project, segments=with_unknown, domain__cap__rho="3e-13")
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.assets.levels.refined_levels", quoting)
+        context.setattr("od_assets.assets.levels.refine", quoting)
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(first))
     assert found() == []
     assert kept_project.run(first).success
@@ -344,7 +344,7 @@ FAILING = [
     "od_assets.resources.release_work.begin_release",
     "od_core.noise.opendp.OpenDPNoise.draw",
     "od_assets.assets.levels.estimate_pieces",
-    "od_assets.assets.levels.refined_levels",
+    "od_assets.assets.levels.refine",
     "od_assets.assets.publication.staged_folder",
 ]
 """What fails, in the order of the job: each run comes further than the one before."""

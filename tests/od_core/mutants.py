@@ -9,8 +9,9 @@ from functools import partial
 import pytest
 
 from od_core.flows import measuring, release
-from od_core.flows.estimation import segment_intervals, segment_levels
-from od_core.flows.estimation.top_down import estimate
+from od_core.flows.estimation import intervals
+from od_core.flows.estimation import levels as noisy_levels
+from od_core.flows.estimation.levels import estimate
 from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.neighbours import Neighbours, Standing
@@ -44,13 +45,13 @@ def weigh_sums_of_segments_as_totals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_the_contrasts_in_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the variance of a category be that of its fit alone, without the factor 1 - 1/K, beside that of the total."""
-    combined = segment_intervals._combined
+    combined = intervals._combined
 
     def with_all_of_it(total, own):  # type: ignore[no-untyped-def]
         estimates, variance = combined(total, own)
-        return estimates, variance + own[0][1] / len(own)
+        return estimates, variance + own[0].variance / len(own)
 
-    monkeypatch.setattr(segment_intervals, "_combined", with_all_of_it)
+    monkeypatch.setattr(intervals, "_combined", with_all_of_it)
 
 
 def forget_that_a_category_may_be_unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,7 @@ def draw_a_breakdown_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hasty(plan, steps, root, trips, noise, measurements):  # type: ignore[no-untyped-def]
         step = plan.steps[1]
-        draw = measuring.measure_by_segment
+        draw = measuring.measure
         measurements.once(step, partial(draw, plan, step, None, trips, noise))
         return run(plan, steps, root, trips, noise, measurements)
 
@@ -80,11 +81,11 @@ def select_nodes_by_one_category(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the nodes of the next level be those that have trips by the first category alone, as if all were alike."""
 
     def by_the_first(plan, measured, parents):  # type: ignore[no-untyped-def]
-        totals = segment_levels.combined_totals(plan, measured)
+        totals = noisy_levels.combined_totals(plan, measured)
         if not totals:
             return parents
         [breakdown] = plan.segments.breakdowns
-        first, *_ = segment_levels.by_category(measured[-1], breakdown)
+        first, *_ = noisy_levels.by_category(measured[-1], breakdown)
         noisy = NoisyVector.in_memory([first * len(breakdown.categories)])
         return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, noisy)
 

@@ -23,9 +23,8 @@ from od_core.evaluation.forecast import coverage
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
 from od_core.flows import confidence
-from od_core.flows.estimation.fitted_tree import FittedTree
+from od_core.flows.estimation.fitted_tree import FittedTree, NodeSums
 from od_core.flows.estimation.least_squares import FittedLevel
-from od_core.flows.estimation.node_sums import NodeSums
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
@@ -129,7 +128,7 @@ def test_fitted_values_of_kept_nodes_are_rejected(monkeypatch):
     """Where nodes were dropped, those kept were chosen for their noise."""
 
     def fitted(_: FittedTree, level: FittedLevel, weights: Any) -> NodeSums:
-        return NodeSums.of_fitted(level, weights and weights(level))
+        return NodeSums.of_level(level, weights and weights(level))
 
     monkeypatch.setattr(FittedTree, "_single", fitted)
     assert too_rarely_covered(runs_of("binary, nodes dropped", _synthetic("binary, nodes dropped")), LEAST_COVERED)

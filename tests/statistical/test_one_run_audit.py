@@ -112,8 +112,8 @@ class Averaged:
 
 def instead_of_measuring(monkeypatch: pytest.MonkeyPatch, changed: Callable[..., Any]) -> None:
     """Seed a defect where the counts of a level get their noise: ``changed`` is called with the sound function."""
-    sound = od_assets.assets.levels.measure_step
-    monkeypatch.setattr(od_assets.assets.levels, "measure_step", lambda *arguments: changed(sound, *arguments))
+    sound = od_assets.assets.levels.measure
+    monkeypatch.setattr(od_assets.assets.levels, "measure", lambda *arguments: changed(sound, *arguments))
 
 
 # Flights: the shipped series, with canaries among the records of June 2001.

@@ -23,7 +23,7 @@ from scipy import stats
 from od_core import Budget, PrivacyUnit, Release, ReleasePlan, plan_release
 from od_core.flows import confidence
 from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.segment_levels import combined_totals, segment_counts
+from od_core.flows.estimation.levels import combined_totals, segment_counts
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements

@@ -15,13 +15,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from od_core.flows.arrays import Integers, Reals
 from od_core.kernels import kernel
 from od_core.parallel import in_order
-
-_Values = NDArray[np.int64]
-_Reals = NDArray[np.float64]
 
 _STEPS = 8
 """Smallest number of grid points per standard deviation of the noise, unless the points are already 1 trip apart."""
@@ -55,7 +52,7 @@ class GridNoise:
     sigma: float
     step: int
     low: int
-    likelihood: _Reals
+    likelihood: Reals
 
     @classmethod
     @lru_cache(maxsize=8)
@@ -92,12 +89,12 @@ class Posterior:
         deviation: Posterior standard deviation at each x of the grid; shape (bins, points of x).
     """
 
-    bin_of: _Values
-    mean: _Reals
-    deviation: _Reals
+    bin_of: Integers
+    mean: Reals
+    deviation: Reals
 
 
-def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
+def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
     """Return the posterior means and standard deviations of the true counts, for all bins.
 
     The distribution of true counts is first estimated for all cells together, from a start that is 1/2 at 0 and uniform
@@ -112,7 +109,7 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
     by_x = np.ascontiguousarray(noise.likelihood.T)
     pooled = maximised(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
 
-    def moments(number: int) -> tuple[_Reals, _Reals]:
+    def moments(number: int) -> tuple[Reals, Reals]:
         own = counts[bin_of == number].sum(axis=0)
         prior = maximised(noise, own, pooled, _BIN_ITERATIONS)
         mean, deviation = np.empty(noise.points), np.empty(noise.points)
@@ -123,7 +120,7 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
     return Posterior(bin_of, np.array(means), np.array(deviations))
 
 
-def maximised(noise: GridNoise, counts: _Values, start: _Reals | None, iterations: int) -> _Reals:
+def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iterations: int) -> Reals:
     """Return the distribution of true counts n after iterations of expectation-maximisation; shape (points of n,).
 
     Args:
@@ -138,7 +135,7 @@ def maximised(noise: GridNoise, counts: _Values, start: _Reals | None, iteration
     return _maximised(noise.likelihood, by_x, counts, first, iterations)  # type: ignore[no-any-return]
 
 
-def bins(cells: _Values, least: int) -> _Values:
+def bins(cells: Integers, least: int) -> Integers:
     """Return the bin to which each size of cells belongs, numbered from 0; shape (sizes,).
 
     Consecutive sizes share a bin until it has at least ``least`` cells. A new bin begins only if the remaining sizes

@@ -33,19 +33,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers
 from od_core.flows.estimation.count_distribution import HIGHEST, GridNoise, Posterior, posterior_of
+from od_core.flows.estimation.levels import NoisyCounts, at_step
 from od_core.flows.estimation.shrinkage import project_to_total, round_in_lumps
-from od_core.flows.estimation.top_down import NoisyCounts, at_step
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.kernels import kernel
 from od_core.parallel import in_order
-
-_Values = NDArray[np.int64]
-_Reals = NDArray[np.float64]
 
 OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
 """Number of octaves of prior means, and position of the octave that starts at sigma / 2. An octave lies between two
@@ -72,8 +69,8 @@ class Rows:
         largest: Largest absolute noisy value of any of these leaves.
     """
 
-    sums: _Values
-    cells: _Values
+    sums: Integers
+    cells: Integers
     largest: int
 
     @classmethod
@@ -92,7 +89,7 @@ class Rows:
             raise _overflow()
 
 
-def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, u: Fraction) -> Iterator[Nodes]:
+def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, u: Fraction) -> Iterator[Nodes]:
     """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
     Args:
@@ -105,7 +102,7 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: _Val
     """
     rows = leaf_rows(plan, leaf)
     rows.refuse_large()
-    posterior = leaf_posterior(plan, leaf_histogram(plan, leaf, totals, rows))
+    posterior = posterior_of(GridNoise.of(leaf.step.variance), leaf_histogram(plan, leaf, totals, rows))
     return posterior_leaves(plan, leaf, totals, u, rows, posterior)
 
 
@@ -113,7 +110,7 @@ def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
     """Return the row sums of all areas (:class:`Rows`), over the leaves of one measurement."""
     areas = row_areas(plan)
 
-    def read(piece: tuple[Expansion, _Values]) -> Rows:
+    def read(piece: tuple[Expansion, Integers]) -> Rows:
         expansion, noisy = piece
         sums, cells = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64)
         _add_rows(noisy, expansion.offsets, expansion.first_child, sums, cells)
@@ -131,7 +128,7 @@ def row_areas(plan: ReleasePlan) -> int:
     return (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])
 
 
-def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, rows: Rows) -> _Values:
+def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows: Rows) -> Integers:
     """Count the leaves by the octave of their prior mean and the grid point of their noisy value x.
 
     An octave lies between two consecutive powers of two times the standard deviation of the noise. Leaves whose parent
@@ -148,10 +145,11 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, rows: 
     Raises:
         OdError: If the trips are too large.
     """
-    _refuse_large(totals, _LIMIT)
+    if totals.max(initial=0) >= _LIMIT:
+        raise _overflow()
     noise = GridNoise.of(leaf.step.variance)
 
-    def count(piece: tuple[Expansion, _Values]) -> _Values:
+    def count(piece: tuple[Expansion, Integers]) -> Integers:
         expansion, noisy = piece
         counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
         given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
@@ -164,16 +162,8 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, rows: 
     return counts
 
 
-def leaf_posterior(plan: ReleasePlan, histogram: _Values) -> Posterior:
-    """Return the posterior means and standard deviations of the true counts of leaves.
-
-    ``histogram`` is the sum of :func:`leaf_histogram` over all leaves; shape (octaves, points of x).
-    """
-    return posterior_of(GridNoise.of(plan.steps[-1].variance), histogram)
-
-
 def posterior_leaves(
-    plan: ReleasePlan, leaf: NoisyCounts, totals: _Values, u: Fraction, rows: Rows, posterior: Posterior
+    plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, u: Fraction, rows: Rows, posterior: Posterior
 ) -> Iterator[Nodes]:
     """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
@@ -181,12 +171,12 @@ def posterior_leaves(
         leaf: The measurement of all or some of the leaves.
         totals, u: See :func:`leaves_by_empirical_bayes`.
         rows: The rows of all leaves.
-        posterior: The result of :func:`leaf_posterior`, from all leaves.
+        posterior: The posterior from the histogram of all leaves.
     """
     noise = GridNoise.of(leaf.step.variance)
     least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
 
-    def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
+    def leaves(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, noisy = piece
         trips = np.empty_like(noisy)
         given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
@@ -195,11 +185,6 @@ def posterior_leaves(
         return at_step(leaf.step, expansion.with_trips(trips))
 
     return in_order(leaves, leaf.expanded(plan))
-
-
-def _refuse_large(values: _Values, limit: int) -> None:
-    if values.max(initial=0) >= limit:
-        raise _overflow()
 
 
 def _overflow() -> OdError:

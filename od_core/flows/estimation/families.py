@@ -16,7 +16,7 @@ move none at a level where all that it explains may be chance.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -24,14 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs, run_sums
 from od_core.kernels import kernel
-
-Reals = NDArray[np.float64]
-Positions = NDArray[np.int64]
+from od_core.parallel import in_order
 
 SIZES, _SIZE_OF_SIGMA = 96, 48
 """Number of sizes of cells, and the size that starts at sigma / 2. A size is half an octave: a cell predicted to have q
@@ -68,9 +67,9 @@ class Families:
         sigma: Standard deviation of the noise of the level.
     """
 
-    offsets: Positions
-    parents: Positions
-    kept: Positions
+    offsets: Integers
+    parents: Integers
+    kept: Integers
     area: NDArray[np.int32]
     areas: int
     siblings: Reals
@@ -85,13 +84,13 @@ class Families:
         """Whether the level has enough cells to learn from."""
         return len(self.h) >= _LEAST_LEARNED
 
-    def children_of(self, chosen: Positions) -> Positions:
+    def children_of(self, chosen: Integers) -> Integers:
         """Return the positions of the children of some families; ascending if ``chosen`` is."""
         first, size = self.offsets[chosen], np.diff(self.offsets)[chosen]
-        children: Positions = np.arange(size.sum()) + np.repeat(first - np.cumsum(size) + size, size)
+        children: Integers = np.arange(size.sum()) + np.repeat(first - np.cumsum(size) + size, size)
         return children
 
-    def of_leaves(self, chosen: Positions) -> Families:
+    def of_leaves(self, chosen: Integers) -> Families:
         """Return some families of leaves. Their learning does not depend on their number."""
         children = self.children_of(chosen)
         return replace(
@@ -118,10 +117,15 @@ class Families:
         parents = self.siblings[own], p, self.parent_h[own], self.parent_variance[own]
         return self.offsets[first:end], self.h, self.v, *parents, self.sigma
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield consecutive ranges (first, last) of families with about 2^18 children; ``last`` is not included."""
+    def in_blocks(self, work: Callable[[int, int], None]) -> None:
+        """Process the families ``first:last`` of consecutive blocks of about 2^18 children, in threads.
+
+        Each call of ``work(first, last)`` writes numbers of its own.
+        """
         ends = np.searchsorted(self.offsets, np.arange(_BLOCK, self.offsets[-1], _BLOCK))
-        return pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
+        blocks = pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
+        for _ in in_order(lambda block: work(*block), blocks):
+            pass
 
 
 def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Families]:
@@ -167,7 +171,7 @@ def trips_of_nodes(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: No
     return sums_of_leaves(levels, trips_at(at, table.trips))
 
 
-def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Positions | None:
+def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Integers | None:
     """Return the position of the leaf in the opposite direction of each leaf, or -1 if it is not measured.
 
     The shape is (leaves,). Return None if origins and destinations differ in their geographies.
@@ -178,7 +182,7 @@ def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Posi
     return _positions(plan, Pairs(plan.tree.depth, leaves.destination, leaves.origin), leaves)
 
 
-def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Positions:
+def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
     """Return the position of each wanted leaf in a table in tree order, or -1 if it is absent; shape (wanted,)."""
     asked, ranks = (
         plan.tree.first_rank(wanted),
@@ -224,7 +228,7 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
     return shares
 
 
-def pooled(cells: Positions, *sums: Reals) -> list[Reals]:
+def pooled(cells: Integers, *sums: Reals) -> list[Reals]:
     """Return sums over sizes, each with those of its neighbours where a size has fewer than 200 cells.
 
     Args:

@@ -1,13 +1,22 @@
-"""Estimate sums of nodes of a measured flow tree, with their variances.
+"""Estimate sums of nodes of a measured flow tree, with their variances, level by level up the tree.
 
 The cells of any pair of levels are such sums, and so are the flows between two sets of areas. The estimates are the
 unbiased ones of :mod:`od_core.flows.estimation.least_squares`.
+
+Consider a sum of estimates of nodes below a node with the estimate h. The sum equals c h plus a part that is
+uncorrelated with h. Here c is the factor of the sum, and the variance r of that part is its residual. If the sums below
+the children i of the node have the factors c_i and the residuals r_i, the sum of all of them has
+
+    r = sum (r_i + c_i^2 v_i) - (sum c_i v_i)^2 / S,   c = sum c_i v_i / S,
+
+where v_i is the variance of the estimate of child i from itself and the levels below it, and S is the sum of all v_i.
+The variance of the sum is r + c^2 V, where V is the variance of h.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,11 +24,230 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.least_squares import FittedLevel, Positions, Reals
-from od_core.flows.estimation.node_sums import ALL_ROWS, MEASURED_ROWS, NodeSums, NodeWeights, dropped_trips
+from od_core.flows.arrays import Integers, Reals
+from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers
+from od_core.kernels import kernel
 from od_core.parallel import in_order
+
+NodeWeights = NDArray[np.bool_] | Reals
+"""Weights of nodes; a mask selects some."""
+
+_FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
+
+MEASURED_ROWS, ALL_ROWS = 3, 6
+"""Number of values of each sum without and with those of dropped nodes."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSums:
+    """Sums of estimates below each node of a list; a node has one sum for each of several areas on one side.
+
+    For example, the node from region A to state B may have one sum for each zone of B: the flow from A to that zone.
+
+    Attributes:
+        offsets: The sums of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas; shape (nodes +
+            1,).
+        values: One row for each of these values: factor, residual (module docstring) and estimate of the sum; then, for
+            the dropped nodes that the sum overlaps, the sum of their upper bounds, the estimate of their trips
+            together, and the variance of this estimate. Shape (6, sums); (3, sums) if no node was dropped.
+    """
+
+    offsets: Integers
+    values: Reals
+
+    @classmethod
+    def of_level(
+        cls, level: FittedLevel, weights: NodeWeights | None = None, rows: int = ALL_ROWS, *, noisy: bool = False
+    ) -> NodeSums:
+        """Return one sum per node: the node's value times its weight, which is 1 by default; shape (nodes,).
+
+        The value is the estimate or, if ``noisy``, the noisy value. A noisy value is drawn after the nodes above have
+        been selected, so it is unbiased, however they were selected.
+        """
+        sums = cls.nothing(np.ones(len(level.nodes), dtype=np.int64), rows)
+        each: Any = 1.0 if weights is None else weights
+        if noisy:
+            sums.values[_RESIDUAL] = level.noise * np.square(each)
+        else:
+            sums.values[_FACTOR] = each
+        np.multiply(level.noisy if noisy else level.estimate, each, out=sums.values[_ESTIMATE])
+        return sums
+
+    @classmethod
+    def nothing(cls, areas: Integers, rows: int = ALL_ROWS) -> NodeSums:
+        """Return sums that are all 0, for nodes with the given numbers of sums; ``areas`` has shape (nodes,)."""
+        offsets = np.concatenate([[0], np.cumsum(areas)])
+        return cls(offsets, np.zeros((rows, offsets[-1])))
+
+    def in_groups(self, group: Integers, groups: int) -> NodeSums:
+        """Return sums of each node by group, given nodes with one sum and the number of its group; shape (nodes,)."""
+        sums = self.nothing(np.full(len(group), groups), len(self.values))
+        sums.values[:, sums.offsets[:-1] + group] = self.values
+        return sums
+
+    def factors_at(self, node: Integers, area: Integers) -> Reals:
+        """Return the factors of some sums, given their nodes and their places among the sums of the node."""
+        found: Reals = self.values[_FACTOR, self.offsets[node] + area]
+        return found
+
+    @classmethod
+    def joined(cls, pieces: Iterable[NodeSums], rows: int = ALL_ROWS) -> NodeSums:
+        """Return one object with the sums of all pieces, whose nodes are consecutive."""
+        parts = list(pieces)
+        areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
+        values = np.concatenate([np.zeros((rows, 0)), *(part.values for part in parts)], axis=1)
+        return cls(np.concatenate([[0], np.cumsum(areas)]), values)
+
+    def carried(
+        self,
+        level: FittedLevel,
+        first: Integers,
+        count: Integers | None = None,
+        group: Integers | None = None,
+        unseen: Reals | None = None,
+    ) -> NodeSums:
+        """Return sums over the children of each node of the level above that has measured children, one per area.
+
+        The nodes of this object are all children, or the divided ones (nodes with measured nodes below them). In that
+        case, nothing was measured below the others, which were dropped.
+
+        Args:
+            level: The level of the children.
+            first: Number of the first area that each child overlaps; shape (children,).
+            count: How many areas each child overlaps; by default, as many as it has sums. Shape (children,).
+            group: For children with one sum, number of the area of this sum, from the first; shape (children,).
+            unseen: Upper bound of the trips of each dropped child, or 0 if the child was not dropped, and the results
+                of :func:`dropped_trips`; shape (3, children). None if no node was dropped.
+        """
+        top, bottom = level.offsets[:-1], level.offsets[1:] - 1
+        count = np.diff(self.offsets) if count is None else count
+        above = NodeSums.nothing(first[bottom] + count[bottom] - first[top], len(self.values))
+        _carry(
+            *(level.offsets, level.own, level.siblings, level.divided),
+            *(self.offsets, self.values, first[top], first if group is None else first + group, count),
+            np.zeros((0, len(first))) if unseen is None else unseen,
+            *(above.offsets, above.values),
+        )
+        return above
+
+    def variance(self, of_nodes: Reals) -> Reals:
+        """Return the variance of each sum; shape (sums,).
+
+        ``of_nodes`` has the variance V of the estimate of each node of this object; shape (nodes,).
+        """
+        spread: Reals = self.values[_RESIDUAL] + self.values[_FACTOR] ** 2 * np.repeat(of_nodes, np.diff(self.offsets))
+        return spread
+
+    @property
+    def estimate(self) -> Reals:
+        """Estimate of each sum, without the trips of dropped nodes; shape (sums,)."""
+        total: Reals = self.values[_ESTIMATE]
+        return total
+
+    @property
+    def unseen(self) -> tuple[Reals, Reals, Reals]:
+        """For the dropped nodes that each sum overlaps: sum of upper bounds, estimate of their trips, and its variance.
+
+        The shape of each array is (sums,).
+        """
+        if len(self.values) == MEASURED_ROWS:
+            none = np.zeros(self.values.shape[1])
+            return none, none, none
+        return self.values[_MOST_UNSEEN], self.values[_UNSEEN], self.values[_DOUBT]
+
+
+@kernel
+def _carry(  # type: ignore[no-untyped-def]  # compiled
+    offsets, below, siblings, divided, cells, values, first, place, count, unseen, own, above
+):
+    """Write the sums over the children of every node into ``above``, whose values must be 0; see the module docstring.
+
+    The sums of a child are the columns ``cells[d]:cells[d + 1]`` of ``values``, where d is its number among all
+    children, or among those at ``divided`` if only these have sums. Those of parent ``p`` are the columns
+    ``own[p]:own[p + 1]`` of ``above``, from the area ``first[p]``. The first sum of child ``i`` is that of the area
+    ``place[i]``. What ``unseen`` has of a child is added to the sums of ``count[i]`` areas. Sums of dropped children
+    are never stored, since there can be far more of them than of divided children.
+    """
+    d, every, plain = 0, len(cells) > len(below), len(values) - len(unseen)
+    for parent in range(len(siblings)):
+        begin = own[parent] - first[parent]
+        for child in range(offsets[parent], offsets[parent + 1]):
+            v, to = below[child], begin + place[child]
+            if every or (d < len(divided) and divided[d] == child):
+                at, width = cells[d], cells[d + 1] - cells[d]
+                for cell in range(width):
+                    above[0, to + cell] += values[0, at + cell] * v
+                for cell in range(width):
+                    above[1, to + cell] += values[1, at + cell] + values[0, at + cell] * values[0, at + cell] * v
+                for row in range(2, plain):
+                    for cell in range(width):
+                        above[row, to + cell] += values[row, at + cell]
+                for row in range(len(unseen)):
+                    for cell in range(width):
+                        above[plain + row, to + cell] += values[plain + row, at + cell] + unseen[row, child]
+                d += 1
+            else:
+                for row in range(len(unseen)):
+                    for cell in range(count[child]):
+                        above[plain + row, to + cell] += unseen[row, child]
+        for to in range(own[parent], own[parent + 1]):
+            follows = above[0, to]
+            above[0, to] = follows / siblings[parent]
+            above[1, to] = max(0.0, above[1, to] - follows * above[0, to])
+
+
+def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
+    """Return each node's contributions to an estimate of the trips of dropped nodes, and to its variance.
+
+    The shape of both arrays is (nodes,). The sum of the contributions over many nodes, dropped or not, estimates the
+    trips of the dropped nodes among them. For many nodes, it is far below the sum of their upper bounds.
+
+    A node is dropped because its noisy value x is small: at most a threshold m that its siblings determine. So the
+    noisy values of dropped nodes are too small on average, and their sum is not an estimate of their trips. If the
+    noise N is normal with the variance s2, and p is the density of x, Stein's identity [stein1981mean, Lemma 1] states
+    that
+
+        E[N 1(x <= m)] = -s2 p(m).
+
+    So the expectation of x 1(x <= m) + s2 p(m) is that of the node's trips if it is dropped, and of 0 if it is not,
+    whatever these trips are. The noisy values give an estimate of p(m). If W(h) is the mean of 1(m - h < x <= m + h) /
+    2h, the estimate is (4 W(h) - W(2h)) / 3. This combination cancels the error from the curvature of p, which is a
+    multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that the identity needs for noise in whole
+    numbers.
+
+    The root has no siblings. If it is dropped, it contributes its noisy value and the variance of that value.
+    """
+    kept = np.zeros(len(level.nodes), dtype=np.bool_)
+    kept[level.divided] = True
+    around = max(1.0, np.ceil(level.noise**0.5 / 2))
+    weight = np.zeros(len(level.nodes))
+    _near_threshold(level.offsets, level.noisy, kept, around, weight)
+    near = weight * (level.noise / (2 * around))
+    return np.where(kept, 0.0, level.noisy) + near, np.where(kept, 0.0, level.noise) + near**2
+
+
+@kernel
+def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-untyped-def]  # compiled
+    """Add to ``weight`` the weight of each node's noisy value in the estimated density of noisy values at a threshold.
+
+    The threshold of siblings is the largest noisy value of those that were dropped. If none was dropped, it is the
+    smallest noisy value minus 1. ``around`` is the width h of :func:`dropped_trips`.
+    """
+    for parent in range(len(offsets) - 1):
+        threshold, least = -np.inf, np.inf
+        for i in range(offsets[parent], offsets[parent + 1]):
+            if kept[i]:
+                least = min(least, noisy[i])
+            else:
+                threshold = max(threshold, noisy[i])
+        if threshold == -np.inf:
+            threshold = least - 1
+        for i in range(offsets[parent], offsets[parent + 1]):
+            for widths, part in ((1, 4 / 3), (2, -1 / 6)):
+                if threshold - widths * around < noisy[i] <= threshold + widths * around:
+                    weight[i] += part
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +279,7 @@ class Estimates:
         estimate = sums.estimate
         return cls(estimate, sums.variance(of_nodes), *sums.unseen, np.zeros(len(estimate)))
 
-    def at(self, place: Positions, unmeasured: Reals) -> Estimates:
+    def at(self, place: Integers, unmeasured: Reals) -> Estimates:
         """Return the estimates at some places; 0 where the place is -1, with the given bounds ``unmeasured``."""
         found = place >= 0
         values = {name: np.zeros(len(place)) for name in vars(self)}
@@ -64,8 +292,6 @@ class Estimates:
         mine, theirs = vars(self), vars(other)
         return Estimates(**{name: mine[name] + theirs[name] for name in mine})
 
-
-Counts = NDArray[np.int64]
 
 ZoneFunction = Callable[[Numbers, Numbers], NDArray[Any]]
 """A function that returns a value for each pair of zones, given their numbers as origins and destinations."""
@@ -82,7 +308,7 @@ class Weights:
     """
 
     of: Callable[[FittedLevel], NodeWeights] | None = None
-    group: Callable[[FittedLevel], Positions] | None = None
+    group: Callable[[FittedLevel], Integers] | None = None
     groups: int = 1
 
 
@@ -208,7 +434,7 @@ class FittedTree:
         dropped = [np.delete(self.levels[k].bound, self.levels[k].divided).max(initial=0) for k in above]
         return int(max([0, *dropped]))
 
-    def _selected(self, k: int, inside: Sequence[Positions], below: NodeSums | None = None) -> NodeSums:
+    def _selected(self, k: int, inside: Sequence[Integers], below: NodeSums | None = None) -> NodeSums:
         """Return, for each node of a level, the sum over the selected zone pairs below it.
 
         If all zone pairs below a node are selected, the sum is the value of the node itself.
@@ -227,9 +453,9 @@ class FittedTree:
         split = some & ~whole
         taken = split[level.divided]
         sums.values[:, level.divided[taken]] += below.values[:, taken]
-        if self.nothing_dropped:
-            return sums
-        return sums.with_unseen(*(np.where(split, values, 0.0) for values in _unseen(level)))
+        if not self.nothing_dropped:
+            sums.values[_MOST_UNSEEN:] += np.where(split, _unseen(level), 0.0)
+        return sums
 
     def span(self, origin_level: int, destination_level: int) -> tuple[int, int]:
         """Return the positions in ``levels`` of two levels of the flow tree that enclose a pair of levels.
@@ -289,7 +515,7 @@ class FittedTree:
         for level in reversed(levels):
             first, count = self.areas_of(level, apart, apart_level)
             unseen = None if self.nothing_dropped else _unseen(level)
-            sums = sums.over_divided(level, groups * first, groups * count, unseen)
+            sums = sums.carried(level, groups * first, groups * count, unseen=unseen)
         return sums
 
     def _single(self, level: FittedLevel, weights: Callable[[FittedLevel], NodeWeights] | None) -> NodeSums:
@@ -301,9 +527,9 @@ class FittedTree:
         """
         fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
         each = None if weights is None else weights(level)
-        return (NodeSums.of_fitted if fitted else NodeSums.of_noisy)(level, each, self._rows)
+        return NodeSums.of_level(level, each, self._rows, noisy=not fitted)
 
-    def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Positions, Positions]:
+    def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
         """Return, for each node of a measured level, the areas of ``apart_level`` on one side that it overlaps.
 
         Returns:
@@ -316,7 +542,7 @@ class FittedTree:
         first = np.searchsorted(geography.first_zone[apart_level], geography.first_zone[own])
         return first[nodes], np.diff(first)[nodes]
 
-    def _overlap(self, k: int, inside: Sequence[Positions]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _overlap(self, k: int, inside: Sequence[Integers]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return two masks of a level's nodes: nodes with all zone pairs selected, and nodes with at least one.
 
         Args:
@@ -333,12 +559,7 @@ class FittedTree:
         return whole, some
 
     def estimates_at(
-        self,
-        levels: tuple[int, int],
-        origin: Numbers,
-        destination: Numbers,
-        place: NDArray[np.int64],
-        estimates: Estimates,
+        self, levels: tuple[int, int], origin: Numbers, destination: Numbers, place: Integers, estimates: Estimates
     ) -> Estimates:
         """Return the estimates of some cells of a pair of levels.
 
@@ -356,7 +577,7 @@ class FittedTree:
             unmeasured[below] = self._nearest_bound(levels, origin[below], destination[below])
         return estimates.at(place, unmeasured)
 
-    def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Counts:
+    def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
         """Return the upper bound of the nearest measured ancestor of each cell; shape (cells,).
 
         Args:
@@ -383,11 +604,11 @@ def between_areas(level: FittedLevel) -> NDArray[np.bool_]:
     return mask
 
 
-def _unseen(level: FittedLevel) -> NDArray[np.float64]:
+def _unseen(level: FittedLevel) -> Reals:
     """Return three values of each node that concern the trips of dropped nodes; shape (3, nodes).
 
     They are the upper bound of the node's trips, or 0 if the node was not dropped; and the contributions to the
-    estimate and to its variance from :func:`od_core.flows.estimation.node_sums.dropped_trips`.
+    estimate and to its variance from :func:`dropped_trips`.
     """
     most = level.bound.astype(np.float64)
     most[level.divided] = 0
@@ -406,9 +627,7 @@ def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
     return pairwise([*starts.tolist(), len(ends) - 1])
 
 
-def find_pairs(
-    origins: Numbers, destinations: Numbers, origin: Numbers, destination: Numbers, width: int
-) -> NDArray[np.int64]:
+def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destination: Numbers, width: int) -> Integers:
     """Return the position of each wanted pair in a list of pairs, or -1 if it is absent; shape (wanted pairs,).
 
     Args:

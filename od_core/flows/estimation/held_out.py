@@ -48,19 +48,16 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
 from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
-from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, trips_by_rule, unpredicted, with_returns
+from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, trips_by_rule, with_returns
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.kernels import kernel
 from od_core.privacy.plan import EARLIER
-
-_Values = NDArray[np.int64]
-_Reals = NDArray[np.float64]
 
 LEAST_SQUARES = Rule(learns=False)
 RULES = (Rule(), *(Rule(u=Fraction(u)) for u in ("1/4", "1/2", "3/4", "1", "3/2", "2", "3")))
@@ -111,9 +108,9 @@ class _Losses(NamedTuple):
             levels).
     """
 
-    errors: _Reals
-    false: _Reals
-    increase: _Reals
+    errors: Reals
+    false: Reals
+    increase: Reals
 
     def best(self, base: Rule) -> Rule:
         """Return the rule with the least error if it is better than the base rule, and otherwise the base rule."""
@@ -136,7 +133,7 @@ class Evidence:
     """
 
     releases: int
-    sums: _Values
+    sums: Integers
 
     @classmethod
     def of(cls, losses: _Losses) -> Evidence:
@@ -251,7 +248,7 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nod
 
 
 def _losses_by_rule(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[_Reals] | None
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[Reals] | None
 ) -> _Losses:
     """Return what held-out noise shows of each rule.
 
@@ -271,10 +268,7 @@ def _losses_by_rule(
         held_out = _held_out(levels, half, families[-1].children_of(sample))
         noise, y = GridNoise.of(Fraction(held_out[-1].noise)), held_out[-1].noisy
         first = predicted(fitted, families, others)
-        if base.learns:
-            by_base = _compared_trips(plan, fitted, first, base, back, sample)
-        else:
-            by_base = trips_by_rule(plan, unpredicted(fitted, families).of_some_leaves(sample, mixes=False), base)
+        by_base = _compared_trips(plan, fitted, first, base, back, sample)
         for number, rule in enumerate(RULES):
             tables = _compared_trips(plan, fitted, first, rule, back, sample)
             found = _losses(noise, y, (by_base[-1], tables[-1]))
@@ -289,15 +283,15 @@ def _compared_trips(
     levels: Sequence[FittedLevel],
     first: Prediction,
     rule: Rule,
-    back: _Values | None,
-    sample: _Values,
-) -> list[_Values]:
+    back: Integers | None,
+    sample: Integers,
+) -> list[Integers]:
     """Return the trips of all nodes of each level by a rule; of the last level, only of the sampled families."""
-    given = first if back is None else with_returns(levels, first, back, trips_by_rule(plan, first, rule)[-1])
+    given = with_returns(plan, levels, first, back, rule)
     return trips_by_rule(plan, given.of_some_leaves(sample, mixes=rule.u is not None), rule)
 
 
-def _sampled_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> _Values:
+def _sampled_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers:
     """Return the numbers of the families of leaves in which rules are compared: all, or some drawn at random."""
     leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
     if leaves <= _MOST_COMPARED:
@@ -320,7 +314,7 @@ def _halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[Mea
         yield half
 
 
-def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: _Values) -> list[MeasuredLevel]:
+def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers) -> list[MeasuredLevel]:
     """Return the levels measured with the other half of the noise; of the last one, only some leaves.
 
     Measurements are whole numbers, so 2 y - (y + W) is exactly y - W. Combined with sums of segments, they are not, and
@@ -330,7 +324,7 @@ def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], le
     return [*others, replace(half[-1], noisy=2 * levels[-1].noisy[leaves] - half[-1].noisy[leaves])]
 
 
-def _increase(held_out: MeasuredLevel, base: _Values, table: _Values) -> tuple[float, float]:
+def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:
     """Return the estimated increase of the squared error from one table of a level to another, and its variance.
 
     Only the cells with the largest differences count, and those with equal ones; see the module docstring. Terms are
@@ -374,13 +368,13 @@ def _increases(noisy, base, table, least):  # type: ignore[no-untyped-def]  # co
 
 
 @cache
-def normal_quantiles() -> _Reals:
+def normal_quantiles() -> Reals:
     """Return 65,536 quantiles of the normal distribution, rounded so that they are the same on every machine."""
     law = NormalDist()
     return np.array([round(law.inv_cdf((k + 0.5) / 65536) * 1024) / 1024 for k in range(65536)])
 
 
-def _losses(noise: GridNoise, y: _Reals, tables: tuple[_Values, _Values]) -> tuple[list[float], list[float]]:
+def _losses(noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]) -> tuple[list[float], list[float]]:
     """Return the estimated total error of each of two tables, and its estimated share of false discoveries."""
     edges = np.array(_EDGES) * 1.0
     grid = edges, noise.sigma, noise.step, noise.low, noise.points

@@ -11,22 +11,44 @@ nearest measured ancestor. A sum that overlaps dropped nodes may contain any num
 The noise of different releases is independent. So the estimates of a sum of releases add up, and their variances, too.
 
 **Outflow and inflow of an area** have correlated errors (:func:`exchange_covariances`). Let f and g be two sums of
-estimates below a node with the estimate h, with the factors c and d of :mod:`od_core.flows.estimation.node_sums`. Their
-covariance is q + c d V, where V is the variance of h. If the sums below the children i of the node have the factors c_i
-and d_i and the shared residuals q_i, then
+estimates below a node with the estimate h, with the factors c and d of :mod:`od_core.flows.estimation.fitted_tree`.
+Their covariance is q + c d V, where V is the variance of h. If the sums below the children i of the node have the
+factors c_i and d_i and the shared residuals q_i, then
 
     q = sum (q_i + c_i d_i v_i) - c d S.
 
 The outflow of an area has leaves below its row of the table, and its inflow below its column. Both have leaves below
 one node of each level only: the one from the ancestor of the area to the same ancestor. So c_i d_i is 0 for all other
 nodes.
+
+**Categories.** Let C_s be the least-squares estimate of a sum for category s alone, and T that of its total; K is the
+number of categories. If T has the variance V, and every C_s has the variance W, the estimate
+
+    C_s + (T - sum of C_s over the categories) / K
+
+has the variance V / K^2 + W (1 - 1/K), because T and the differences between the categories are uncorrelated. The
+estimate is unbiased, also where nodes were dropped by their combined totals.
+
+**Weighted sums.** A weighted sum of the least-squares estimates of the leaves is unbiased, and its variance is known.
+So is the covariance C of two sums N and B, from the variance V of N + s B:
+
+    C = (V - V_N - s^2 V_B) / (2 s),
+
+where V_N and V_B are the variances of the two. The interval of a ratio N / B has all r for which N - r B is nearer to 0
+than its own uncertainty [fieller1954problems]:
+
+    (N - r B)^2 <= z^2 (V_N - 2 r C + r^2 V_B),
+
+where z is the quantile of the interval.
+
+The trips of a dropped node, which are at most its upper bound, may have any weight that occurs below it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import NamedTuple
@@ -35,14 +57,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.confidence import highest, lower_bound, upper_bound
-from od_core.flows.estimation.fitted_tree import Counts, Estimates, FittedTree, ZoneFunction, between_areas, find_pairs
-from od_core.flows.estimation.least_squares import Positions, Reals, least_squares
-from od_core.flows.estimation.node_sums import NodeSums
-from od_core.flows.estimation.sum_intervals import Weighted, weighted
-from od_core.flows.estimation.top_down import NoisyCounts
+from od_core.flows.accuracy import segment_variance
+from od_core.flows.arrays import Integers, Reals
+from od_core.flows.confidence import DEVIATIONS, highest, lower_bound, upper_bound
+from od_core.flows.estimation.fitted_tree import (
+    MEASURED_ROWS,
+    Estimates,
+    FittedTree,
+    NodeSums,
+    ZoneFunction,
+    between_areas,
+    find_pairs,
+)
+from od_core.flows.estimation.least_squares import FittedLevel, least_squares
+from od_core.flows.estimation.levels import Measurement, segment_counts
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import FlowTree
+from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Numbers
 from od_core.publication.columns import MOST_LISTED
 
@@ -61,7 +91,7 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
     if not fit.nothing_dropped:
         return shared
     finest = fit.span(level, level)[1]
-    sides = [NodeSums.of_fitted(fit.levels[finest], between_areas(fit.levels[finest])).factors for _ in range(2)]
+    sides = [NodeSums.of_level(fit.levels[finest], between_areas(fit.levels[finest]), MEASURED_ROWS) for _ in range(2)]
     node, product = _common(fit, finest, level, sides)
     for k in range(finest, 0, -1):
         at = fit.levels[k]
@@ -73,7 +103,7 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
     return covariances
 
 
-def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Positions, Reals]:
+def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
     """Return the one node of a level that is above leaves of both sums of each area, and the product c d there.
 
     Args:
@@ -92,7 +122,7 @@ def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> t
     node = find_pairs(at.nodes.origin, at.nodes.destination, origin, destination, tree.destination.size(pair[1]))
     product = np.ones(len(areas))
     for side, sums in enumerate(sides):
-        product *= sums.factor_at(node, areas - fit.areas_of(at, side, level)[0][node])
+        product *= sums.factors_at(node, areas - fit.areas_of(at, side, level)[0][node])
     return node, product
 
 
@@ -135,8 +165,8 @@ class Intervals:
         return all(fit.nothing_dropped for fit in self.fits)
 
     def around(
-        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Counts
-    ) -> tuple[Numbers, Numbers, Counts, Counts, Counts]:
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Integers
+    ) -> tuple[Numbers, Numbers, Integers, Integers, Integers]:
         """Return the released cells of a pair of levels with their intervals.
 
         If the two levels have at most ``MOST_LISTED`` public pairs, the result has all of these pairs. Otherwise, it
@@ -169,13 +199,13 @@ class Intervals:
         zeros = numbers[0] if len(numbers) == 1 else np.unique(np.concatenate(numbers))
         zeros = zeros[~np.isin(zeros, _numbered(origin, destination, width))]
         places = (zeros // width).astype(np.int32), (zeros % width).astype(np.int32)
-        upper = self._bounds(levels, estimated, *places)[1]
+        upper = bounds_of(self._estimates(levels, estimated, *places))[1]
         dropped = [fit.largest_dropped(*levels) for fit in self.fits]
         return int(max(upper.max(initial=0), sum(dropped) if all(dropped) else 0))
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
-    ) -> tuple[Counts, Counts]:
+    ) -> tuple[Integers, Integers]:
         """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each.
 
         Args:
@@ -183,7 +213,7 @@ class Intervals:
             origin, destination: Area numbers of the cells; shape (cells,) each.
         """
         levels = origin_level, destination_level
-        return self._bounds(levels, [fit.cells(*levels) for fit in self.fits], origin, destination)
+        return bounds_of(self._estimates(levels, [fit.cells(*levels) for fit in self.fits], origin, destination))
 
     def by_area(self, level: int) -> AreaEstimates:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
@@ -235,16 +265,6 @@ class Intervals:
         """Return the estimate of the sum of all trips, each with its weight, as :func:`weighted` does."""
         return reduce(add, [weighted(fit, weight, deviations) for fit in self.fits])
 
-    def _bounds(
-        self,
-        levels: tuple[int, int],
-        estimated: Sequence[tuple[Numbers, Numbers, Estimates]],
-        origin: Numbers,
-        destination: Numbers,
-    ) -> tuple[Counts, Counts]:
-        """Return the bounds of the given cells of a pair of levels, from the estimated cells of each release."""
-        return bounds_of(self._estimates(levels, estimated, origin, destination))
-
     def _estimates(
         self,
         levels: tuple[int, int],
@@ -260,29 +280,14 @@ class Intervals:
         return added(sums)
 
 
-def fitted_totals(plan: ReleasePlan, total: int, measured: Sequence[NoisyCounts]) -> FittedTree:
-    """Return the tree of a release with the estimates of all nodes.
-
-    Args:
-        plan: The plan of the release.
-        total: The sum of the released leaves. Used only if the total is an invariant.
-        measured: The measurements of the release, top level first.
-
-    Raises:
-        OdError: As in :func:`refuse_without_intervals`.
-    """
-    refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
-    return FittedTree(plan.tree, least_squares(plan, total, measured))
-
-
-def _numbered(origin: Numbers, destination: Numbers, width: int) -> NDArray[np.int64]:
+def _numbered(origin: Numbers, destination: Numbers, width: int) -> Integers:
     """Return one number for each cell of a level with ``width`` destinations; shape (cells,)."""
     return origin.astype(np.int64) * width + destination
 
 
 def every_pair(
-    tree: FlowTree, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Counts
-) -> tuple[Numbers, Numbers, Counts]:
+    tree: FlowTree, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Integers
+) -> tuple[Numbers, Numbers, Integers]:
     """Return all public pairs of two levels with their trips if they are few, and otherwise the given cells.
 
     Args:
@@ -330,7 +335,7 @@ def added(each: Sequence[Estimates]) -> Estimates:
     return reduce(add, each)
 
 
-def bounds_of(sums: Estimates) -> tuple[Counts, Counts]:
+def bounds_of(sums: Estimates) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of sums; shape (sums,) each.
 
     A sum may contain any number of the trips of the dropped nodes that it overlaps. The lower bound assumes none. The
@@ -341,20 +346,307 @@ def bounds_of(sums: Estimates) -> tuple[Counts, Counts]:
     return lower_bound(sums.estimate, sums.variance), _upper(sums, upper_bound)
 
 
-def dropped_bound(sums: Estimates) -> Counts:
+def dropped_bound(sums: Estimates) -> Integers:
     """Return the upper bounds of the trips of the dropped nodes that sums overlap; shape (sums,)."""
     nothing = np.zeros(len(sums.estimate))
     return bounds_of(replace(sums, estimate=nothing, variance=nothing))[1]
 
 
-def upper_end(sums: Estimates) -> Counts:
+def upper_end(sums: Estimates) -> Integers:
     """Return the upper bounds of sums that may be negative, such as a balance; shape (sums,)."""
     return _upper(sums, highest)
 
 
-def _upper(sums: Estimates, end: Callable[[Reals, Reals], Counts]) -> Counts:
+def _upper(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
     """Return the upper bounds of sums; ``end`` returns that of an estimate with a variance."""
     alone = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
     together = end(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
-    upper: Counts = np.where(sums.most > 0, np.minimum(alone, together), alone) + sums.unmeasured.astype(np.int64)
+    upper: Integers = np.where(sums.most > 0, np.minimum(alone, together), alone) + sums.unmeasured.astype(np.int64)
     return upper
+
+
+class SegmentFit:
+    """The estimates of the flows of one release in each category of a breakdown.
+
+    Args:
+        plan: The plan of the release, which has the breakdown.
+        totals: The fitted totals of the release.
+        measured: The measurements of all steps.
+        breakdown: Name of the breakdown.
+
+    Attributes:
+        categories: For each category, the tree fitted to its own measurements.
+
+    Raises:
+        OdError: As in :func:`refuse_without_intervals`.
+    """
+
+    def __init__(self, plan: ReleasePlan, totals: FittedTree, measured: Sequence[Measurement], breakdown: str) -> None:
+        refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
+        fits = [least_squares(plan, None, counts) for counts in segment_counts(plan, measured, breakdown)]
+        self._width = plan.tree.destination.size
+        self._totals = totals
+        bounded = _with_bounds(totals.levels, fits)
+        self.categories = [FittedTree(plan.tree, levels, selected=False) for levels in bounded]
+
+    def of_cells(
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
+    ) -> list[Estimates]:
+        """Return the estimates of the given cells of a pair of levels in each category; see :class:`SegmentIntervals`.
+
+        A cell below a dropped node has the upper bound of its nearest measured ancestor in the category.
+        """
+        levels = origin_level, destination_level
+        origins, destinations, total = self._totals.cells(*levels)
+        own = [category.cells(*levels)[2] for category in self.categories]
+        place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
+        return [
+            category.estimates_at(levels, origin, destination, place, estimates)
+            for category, estimates in zip(self.categories, _segments(total, own), strict=True)
+        ]
+
+    def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
+        """Return the estimate of the trips from one set of zones to another in each category, as one sum each."""
+        own = [category.sum_between(origins, destinations) for category in self.categories]
+        return _segments(self._totals.sum_between(origins, destinations), own)
+
+    def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
+        """Return the estimate of the sum of the trips of a category, each with its weight."""
+        total, *own = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
+        excess = (total.estimate - math.fsum(one.estimate for one in own)) / len(own)
+        variance = float(segment_variance(np.array(total.variance), np.array(own[0].variance), len(own)))
+        return replace(
+            own[category],
+            estimate=own[category].estimate + excess,
+            variance=variance,
+            unseen=total.unseen,
+            doubt=total.doubt,
+        )
+
+
+class SegmentIntervals:
+    """The 90 % intervals of the flows in each category of a breakdown, of one release or of a sum of releases.
+
+    Args:
+        fits: The estimates of each release. Their noise must be independent.
+    """
+
+    def __init__(self, fits: Sequence[SegmentFit]) -> None:
+        self._fits = fits
+
+    def of_cells(
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
+    ) -> tuple[Integers, Integers]:
+        """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells, categories) each.
+
+        A cell below a dropped node has the bounds 0 and the upper bound of its nearest measured ancestor. For the
+        arguments, see :meth:`Intervals.of_cells`.
+        """
+        each = [fit.of_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
+        lower, upper = (np.stack(ends, axis=1) for ends in _bounds(each))
+        return lower, upper
+
+    def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[Integers, Integers]:
+        """Return the bounds that :meth:`Intervals.of_sum` does, of each category; shape (categories,) each."""
+        lower, upper = map(np.concatenate, _bounds([fit.sum_between(origins, destinations) for fit in self._fits]))
+        return lower, upper
+
+    def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
+        """Return the estimate of a weighted sum of the trips of a category; see :meth:`Intervals.weighted`."""
+        return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
+
+
+def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[tuple[Integers, ...], tuple[Integers, ...]]:
+    """Return the lower and the upper bounds in each category, from the estimates of each release in each category."""
+    lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*each, strict=True)), strict=True)
+    return lower, upper
+
+
+def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
+    """Return the estimates of some sums in each category.
+
+    The trips of dropped nodes in a category are at most all their trips.
+
+    Args:
+        total: Estimates of the totals of the sums.
+        own: Estimates of the sums from the measurements of each category alone.
+    """
+    estimates, variance = _combined(total, own)
+    return [
+        Estimates(estimate, variance, one.most, total.unseen, total.doubt, one.unmeasured)
+        for estimate, one in zip(estimates, own, strict=True)
+    ]
+
+
+def _combined(
+    total: Estimates | FittedLevel, own: Sequence[Estimates] | Sequence[FittedLevel]
+) -> tuple[list[Reals], Reals]:
+    """Return the estimates of each category and their common variance; see the module docstring for the formula."""
+    excess = (total.estimate - sum(one.estimate for one in own)) / len(own)
+    return [one.estimate + excess for one in own], segment_variance(total.variance, own[0].variance, len(own))
+
+
+def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]) -> list[list[FittedLevel]]:
+    """Return the fits of each category with upper bounds for the category: at most the bounds of the totals.
+
+    The levels of totals and categories are the same, except that a root without a measured total is exact.
+    """
+    bounded: list[list[FittedLevel]] = [[] for _ in fits]
+    for total, *own in zip(totals, *fits, strict=True):
+        estimates, variance = _combined(total, own)
+        for levels, level, estimate in zip(bounded, own, estimates, strict=True):
+            levels.append(replace(level, bound=np.minimum(upper_bound(estimate, variance), total.bound)))
+    return bounded
+
+
+Estimator = Callable[[ZoneFunction, float | None], "Weighted"]
+"""A function that returns the estimate of a weighted sum, given the arguments of :func:`weighted` but the tree."""
+
+_BLOCK = 1 << 20
+"""Number of pairs of zones below dropped nodes whose weights are computed at once."""
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """The estimate of a weighted sum of trips, without those of dropped nodes, and what dropped nodes may add.
+
+    Attributes:
+        estimate, variance: the estimate and its variance.
+        least, most: what the trips of dropped nodes add at least and at most, by the upper bound of each node.
+        lowest, highest: least and greatest weight below dropped nodes, or 0 if it is greater or less.
+        unseen, doubt: estimate of the trips of all dropped nodes together, and the variance of that estimate.
+    """
+
+    estimate: float
+    variance: float
+    least: float = 0.0
+    most: float = 0.0
+    lowest: float = 0.0
+    highest: float = 0.0
+    unseen: float = 0.0
+    doubt: float = 0.0
+
+    def __add__(self, other: Weighted) -> Weighted:
+        """Return the estimate of the sum with that of another release, whose noise must be independent."""
+        added = {name: value + getattr(other, name) for name, value in vars(self).items()}
+        ends = {"lowest": min(self.lowest, other.lowest), "highest": max(self.highest, other.highest)}
+        return replace(self, **added | ends)
+
+    @property
+    def dropped(self) -> bool:
+        """Whether dropped nodes may add anything."""
+        return self.least < 0 or self.most > 0
+
+    def unmeasured(self, deviations: float) -> tuple[float, float]:
+        """Return what dropped nodes add at least and at most: each of them, and all of them together."""
+        unseen, doubt = max(self.unseen, 0.0), deviations * math.sqrt(self.doubt)
+        return max(self.least, self.lowest * (unseen + doubt)), min(self.most, self.highest * (unseen + doubt))
+
+    def ends(self, deviations: float) -> tuple[float, float]:
+        """Return the ends of the interval with a half-width of some standard deviations, with all dropped nodes."""
+        alone, unseen = deviations * math.sqrt(self.variance), max(self.unseen, 0.0)
+        low, high = (
+            each * unseen + sign * deviations * math.sqrt(self.variance + each * each * self.doubt)
+            for each, sign in ((self.lowest, -1), (self.highest, 1))
+        )
+        return self.estimate + max(self.least - alone, low), self.estimate + min(self.most + alone, high)
+
+
+def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) -> Weighted:
+    """Return the estimate of the sum of the trips of all pairs of zones, each with its weight.
+
+    Args:
+        fit: the fitted tree.
+        weight: returns the weights of pairs of zones, given their numbers.
+        deviations: half-width of intervals, in standard deviations; None leaves out what dropped nodes may add.
+    """
+    _, _, (cells,) = fit.begun(0, weight)  # the whole space; no cell if it was dropped
+    estimate, variance, unseen, doubt = (
+        float(values.sum()) for values in (cells.estimate, cells.variance, cells.unseen, cells.doubt)
+    )
+    if fit.nothing_dropped or deviations is None:
+        return Weighted(estimate, variance)
+    return Weighted(estimate, variance, *_limits(fit, weight, deviations), unseen, doubt)
+
+
+def covariance(estimate: Estimator, one: tuple[ZoneFunction, Weighted], other: tuple[ZoneFunction, Weighted]) -> float:
+    """Return the covariance of the estimates of two weighted sums.
+
+    Args:
+        estimate: estimates a weighted sum.
+        one, other: weights and estimate of each of the two sums.
+    """
+    (of_one, n), (of_other, b) = one, other
+    if n.variance <= 0 or b.variance <= 0:
+        return 0.0
+    scale = math.sqrt(n.variance / b.variance)
+    mixed = estimate(lambda *pairs: of_one(*pairs) + scale * of_other(*pairs), None)
+    return (mixed.variance - n.variance - scale**2 * b.variance) / (2 * scale)
+
+
+def fieller(
+    part: Estimates | Weighted, whole: Estimates | Weighted, shared: Reals | float, deviations: float
+) -> tuple[Reals, Reals, NDArray[np.bool_]]:
+    """Return the ends of the intervals of ratios, and whether they are known; shape (ratios,) or () each.
+
+    Where the whole may be 0, an interval has no ends, and nothing is known of the ratio.
+
+    Args:
+        part, whole: estimates of the two sums of each ratio.
+        shared: covariances of the two.
+        deviations: half-width of the intervals, in standard deviations.
+    """
+    square = deviations**2
+    a = np.asarray(whole.estimate**2 - square * whole.variance)
+    b = np.asarray(part.estimate * whole.estimate - square * shared)
+    c = np.asarray(part.estimate**2 - square * part.variance)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        reach = np.sqrt(np.maximum(b * b - a * c, 0))
+        return (b - reach) / a, (b + reach) / a, a > 0
+
+
+def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[float, float, float, float]:
+    """Return what dropped nodes add at least and at most, and the least and greatest weight below them, with 0."""
+    nodes, trips = [], []
+    wider = max(deviations - DEVIATIONS, 0.0)  # bounds of nodes are of 90 % intervals
+    for level in fit.levels[:-1]:
+        at = np.delete(np.arange(len(level.nodes)), level.divided)
+        nodes.append(Pairs(level.nodes.level, level.nodes.origin[at], level.nodes.destination[at]))
+        trips.append(level.bound[at] + wider * np.sqrt(level.variance[at]))
+    low, high = _extremes(fit.tree, nodes, weight)
+    low, high, most = np.minimum(low, 0.0), np.maximum(high, 0.0), np.concatenate(trips)
+    return float(low @ most), float(high @ most), float(low.min(initial=0)), float(high.max(initial=0))
+
+
+def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> tuple[Reals, Reals]:
+    """Return the least and the greatest weight of the pairs of zones below each node; shape (nodes,) each.
+
+    Args:
+        tree: the flow tree.
+        nodes: nodes of each level.
+        weight: returns the weights of pairs of zones.
+    """
+    first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.first_rank, nodes)])
+    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(each) for each in nodes)])
+    low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)
+    for at, rank in _ranks(first, pairs):
+        below = tree.pairs_at(rank)
+        weights = weight(below.origin, below.destination).astype(np.float64)
+        begin = np.flatnonzero(np.diff(at, prepend=-1))
+        low[at[begin]] = np.minimum(low[at[begin]], np.minimum.reduceat(weights, begin))
+        high[at[begin]] = np.maximum(high[at[begin]], np.maximum.reduceat(weights, begin))
+    return low, high
+
+
+def _ranks(first: Integers, pairs: Integers) -> Iterator[tuple[Integers, Integers]]:
+    """Yield the pairs of zones below nodes in blocks: number of the node, and rank; shape (pairs,) each.
+
+    Args:
+        first: rank of the first pair below each node.
+        pairs: number of pairs below each node.
+    """
+    ends = np.cumsum(pairs)
+    for start in range(0, int(pairs.sum()), _BLOCK):
+        place = np.arange(start, min(start + _BLOCK, int(ends[-1])))
+        at = np.searchsorted(ends, place, side="right")
+        yield at, first[at] + place - (ends - pairs)[at]

@@ -28,16 +28,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.confidence import upper_bound
-from od_core.flows.estimation.top_down import NoisyCounts
+from od_core.flows.estimation.levels import NoisyCounts
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Pairs, run_sums
 from od_core.kernels import kernel
-
-Reals = NDArray[np.float64]
-Positions = NDArray[np.int64]
 
 _BLOCK = 1 << 18
 """Number of nodes whose bounds are computed at once, which limits the memory."""
@@ -60,8 +57,8 @@ class MeasuredLevel:
     """
 
     nodes: Pairs
-    offsets: Positions
-    divided: Positions
+    offsets: Integers
+    divided: Integers
     noisy: Reals
     noise: float
 
@@ -83,7 +80,7 @@ class FittedLevel(MeasuredLevel):
     siblings: Reals
     estimate: Reals
     variance: Reals
-    bound: Positions
+    bound: Integers
 
     def below(self, first: int, last: int) -> FittedLevel:
         """Return a level that has only the children of the divided nodes ``first:last`` of the level above."""
@@ -214,7 +211,10 @@ def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[Noi
         known.insert(0, (0, math.inf if len(parents[0]) else 0.0, np.zeros(1)))  # dropped: an exact root of no trips
     elif total is not None and plan.publishes_total:
         known.insert(0, (0, 0.0, np.array([float(total)])))
-    below = [_root_alone(), *(_children_below(plan, nodes) for nodes in parents)]
+    below = [
+        (plan.tree.public_nodes(0), np.zeros(1, dtype=np.int64)),
+        *(_children_below(plan, nodes) for nodes in parents),
+    ]
     levels = []
     for k, ((number, noise, noisy), (children, offsets)) in enumerate(zip(known, below, strict=True)):
         nodes = Pairs(number, children.origin, children.destination)
@@ -225,11 +225,7 @@ def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[Noi
     return levels
 
 
-def _root_alone() -> tuple[Pairs, Positions]:
-    return Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32)), np.zeros(1, dtype=np.int64)
-
-
-def _children_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Positions]:
+def _children_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Integers]:
     """Return all children of ``parents`` in tree order, and their offsets.
 
     The children of node ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).

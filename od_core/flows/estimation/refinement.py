@@ -18,24 +18,62 @@ and any size of pieces.
 A node that the top-down pass dropped has no measured leaf below it. Its refined estimate is 0, but its noisy value
 contributes to the estimate of its parent. Every other node, called a kept node, has measured leaves below it, so no
 trips are lost in the downward pass.
+
+**Segments.** If all K categories of a node are measured with the same variance, least squares over totals and segments
+falls apart into two fits (``docs/explanation/segments.md``). One gives the totals. The other gives the differences
+between the categories: let C_s be the fit of category s alone, and T the fitted total. Then the estimate of category s
+is
+
+    C_s + (T - sum of C_s over the categories) / K.
+
+The totals come first, by least squares or shrunk, and the categories are fitted to them. The children of a node then
+form a table of children and categories, of which both margins are known: the total of each child, and the trips of the
+node in each category. The estimates are moved to the nearest table of whole numbers of at least 0 that has these
+margins, or to one that is almost as near (:mod:`od_core.flows.projection.two_margins`).
+
+**Profiles.** A mechanism may first move the estimates of whole levels towards the profile of their parent
+(:func:`move_to_profile`). Let r_i be the released trips of the children of a node, c_s the node's trips in each
+category, and n the sum of both. If every child divided its trips among the categories as the node does, child i would
+have p_is = r_i c_s / n trips of category s. These are its *profile*. How far true counts deviate from it is estimated
+from all cells of a level with profiles of similar size: with E the estimate that fits both margins, and w the variance
+of its noise,
+
+    tau^2 = max(0, mean of (E - p)^2 - w).
+
+Then E moves towards p by the part w / (w + tau^2) of their distance, but by at most u standard deviations of its noise.
+So a cell that differs much from its profile keeps most of the difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
+from od_core.flows.estimation.families import SIZES, pooled, size_of
 from od_core.flows.estimation.held_out import choice_of
 from od_core.flows.estimation.least_squares import MeasuredLevel, fit, measured_levels
+from od_core.flows.estimation.levels import (
+    LIMIT,
+    TOTALS,
+    Measurement,
+    NoisyCounts,
+    Table,
+    at_step,
+    counts_of,
+    disorder,
+    estimate,
+    overflow,
+    refuse_large,
+)
 from od_core.flows.estimation.shrinkage import Rule, shrink
-from od_core.flows.estimation.top_down import NoisyCounts, at_step, estimate
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.projection.two_margins import fit_to_margins, fits, project_to_margins
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
@@ -47,8 +85,362 @@ WEIGHT_BITS = 20
 MOST_WEIGHT = 1 << (62 - WEIGHT_BITS)
 """Smallest sum of weights that is too large for 64-bit products."""
 
-LIMIT = 1 << 61
-"""Smallest sum of noisy values that is too large for 64-bit arithmetic."""
+_MOST_FRACTION_BITS = 16
+_SCALE_BITS = 24
+"""Resolution of the difference between best estimate and noisy value: a multiple of 2^-16 or, if that is larger, of
+about 2^-24 of the largest standard deviation."""
+
+_WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class ChildSums:
+    """Sums over the measured children of each node of a level; each array has the shape (nodes,).
+
+    Attributes:
+        noisy: Sum of the children's noisy values x.
+        difference: Sum of z - x over the children, in fixed point; z is the best estimate of a child from itself and
+            the levels below it.
+        variance: Sum of the variances of these estimates z.
+    """
+
+    noisy: Integers
+    difference: Integers
+    variance: Reals
+
+
+@dataclass(frozen=True, eq=False)
+class RisenLevel:
+    """The nodes of a measured level above the leaves that the top-down pass kept, with their estimates.
+
+    Attributes:
+        nodes: The kept nodes.
+        runs: The kept nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). None if the level is
+            the root.
+        noisy: Noisy value x of each node; shape (nodes,).
+        difference: z - x of each node, in fixed point, where z is its best estimate from itself and the levels below;
+            shape (nodes,).
+        variance: Variance v of each node's z; shape (nodes,).
+    """
+
+    nodes: Pairs
+    runs: Integers | None
+    noisy: Integers
+    difference: Integers
+    variance: Reals
+
+    @property
+    def largest_variance(self) -> float:
+        """Largest variance of the nodes' estimates; 0 if there are no nodes."""
+        return float(self.variance.max(initial=0))
+
+
+def refine(
+    plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]
+) -> tuple[list[Nodes], dict[str, Integers]]:
+    """Return the refined nodes of the root and of every measured level, top first, from all measurements.
+
+    Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
+
+    Args:
+        root: The root with its exact trips if the total is an invariant; otherwise None.
+        measured: The measurements of all steps, in the order of the plan.
+
+    Returns:
+        The nodes; and the trips of the leaves in the categories of each breakdown, shape (leaves, categories), which
+        sum to the trips of each leaf. Without segments, there are none.
+
+    Raises:
+        OdError: If the noisy values are too large, or if their number differs from the number of cells.
+    """
+    counts = counts_of(plan, measured)
+    leaf = counts[TOTALS][-1]
+    if leaf.parents is None:  # every level has one node, and only the leaves are measured
+        leaves = estimate(plan, leaf.step, None, leaf.noisy)
+        return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)], {
+            name: _top_segments(plan, _fixed_point(plan, np.concatenate(own)), leaves.trips[leaves.trips > 0])
+            for name, own in _leaf_values(plan, counts).items()
+        }
+    shrunk = shrunk_levels(plan, root, counts[TOTALS])
+    if shrunk is not None and plan.segments is None:
+        return [with_trips(level.nodes, trips) for level, trips in shrunk], {}
+    above = {table: own[:-1] for table, own in counts.items()}
+    top = refine_above(plan, root, above, leaf.parents, lambda table: leaf_sums(plan, counts[table][-1]), shrunk)
+    if shrunk is None and plan.mechanism.leaf_dial is not None:
+        pieces = leaves_by_empirical_bayes(plan, leaf, top.trips, plan.mechanism.leaf_dial)
+        return [*top.nodes, Nodes.joined(leaf.step.level, pieces)], {}
+    leaves, segments = leaves_with_segments(
+        plan, counts, top.sums, top.trips, top.segments, None if shrunk is None else shrunk[-1][1]
+    )
+    return [*top.nodes, leaves], segments
+
+
+class Refined(NamedTuple):
+    """The refined levels above some nodes.
+
+    Attributes:
+        nodes: Nodes with trips of the root and of each level, top first.
+        trips: Trips of all kept nodes of the last level; shape (nodes,).
+        segments: Their trips in the categories of each breakdown; shape (nodes, categories).
+        sums: Sum of the noisy totals of the measured children of each of them; shape (nodes,).
+    """
+
+    nodes: list[Nodes]
+    trips: Integers
+    segments: dict[str, Integers]
+    sums: Integers
+
+
+def refine_above(
+    plan: ReleasePlan,
+    root: Nodes | None,
+    counts: Mapping[Table, Sequence[NoisyCounts]],
+    kept: Pairs,
+    sums: Callable[[Table], ChildSums],
+    shrunk: Sequence[tuple[MeasuredLevel, Integers]] | None = None,
+) -> Refined:
+    """Return the refined levels above some nodes, from their measurements and from sums over the levels below.
+
+    Args:
+        root: The root with its exact trips if the total is an invariant; otherwise None.
+        counts: What every table is estimated from at these levels, top level first.
+        kept: The nodes of the last of these levels that the top-down pass did not drop.
+        sums: Returns the sums of a table over the measured children of ``kept``.
+        shrunk: The trips of the totals of all levels, from :func:`shrunk_levels`, if they are shrunk.
+    """
+    exact, of_leaves = np.empty(0, dtype=np.int64) if root is None else root.trips, sums(TOTALS)
+    if shrunk is None:
+        levels, _ = rise(plan, counts[TOTALS], kept, of_leaves)
+        trips = trips_by_level(plan, exact, levels, [level.largest_variance for level in levels])
+        nodes = [] if root is None else [with_trips(root, root.trips)]
+        if root is None and levels and levels[0].nodes.level > 0:
+            nodes = [with_trips(as_root(levels[0].nodes), trips[1])]
+        nodes += [with_trips(level.nodes, own) for level, own in zip(levels, trips[1:], strict=True)]
+    else:
+        inner = shrunk[len(shrunk) - 1 - len(counts[TOTALS]) : -1]
+        trips = [exact, *(own[level.divided] for level, own in inner)]
+        nodes = [with_trips(level.nodes, own) for level, own in shrunk[:-1]]
+    risen = {table: rise(plan, own, kept, sums(table)) for table, own in counts.items() if table != TOTALS}
+    return Refined(nodes, trips[-1], _segments_from_root(plan, risen, trips), of_leaves.noisy)
+
+
+def shrunk_levels(
+    plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts]
+) -> list[tuple[MeasuredLevel, Integers]] | None:
+    """Return all levels with the shrunk trips of their nodes, top level first, or None if they are not shrunk.
+
+    They are not if the plan estimates by least squares, or if ``estimate: auto`` chooses these.
+
+    Args:
+        root, measured: As for :func:`refine`, with parents of the leaves.
+    """
+    if not plan.mechanism.shrinks:
+        return None
+    levels = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
+    refuse_large_levels(levels)
+    given = Rule(u=plan.mechanism.leaf_dial)
+    rule = choice_of(plan, levels).rule if plan.mechanism.estimate == "auto" else given
+    return list(zip(levels, shrink(plan, fit(levels, for_intervals=False), rule), strict=True)) if rule.learns else None
+
+
+def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
+    """Raise OdError if a noisy value is so large that the sum of its level may not fit 64 bits."""
+    for level in levels:
+        refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
+
+
+def trips_by_level(
+    plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel], largest: Sequence[float]
+) -> list[Integers]:
+    """Return given trips, and the refined trips of all kept nodes of each level below, including those of 0.
+
+    Args:
+        above: Refined trips of the nodes above the first level; empty if that is the root.
+        levels: The kept nodes of consecutive levels, with their estimates.
+        largest: For each level, the largest variance of all kept nodes, of which weights are fractions.
+    """
+    trips = [above]
+    for level, variance in zip(levels, largest, strict=True):
+        trips.append(descend(plan, level, trips[-1], variance))
+    return trips
+
+
+def leaf_sums(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
+    """Return the sums over the measured leaves below each node of the level above.
+
+    The estimate of a leaf is its noisy value, so its difference from the noisy value is 0.
+    """
+    if leaf.parents is None:
+        raise disorder()
+    none = np.empty(0, dtype=np.int32)
+    noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(leaf.parents) + 1, dtype=np.int64))
+    variance = fan_out.astype(np.float64) * float(leaf.step.variance)
+    return ChildSums(noisy, np.zeros_like(noisy), variance)
+
+
+def rise(
+    plan: ReleasePlan, measured: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums
+) -> tuple[list[RisenLevel], ChildSums]:
+    """Combine consecutive levels above the leaves by least squares, from the bottom up.
+
+    Args:
+        measured: The measurements of these levels, top level first.
+        kept: The nodes of the last of these levels that the top-down pass did not drop.
+        sums: Sums over the measured children of ``kept``.
+
+    Returns:
+        The kept nodes of each level with their estimates, top level first; and the sums over the nodes of the first
+        level for each node of the level above it.
+
+    Raises:
+        OdError: As in :func:`refine`.
+    """
+    levels: list[RisenLevel] = []
+    for measurement in reversed(measured):
+        level, sums = _level(plan, measurement, kept, sums)
+        levels.insert(0, level)
+        if measurement.parents is not None:
+            kept = measurement.parents
+    return levels, sums
+
+
+def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
+    """Return the kept nodes of a level with their estimates, and sums over the level for each node above it.
+
+    Args:
+        measurement: Noisy counts of the level.
+        nodes: Nodes of the level that the top-down pass kept.
+        sums: Sums over the measured children of ``nodes``.
+    """
+    own_variance = float(measurement.step.variance)
+    if measurement.parents is None:
+        runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no node if the root was estimated as 0
+        total = fan_out = np.empty(0, dtype=np.int64)
+    else:
+        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # valid for an unmeasured level
+        runs = plan.tree.child_runs(measurement.parents, at)
+        if runs[-1] != len(nodes):
+            raise disorder()
+        divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
+        total, noisy, fan_out = _read(plan, measurement, divided, runs)
+    gap = sums.noisy - noisy
+    refuse_large(gap, LIMIT >> fraction_bits(plan))
+    gap = (gap << fraction_bits(plan)) + sums.difference
+    share = np.floor(own_variance / (own_variance + sums.variance) * (1 << WEIGHT_BITS)).astype(np.int64)
+    difference = (gap >> WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> WEIGHT_BITS)
+    refuse_large(difference, LIMIT // max(1, len(difference)))
+    variance = 1 / (1 / own_variance + 1 / sums.variance)
+    level = RisenLevel(nodes, runs, noisy, difference, variance)
+    if runs is None:
+        return level, sums
+    dropped = (fan_out - np.diff(runs)) * own_variance
+    return level, ChildSums(total, run_sums(difference, runs), run_sums(variance, runs) + dropped)
+
+
+def _read(
+    plan: ReleasePlan, measurement: NoisyCounts, divided: Numbers, runs: Integers
+) -> tuple[Integers, Integers, Integers]:
+    """Return the noisy values of a level, summed and selected.
+
+    Args:
+        measurement: Noisy counts of the children.
+        divided: Area numbers of the kept children, on the side that the step to the level refines; shape (kept
+            children,).
+        runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
+
+    Returns:
+        Sum of the noisy values of all children of each parent, shape (parents,); noisy values of the kept children,
+        shape (kept children,); and number of children of each parent, shape (parents,).
+
+    Raises:
+        OdError: If the noisy values are too large.
+    """
+
+    def read(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
+        expansion, noisy = piece
+        own_runs = runs[expansion.parents.start : expansion.parents.stop + 1]
+        kept = np.empty(own_runs[-1] - own_runs[0], dtype=np.int64)
+        sums = np.empty(len(expansion.offsets) - 1, dtype=np.int64)
+        small = read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
+        return sums, kept, np.diff(expansion.offsets), small
+
+    parts = list(in_order(read, measurement.expanded(plan)))
+    if not all(small for *_, small in parts):
+        raise overflow()
+    none = np.empty(0, dtype=np.int64)
+    sums, kept, fan_out = (np.concatenate([none, *(part[k] for part in parts)]) for k in range(3))
+    return sums, kept, fan_out
+
+
+def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers, largest_variance: float) -> Integers:
+    """Return the refined trips of the kept nodes of a level, from the refined trips of their parents.
+
+    Args:
+        level: The nodes that the top-down pass did not drop, all or in part, with their estimates.
+        totals: Refined trips of the parents, in tree order; shape (parents,). Not used at the root.
+        largest_variance: Largest variance v of all kept nodes of the level. Weights are fractions of it.
+
+    Returns:
+        Whole numbers of at least 0; shape (nodes,).
+
+    Raises:
+        OdError: As in :func:`refine`.
+    """
+    bits = fraction_bits(plan)
+    half = (1 << bits) >> 1
+    if level.runs is None:
+        return np.maximum(level.noisy + (level.difference + half >> bits), 0)
+    over = totals - run_sums(level.noisy, level.runs)
+    refuse_large(over, LIMIT >> bits)
+    over = (over << bits) - run_sums(level.difference, level.runs)
+    weights = whole_weights(level.variance, largest_variance)
+    rounded = np.empty_like(level.noisy)
+    if not share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
+        raise overflow()
+    return plan.mechanism.project(rounded, totals, level.runs)
+
+
+def whole_weights(variance: Reals, largest_variance: float) -> Integers:
+    """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes; shape (nodes,)."""
+    return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
+
+
+def projected_piece(
+    plan: ReleasePlan, expansion: Expansion, noisy: Integers, sums: Integers, totals: Integers
+) -> Integers:
+    """Return the refined trips of the leaves of one piece, including those of 0; shape (leaves,).
+
+    All leaves have the same variance. So an equal part of the difference between the parent's trips and the sum of its
+    noisy leaves is added to each leaf before the projection.
+
+    Args:
+        noisy: Noisy values of these leaves.
+        sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
+        totals: Refined trips of these parents; shape (parents,).
+    """
+    parents, shifted = expansion.parents, np.empty_like(noisy)
+    shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
+    return plan.mechanism.project(shifted, totals[parents], expansion.offsets)
+
+
+def as_root(only: Pairs) -> Pairs:
+    """Return the root as a pair of areas, given the only node of a level.
+
+    If a level has a single node, both of its areas have the number 0, as the areas of the root do.
+    """
+    return Pairs(0, only.origin, only.destination)
+
+
+def with_trips(nodes: Pairs, trips: Integers) -> Nodes:
+    """Return ``nodes`` of one level with their trips, shape (nodes,), without the nodes of 0 trips."""
+    kept = trips > 0
+    return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
+
+
+def fraction_bits(plan: ReleasePlan) -> int:
+    """Return the number of fractional bits of the difference between best estimate and noisy value."""
+    widest = math.ceil(max(step.variance for step in plan.steps))
+    return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
 
 
 @kernel
@@ -111,366 +503,283 @@ def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # 
     return True
 
 
-def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
-    """Raise OdError if a noisy value is so large that the sum of its level may not fit 64 bits."""
-    for level in levels:
-        refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
+Risen = tuple[Sequence[RisenLevel], ChildSums]
+"""The estimates of one category by :func:`rise`."""
 
 
-def refuse_large(values: NDArray[np.int64] | NDArray[np.float64], limit: int) -> None:
-    """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
-    if values.size and (values.max() >= limit or values.min() <= -limit):
-        raise overflow()
+def _leaf_values(plan: ReleasePlan, counts: Mapping[Table, Sequence[NoisyCounts]]) -> dict[str, list[Integers]]:
+    """Return the noisy values of the last level by breakdown and category; shape (leaves,) each."""
+    return {
+        one.name: [counts[Table(one.name, k)][-1].noisy.values() for k in range(len(one.categories))]
+        for one in plan.breakdowns
+    }
 
 
-def overflow() -> OdError:
-    """Return the error for sums that may not fit 64 bits."""
-    return OdError(
-        "OD-REFINEMENT-OVERFLOW",
-        "the noisy values are too large for 64-bit sums",
-        next_step="use mechanism inftda, or less noise",
-        spent="draws already made stay charged",
-    )
-
-
-_Values = NDArray[np.int64]
-_Reals = NDArray[np.float64]
-
-_MOST_FRACTION_BITS = 16
-_SCALE_BITS = 24
-"""Resolution of the difference between best estimate and noisy value: a multiple of 2^-16 or, if that is larger, of
-about 2^-24 of the largest standard deviation."""
-
-_WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
-
-
-@dataclass(frozen=True, eq=False)
-class ChildSums:
-    """Sums over the measured children of each node of a level; each array has the shape (nodes,).
-
-    Attributes:
-        noisy: Sum of the children's noisy values x.
-        difference: Sum of z - x over the children, in fixed point; z is the best estimate of a child from itself and
-            the levels below it.
-        variance: Sum of the variances of these estimates z.
-    """
-
-    noisy: _Values
-    difference: _Values
-    variance: _Reals
-
-
-@dataclass(frozen=True, eq=False)
-class RisenLevel:
-    """The nodes of a measured level above the leaves that the top-down pass kept, with their estimates.
-
-    Attributes:
-        nodes: The kept nodes.
-        runs: The kept nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). None if the level is
-            the root.
-        noisy: Noisy value x of each node; shape (nodes,).
-        difference: z - x of each node, in fixed point, where z is its best estimate from itself and the levels below;
-            shape (nodes,).
-        variance: Variance v of each node's z; shape (nodes,).
-    """
-
-    nodes: Pairs
-    runs: _Values | None
-    noisy: _Values
-    difference: _Values
-    variance: _Reals
-
-    @property
-    def largest_variance(self) -> float:
-        """Largest variance of the nodes' estimates; 0 if there are no nodes."""
-        return float(self.variance.max(initial=0))
-
-
-def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts]) -> list[Nodes]:
-    """Return the refined nodes of the root and of every measured level, top first, from all measurements.
-
-    Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
+def _segments_from_root(
+    plan: ReleasePlan, risen: Mapping[Table, Risen], trips: Sequence[Integers]
+) -> dict[str, Integers]:
+    """Return the trips, in each category, of the kept nodes of the last of these levels.
 
     Args:
-        root: The root with its exact trips if the total is an invariant; otherwise None.
-        measured: The measurements of all steps, top level first.
-
-    Raises:
-        OdError: If the noisy values are too large, or if their number differs from the number of cells.
-    """
-    *inner, leaf = measured
-    if leaf.parents is None:  # every level has one node, and only the leaves are measured
-        leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
-    if (shrunk := shrunk_levels(plan, root, measured)) is not None:
-        return [with_trips(level.nodes, trips) for level, trips in shrunk]
-    sums = leaf_sums(plan, leaf)
-    levels, _ = rise(plan, inner, leaf.parents, sums)
-    trips = trips_by_level(plan, root, levels)
-    refined = nodes_with_trips(root, levels, trips)
-    if plan.mechanism.leaf_dial is not None:
-        pieces = leaves_by_empirical_bayes(plan, leaf, trips[-1], plan.mechanism.leaf_dial)
-    else:
-        pieces = projected_leaves(plan, leaf, sums.noisy, trips[-1])
-    return [*refined, Nodes.joined(leaf.step.level, pieces)]
-
-
-def shrunk_levels(
-    plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts]
-) -> list[tuple[MeasuredLevel, _Values]] | None:
-    """Return all levels with the shrunk trips of their nodes, top level first, or None if they are not shrunk.
-
-    They are not if the plan estimates by least squares, or if ``estimate: auto`` chooses these.
-
-    Args:
-        root, measured: As for :func:`refine`, with parents of the leaves.
-    """
-    if not plan.mechanism.shrinks:
-        return None
-    levels = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
-    rule = rule_of(plan, levels)
-    return list(zip(levels, shrink(plan, fit(levels, for_intervals=False), rule), strict=True)) if rule.learns else None
-
-
-def rule_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Rule:
-    """Return the rule by which a plan that shrinks estimates some levels. If it is ``auto``, they choose the rule.
-
-    Raises:
-        OdError: If a noisy value is too large.
-    """
-    refuse_large_levels(levels)
-    return choice_of(plan, levels).rule if plan.mechanism.estimate == "auto" else Rule(u=plan.mechanism.leaf_dial)
-
-
-def nodes_with_trips(root: Nodes | None, levels: Sequence[RisenLevel], trips: Sequence[_Values]) -> list[Nodes]:
-    """Return the nodes of the root and of each level that have trips.
-
-    Args:
-        root, levels: As for :func:`trips_by_level`.
-        trips: The trips of the root and of each level, from :func:`trips_by_level`.
-    """
-    refined = [] if root is None else [with_trips(root, root.trips)]
-    for level, own in zip(levels, trips[1:], strict=True):
-        if not refined and level.nodes.level > 0:
-            refined.append(with_trips(as_root(level.nodes), own))
-        refined.append(with_trips(level.nodes, own))
-    return refined
-
-
-def trips_by_level(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> list[_Values]:
-    """Return the refined trips of the root, and of all kept nodes of each level, including those of 0.
-
-    The first array is empty if the root is not given.
-
-    Args:
-        plan, root: See :func:`refine`.
-        levels: The nodes of consecutive levels that the top-down pass kept; the first level is the root or the first
-            measured level below it.
-    """
-    trips = [np.empty(0, dtype=np.int64) if root is None else root.trips]
-    for level in levels:
-        trips.append(descend(plan, level, trips[-1], level.largest_variance))
-    return trips
-
-
-def leaf_sums(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
-    """Return the sums over the measured leaves below each node of the level above.
-
-    The estimate of a leaf is its noisy value, so its difference from the noisy value is 0.
-    """
-    none = np.empty(0, dtype=np.int32)
-    noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(nodes_above(leaf)) + 1, dtype=np.int64))
-    variance = fan_out.astype(np.float64) * float(leaf.step.variance)
-    return ChildSums(noisy, np.zeros_like(noisy), variance)
-
-
-def rise(
-    plan: ReleasePlan, measured: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums
-) -> tuple[list[RisenLevel], ChildSums]:
-    """Combine consecutive levels above the leaves by least squares, from the bottom up.
-
-    Args:
-        measured: The measurements of these levels, top level first.
-        kept: The nodes of the last of these levels that the top-down pass did not drop.
-        sums: Sums over the measured children of ``kept``.
+        risen: The estimates of every category at these levels and, if the total is an invariant, at the root.
+        trips: Refined trips of the root, and of the kept nodes of each level.
 
     Returns:
-        The kept nodes of each level with their estimates, top level first; and the sums over the nodes of the first
-        level for each node of the level above it.
-
-    Raises:
-        OdError: As in :func:`refine`.
+        By breakdown; shape (nodes, categories).
     """
-    levels: list[RisenLevel] = []
-    for measurement in reversed(measured):
-        level, sums = _level(plan, measurement, kept, sums)
-        levels.insert(0, level)
-        if measurement.parents is not None:
-            kept = measurement.parents
-    return levels, sums
+    first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
+    above = {}
+    for breakdown in plan.breakdowns:
+        own = [risen[Table(breakdown.name, k)] for k in range(len(breakdown.categories))]
+        tops = [below[0] if below and below[0].runs is None else sums for below, sums in own]
+        roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
+        root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
+        of_levels = [below[len(below) - len(trips) + 1 :] for below, _ in own]
+        largest = [level.largest_variance for level in of_levels[0]]
+        above[breakdown.name] = descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first), largest)
+    return above
 
 
-def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
-    """Return the kept nodes of a level with their estimates, and sums over the level for each node above it.
+def descend_segments(
+    plan: ReleasePlan,
+    risen: Sequence[Sequence[RisenLevel]],
+    trips: Sequence[Integers],
+    above: Integers,
+    largest: Sequence[float],
+) -> Integers:
+    """Return the trips, in each category of a breakdown, of the kept nodes of the last of consecutive levels.
 
     Args:
-        measurement: Noisy counts of the level.
-        nodes: Nodes of the level that the top-down pass kept.
-        sums: Sums over the measured children of ``nodes``.
-    """
-    own_variance = float(measurement.step.variance)
-    if measurement.parents is None:
-        runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no node if the root was estimated as 0
-        total = fan_out = np.empty(0, dtype=np.int64)
-    else:
-        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # valid for an unmeasured level
-        runs = plan.tree.child_runs(measurement.parents, at)
-        if runs[-1] != len(nodes):
-            raise _disorder()
-        divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
-        total, noisy, fan_out = _read(plan, measurement, divided, runs)
-    gap = sums.noisy - noisy
-    refuse_large(gap, LIMIT >> fraction_bits(plan))
-    gap = (gap << fraction_bits(plan)) + sums.difference
-    share = np.floor(own_variance / (own_variance + sums.variance) * (1 << WEIGHT_BITS)).astype(np.int64)
-    difference = (gap >> WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> WEIGHT_BITS)
-    refuse_large(difference, LIMIT // max(1, len(difference)))
-    variance = 1 / (1 / own_variance + 1 / sums.variance)
-    level = RisenLevel(nodes, runs, noisy, difference, variance)
-    if runs is None:
-        return level, sums
-    dropped = (fan_out - np.diff(runs)) * own_variance
-    return level, ChildSums(total, run_sums(difference, runs), run_sums(variance, runs) + dropped)
-
-
-def _read(
-    plan: ReleasePlan, measurement: NoisyCounts, divided: Numbers, runs: _Values
-) -> tuple[_Values, _Values, _Values]:
-    """Return the noisy values of a level, summed and selected.
-
-    Args:
-        measurement: Noisy counts of the children.
-        divided: Area numbers of the kept children, on the side that the step to the level refines; shape (kept
-            children,).
-        runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
+        risen: The estimates of the kept nodes of these levels, for each category.
+        trips: Refined trips of the nodes, for each level.
+        above: Trips, in each category, of the nodes above the first level, or of the root itself; shape (nodes,
+            categories).
+        largest: Largest variance of a category's estimate among all kept nodes of each level.
 
     Returns:
-        Sum of the noisy values of all children of each parent, shape (parents,); noisy values of the kept children,
-        shape (kept children,); and number of children of each parent, shape (parents,).
-
-    Raises:
-        OdError: If the noisy values are too large.
+        Whole numbers of at least 0 that sum to the trips of each node; shape (nodes, categories).
     """
-
-    def read(piece: tuple[Expansion, _Values]) -> tuple[_Values, _Values, _Values, bool]:
-        expansion, noisy = piece
-        own_runs = runs[expansion.parents.start : expansion.parents.stop + 1]
-        kept = np.empty(own_runs[-1] - own_runs[0], dtype=np.int64)
-        sums = np.empty(len(expansion.offsets) - 1, dtype=np.int64)
-        small = read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
-        return sums, kept, np.diff(expansion.offsets), small
-
-    parts = list(in_order(read, measurement.expanded(plan)))
-    if not all(small for *_, small in parts):
-        raise overflow()
-    none = np.empty(0, dtype=np.int64)
-    sums, kept, fan_out = (np.concatenate([none, *(part[k] for part in parts)]) for k in range(3))
-    return sums, kept, fan_out
+    own = above
+    for k, totals in enumerate(trips):
+        of_category = [levels[k] for levels in risen]
+        runs = of_category[0].runs
+        if runs is not None:
+            estimates = np.stack([_fixed_point(plan, one.noisy) + one.difference for one in of_category], axis=1)
+            own = _projected(plan, estimates, of_category[0].variance, largest[k], totals, own, runs)
+    return own
 
 
-def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_variance: float) -> _Values:
-    """Return the refined trips of the kept nodes of a level, from the refined trips of their parents.
+def _projected(
+    plan: ReleasePlan,
+    estimates: Integers,
+    variances: Reals,
+    largest_variance: float,
+    totals: Integers,
+    parents: Integers,
+    offsets: Integers,
+) -> Integers:
+    """Return the trips of children in each category: the projection of estimates, moved to their profile if planned.
+
+    For the arguments, see :mod:`od_core.flows.projection.two_margins`.
 
     Args:
-        level: The nodes that the top-down pass did not drop, all or in part, with their estimates.
-        totals: Refined trips of the parents, in tree order; shape (parents,). Not used at the root.
-        largest_variance: Largest variance v of all kept nodes of the level. Weights are fractions of it.
-
-    Returns:
-        Whole numbers of at least 0; shape (nodes,).
-
-    Raises:
-        OdError: As in :func:`refine`.
+        largest_variance: Largest variance among all kept nodes of the level.
     """
+    weights, bits = whole_weights(variances, largest_variance), fraction_bits(plan)
+    if plan.mechanism.segment_profile is not None:
+        most = float(plan.mechanism.segment_profile)
+        estimates = move_to_profile(estimates, weights, variances, totals, parents, offsets, bits, most)
+    return project_to_margins(estimates, weights, totals, parents, offsets, bits)
+
+
+def _fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
+    """Return noisy values in fixed point. Raises OdError if they are too large."""
     bits = fraction_bits(plan)
+    refuse_large(noisy, LIMIT >> bits)
+    return noisy << bits
+
+
+def _top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> Integers:
+    """Return the trips of the top node in each category, which sum to its trips; shape (nodes, categories).
+
+    Args:
+        estimates: Estimates of the node in each category, in fixed point; shape (categories,).
+        trips: Refined trips of the node; shape (nodes,), where the number of nodes is 1, or 0 if the node was dropped.
+    """
+    bits, categories = fraction_bits(plan), len(estimates)
     half = (1 << bits) >> 1
-    if level.runs is None:
-        return np.maximum(level.noisy + (level.difference + half >> bits), 0)
-    over = totals - run_sums(level.noisy, level.runs)
-    refuse_large(over, LIMIT >> bits)
-    over = (over << bits) - run_sums(level.difference, level.runs)
-    weights = whole_weights(level.variance, largest_variance)
-    rounded = np.empty_like(level.noisy)
-    if not share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
-        raise overflow()
-    return plan.mechanism.project(rounded, totals, level.runs)
+    lacking = (trips << bits) - estimates.sum()
+    rounded = estimates + (lacking // categories)[:, np.newaxis] + half >> bits
+    offsets = np.arange(len(trips) + 1) * categories
+    return plan.mechanism.project(rounded.ravel(), trips, offsets).reshape(-1, categories)
 
 
-def whole_weights(variance: _Reals, largest_variance: float) -> _Values:
-    """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes; shape (nodes,)."""
-    return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
-
-
-def projected_leaves(plan: ReleasePlan, leaf: NoisyCounts, sums: _Values, totals: _Values) -> Iterator[Nodes]:
-    """Return an iterator of the refined leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
-
-    All leaves have the same variance. So an equal part of the difference between the parent's trips and the sum of its
-    noisy leaves is added to each leaf before the projection.
+def leaves_with_segments(
+    plan: ReleasePlan,
+    counts: Mapping[Table, Sequence[NoisyCounts]],
+    sums: Integers,
+    totals: Integers,
+    above: Mapping[str, Integers],
+    of_leaves: Integers | None = None,
+) -> tuple[Nodes, dict[str, Integers]]:
+    """Return the refined leaves in tree order, and their trips in the categories of each breakdown.
 
     Args:
-        leaf: The measurement of the leaves.
-        sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
-        totals: Refined trips of these parents; shape (parents,).
+        counts: What every table is estimated from. The last level of each is the leaves.
+        sums, totals: As for :func:`projected_piece`.
+        above: Trips of the nodes above the leaves in each category, by breakdown; shape (nodes, categories).
+        of_leaves: Trips of all leaves if they are already estimated; shape (leaves,).
+
+    Returns:
+        The leaves without those of 0 trips; and their trips by breakdown, shape (leaves, categories).
+    """
+    leaf, noisy = counts[TOTALS][-1], _leaf_values(plan, counts)
+    piecewise = leaf.expanded(plan)
+
+    def projected(piece: tuple[Expansion, Integers]) -> _Leaves:
+        expansion, counts = piece
+        if of_leaves is None:
+            trips = projected_piece(plan, expansion, counts, sums, totals)
+        else:
+            trips = of_leaves[expansion.first : expansion.first + len(counts)]
+        kept = np.flatnonzero(trips)
+        leaves = at_step(leaf.step, expansion.with_trips(trips))
+        offsets = np.searchsorted(kept, expansion.offsets)
+        estimates = {
+            name: _fixed_point(plan, np.stack([values[expansion.first + kept] for values in own], axis=1))
+            for name, own in noisy.items()
+        }
+        return _Leaves(leaves, offsets, estimates, {name: own[expansion.parents] for name, own in above.items()})
+
+    def divided(leaves: _Leaves) -> tuple[Nodes, dict[str, Integers]]:
+        variances = np.full(len(leaves.nodes), float(leaf.step.variance))
+        margins = variances, float(leaf.step.variance), leaves.nodes.trips
+        return leaves.nodes, {
+            name: _projected(plan, estimates, *margins, leaves.above[name], leaves.offsets)
+            for name, estimates in leaves.estimates.items()
+        }
+
+    if plan.mechanism.segment_profile is None:
+        pieces = list(in_order(lambda piece: divided(projected(piece)), piecewise))
+    else:  # profiles are learned from the whole level
+        level = list(in_order(projected, piecewise))
+        pieces = [divided(_Leaves.joined(level))] if level else []
+    return Nodes.joined(leaf.step.level, [nodes for nodes, _ in pieces]), {
+        name: np.concatenate([np.empty((0, len(own)), dtype=np.int64), *(segments[name] for _, segments in pieces)])
+        for name, own in noisy.items()
+    }
+
+
+class _Leaves(NamedTuple):
+    """Consecutive leaves with their trips, before these are divided among categories.
+
+    Attributes:
+        nodes: the leaves.
+        offsets: the leaves of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        estimates: estimates in fixed point, by breakdown; shape (leaves, categories).
+        above: trips of the parents in each category, by breakdown; shape (parents, categories).
     """
 
-    def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
-        return at_step(leaf.step, piece[0].with_trips(projected_piece(plan, *piece, sums, totals)))
+    nodes: Nodes
+    offsets: Integers
+    estimates: dict[str, Integers]
+    above: dict[str, Integers]
 
-    return in_order(leaves, leaf.expanded(plan))
+    @classmethod
+    def joined(cls, pieces: Sequence[_Leaves]) -> _Leaves:
+        """Return all leaves of consecutive pieces, at least one."""
+        ends = np.cumsum([0, *(piece.offsets[-1] for piece in pieces)])
+        offsets = [piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False)]
+        nodes = Nodes.joined(pieces[0].nodes.level, [piece.nodes for piece in pieces])
+        estimates, above = (
+            {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+            for tables in zip(*((piece.estimates, piece.above) for piece in pieces), strict=True)
+        )
+        return cls(nodes, np.concatenate([[0], *offsets]), estimates, above)
 
 
-def projected_piece(plan: ReleasePlan, expansion: Expansion, noisy: _Values, sums: _Values, totals: _Values) -> _Values:
-    """Return the refined trips of the leaves of one piece, including those of 0; shape (leaves,).
+def move_to_profile(
+    estimates: Integers,
+    weights: Integers,
+    variances: Reals,
+    totals: Integers,
+    parents: Integers,
+    offsets: Integers,
+    bits: int,
+    most: float,
+) -> Integers:
+    """Return estimates of all children of a level, moved towards the profiles of their parents.
+
+    The result is for :func:`od_core.flows.projection.two_margins.project_to_margins`, which has most of the arguments.
 
     Args:
-        noisy: Noisy values of these leaves.
-        sums, totals: As for :func:`projected_leaves`.
+        estimates, weights, totals, parents, offsets, bits: as there, for a whole level.
+        variances: variance of the estimates of each child; shape (children,).
+        most: largest move of an estimate, in standard deviations of its noise.
+
+    Returns:
+        Shape (children, categories), in fixed point. The children of a family with one row or one column, which has no
+        choice, and of a family that is too large for the projection, are unchanged.
     """
-    parents, shifted = expansion.parents, np.empty_like(noisy)
-    shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
-    return plan.mechanism.project(shifted, totals[parents], expansion.offsets)
+    moved = estimates.copy()
+    squares, cells = np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
+    fitted = np.zeros(len(parents), dtype=np.bool_)
+    sigma = math.sqrt(variances.max(initial=1.0))
+    families = variances, totals, parents, offsets, bits, sigma
+    _fit(weights, *families, moved, fitted, squares, cells)
+    whole, number = pooled(cells, squares, cells.astype(np.float64))
+    deviation = np.maximum(np.divide(whole, number, out=np.zeros(SIZES), where=number > 0), 0)
+    _move(*families, fitted, deviation, most, moved)
+    return moved
 
 
-def nodes_above(measurement: NoisyCounts) -> Pairs:
-    """Return the parents of a measurement. Raises OdError if it has none."""
-    if measurement.parents is None:
-        raise _disorder()
-    return measurement.parents
+@kernel
+def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
+    """Replace estimates by E, mark these families, and add (E - p)^2 - w and the number of cells by size."""
+    for parent in range(len(parents)):
+        rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
+        trips = parents[parent].sum()
+        if len(rows) < 2 or len(columns) < 2 or not fits(moved, weights, rows, columns, trips, bits):
+            continue
+        fitted[parent] = True
+        row_sums, column_sums = totals[rows], parents[parent][columns]
+        values = fit_to_margins(moved, weights[rows], rows, columns, row_sums, column_sums, bits)
+        siblings = variances[rows].sum()
+        for i in range(len(rows)):
+            noise = _noise(variances[rows[i]], siblings, len(columns))
+            for s in range(len(columns)):
+                profile = np.float64(row_sums[i]) * column_sums[s] / trips
+                gap = values[s, i] / np.float64(1 << bits) - profile
+                size = size_of(profile, sigma)
+                squares[size] += gap * gap - noise
+                cells[size] += 1
+                moved[rows[i], columns[s]] = values[s, i]
 
 
-def _disorder() -> OdError:
-    return OdError(
-        "OD-MEASUREMENT-ORDER",
-        "a measurement does not follow the measurement of the level above",
-        next_step="report this defect",
-    )
+@kernel
+def _move(variances, totals, parents, offsets, bits, sigma, fitted, deviation, most, moved):  # type: ignore[no-untyped-def]  # compiled
+    """Move E of the fitted families towards p."""
+    for parent in np.flatnonzero(fitted):
+        rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
+        trips = parents[parent].sum()
+        siblings = variances[rows].sum()
+        for i in range(len(rows)):
+            noise = _noise(variances[rows[i]], siblings, len(columns))
+            limit = most * math.sqrt(noise)
+            for s in range(len(columns)):
+                profile = np.float64(totals[rows[i]]) * parents[parent][columns[s]] / trips
+                value = moved[rows[i], columns[s]] / np.float64(1 << bits)
+                step = (profile - value) * noise / (noise + deviation[size_of(profile, sigma)])
+                moved[rows[i], columns[s]] += np.int64(np.rint(min(max(step, -limit), limit) * (1 << bits)))
 
 
-def as_root(only: Pairs) -> Pairs:
-    """Return the root as a pair of areas, given the only node of a level.
-
-    If a level has a single node, both of its areas have the number 0, as the areas of the root do.
-    """
-    return Pairs(0, only.origin, only.destination)
+@kernel
+def _choices(totals, by_category, first, last):  # type: ignore[no-untyped-def]  # compiled
+    """Return the children and the categories of a family that have trips."""
+    return np.flatnonzero(totals[first:last]) + first, np.flatnonzero(by_category)
 
 
-def with_trips(nodes: Pairs, trips: _Values) -> Nodes:
-    """Return ``nodes`` of one level with their trips, shape (nodes,), without the nodes of 0 trips."""
-    kept = trips > 0
-    return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
-
-
-def fraction_bits(plan: ReleasePlan) -> int:
-    """Return the number of fractional bits of the difference between best estimate and noisy value."""
-    widest = math.ceil(max(step.variance for step in plan.steps))
-    return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
+@kernel
+def _noise(variance, siblings, columns):  # type: ignore[no-untyped-def]  # compiled
+    """Return w, the variance that the noise gives to E of one child in a family with this sum of variances."""
+    return variance * (1.0 - variance / siblings) * (1.0 - 1.0 / columns)

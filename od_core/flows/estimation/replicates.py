@@ -29,10 +29,11 @@ from itertools import pairwise
 import numpy as np
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Reals
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import normal_quantiles
 from od_core.flows.estimation.intervals import Intervals, dropped_bound
-from od_core.flows.estimation.least_squares import Reals, combined, descend
+from od_core.flows.estimation.least_squares import combined, descend
 from od_core.geography.flow_tree import run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel

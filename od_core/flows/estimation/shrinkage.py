@@ -64,15 +64,15 @@ The result is the same on every machine and for any number of threads: real numb
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cache, cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.families import (
     SIZES,
@@ -92,10 +92,6 @@ from od_core.flows.estimation.least_squares import FittedLevel, combined
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
-from od_core.parallel import in_order
-
-_Reals = NDArray[np.float64]
-_Positions = NDArray[np.int64]
 
 _VARIANCES = ("0.001", "0.02", "0.06", "0.15", "0.4", "1", "2.5", "6", "16", "50", "200", "1000", "10000")
 _LAMBDAS = tuple(map(Decimal, _VARIANCES))
@@ -124,11 +120,11 @@ class Mixture:
         kept: g at each point of the grid; shape (bins, points).
     """
 
-    bin_of: _Positions
-    kept: _Reals
+    bin_of: Integers
+    kept: Reals
 
 
-def deviation_mixture(families: Families, p: _Reals) -> Mixture:
+def deviation_mixture(families: Families, p: Reals) -> Mixture:
     """Return the distribution of the deviations of a level from the shares ``p``; shape of ``p``: (children,)."""
     cells = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
     _tabulate(*families.deviations(p), cells)
@@ -143,7 +139,7 @@ def deviation_mixture(families: Families, p: _Reals) -> Mixture:
 
 
 @cache
-def _densities(half: int) -> _Reals:
+def _densities(half: int) -> Reals:
     """Return the density of each component at the points of the grid, or at the centres between them if ``half`` is 1.
 
     The result has the shape (points, components), and lacks a constant factor.
@@ -380,8 +376,6 @@ def descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
             trips[kept[first + k]] = own[k]
 
 
-_Values = NDArray[np.int64]
-
 _LEAST_DISPERSION = 1e-3
 """Smallest d, in variances of the noise of the level."""
 
@@ -424,7 +418,7 @@ class Rule:
 
 def shrink(
     plan: ReleasePlan, levels: Sequence[FittedLevel], rule: Rule = Rule(), earlier: Nodes | None = None
-) -> list[_Values]:
+) -> list[Integers]:
     """Return the trips of all nodes of each level, top level first; shape (nodes,) each.
 
     Trips are integers of at least 0, and the children of a node sum to its trips. Dropped nodes have 0 trips.
@@ -439,9 +433,7 @@ def shrink(
         return trips_by_rule(plan, unpredicted(levels, families), rule)
     others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
     first = predicted(levels, families, others)
-    trips = trips_by_rule(plan, first, rule)
-    back = return_positions(plan, levels)
-    return trips if back is None else trips_by_rule(plan, with_returns(levels, first, back, trips[-1]), rule)
+    return trips_by_rule(plan, with_returns(plan, levels, first, return_positions(plan, levels), rule), rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -458,18 +450,18 @@ class Prediction:
 
     families: Sequence[Families]
     learns: Sequence[bool]
-    shares: Sequence[_Reals]
-    dispersions: Sequence[_Reals]
-    z: Sequence[_Reals]
-    v: Sequence[_Reals]
+    shares: Sequence[Reals]
+    dispersions: Sequence[Reals]
+    z: Sequence[Reals]
+    v: Sequence[Reals]
 
     @cached_property
-    def mixtures(self) -> list[Mixture | None]:
-        """The distribution of the deviations of each level that learns."""
-        each = zip(self.families, self.shares, self.learns, strict=True)
-        return [deviation_mixture(own, p) if learned else None for own, p, learned in each]
+    def mixtures(self) -> dict[int, Mixture]:
+        """The distribution of the deviations of each level that learns, by the position of the level."""
+        levels = [k for k, learned in enumerate(self.learns) if learned]
+        return {k: deviation_mixture(self.families[k], self.shares[k]) for k in levels}
 
-    def of_some_leaves(self, chosen: _Values, *, mixes: bool) -> Prediction:
+    def of_some_leaves(self, chosen: Integers, *, mixes: bool) -> Prediction:
         """Return the prediction for the leaves of some families only; their distributions are those of all leaves.
 
         Args:
@@ -499,7 +491,7 @@ def unpredicted(levels: Sequence[FittedLevel], families: Sequence[Families]) -> 
 
 
 def predicted(
-    levels: Sequence[FittedLevel], families: Sequence[Families], others: Sequence[_Reals] | None
+    levels: Sequence[FittedLevel], families: Sequence[Families], others: Sequence[Reals] | None
 ) -> Prediction:
     """Return the prediction from gravity shares, blended with another table if there is one.
 
@@ -514,22 +506,30 @@ def predicted(
     return _prediction(levels, families, shares)
 
 
-def with_returns(levels: Sequence[FittedLevel], first: Prediction, back: _Values, leaves: _Values) -> Prediction:
+def with_returns(
+    plan: ReleasePlan, levels: Sequence[FittedLevel], first: Prediction, back: Integers | None, rule: Rule
+) -> Prediction:
     """Return the prediction from the shares of the first round, blended with the trips in the opposite direction.
 
     Args:
         levels: All levels, top level first.
-        first: The prediction of the first round.
+        first: The prediction of the first round. It is returned if there is no opposite direction; if the rule learns
+            nothing, what least squares say is returned instead.
         back: See :func:`od_core.flows.estimation.families.return_positions`.
-        leaves: Trips of the leaves that the first round found; shape (leaves,).
+        rule: The rule by which the first round finds the trips of the leaves.
     """
+    if not rule.learns:
+        return unpredicted(levels, first.families)
+    if back is None:
+        return first
+    leaves = trips_by_rule(plan, first, rule)[-1]
     shares = blended(first.families, first.shares, sums_of_leaves(levels, trips_at(back, leaves)))
     return _prediction(levels, first.families, shares)
 
 
 def blended(
-    families: Sequence[Families], shares: Sequence[_Reals], other: Sequence[_Reals], least: float = -math.inf
-) -> list[_Reals]:
+    families: Sequence[Families], shares: Sequence[Reals], other: Sequence[Reals], least: float = -math.inf
+) -> list[Reals]:
     """Return the shares of each level, blended with the trips of another table at its nodes.
 
     For ``least``, see :func:`od_core.flows.estimation.families.blended_shares`.
@@ -538,7 +538,7 @@ def blended(
     return [blended_shares(*own, weight=families[-1].sigma, least=least) for own in each]
 
 
-def _prediction(levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[_Reals]) -> Prediction:
+def _prediction(levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
     """Return what the shares of the children of each family predict; steps 2 and 3."""
     learns, none = [each.learns for each in families], np.empty(0)
     dispersions = [
@@ -547,89 +547,54 @@ def _prediction(levels: Sequence[FittedLevel], families: Sequence[Families], sha
     return Prediction(families, learns, shares, dispersions, *_rise(levels, families, shares, dispersions, learns))
 
 
-def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[_Values]:
+def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
     """Return the trips of all nodes of each level by a rule, top level first; step 4."""
     trips = [np.maximum(np.floor(given.z[0] + 0.5), 0).astype(np.int64)]
-    for k, (each, learned, z, v) in enumerate(zip(given.families, given.learns, given.z[1:], given.v[1:], strict=True)):
-        totals, runs, p = trips[-1][each.parents], np.searchsorted(each.kept, each.offsets), given.shares[k]
-        mixture = given.mixtures[k] if learned and rule.u is not None else None
-        if mixture is not None and rule.u is not None:
-            is_leaf, least = k == len(given.families) - 1, float(rule.u) * given.families[-1].sigma
-            trips.append(_by_mixture(each, p, mixture, (z, v), totals, runs, _FURTHEST[is_leaf], least))
-            continue
-        if learned:
-            estimate = _descended(each, p, given.dispersions[k], (z, v), totals, runs)
-        else:
-            estimate = _shared_out(z[each.kept], v[each.kept], totals, runs)
-        estimate += 0.5
-        own = plan.mechanism.project(np.floor(estimate, out=estimate).astype(np.int64), totals, runs)
-        if len(own) < len(each.h):
-            every = np.zeros(len(each.h), dtype=np.int64)
-            every[each.kept] = own
-            own = every
-        trips.append(own)
+    for k, each in enumerate(given.families):
+        trips.append(_trips_of_children(plan, given, k, rule, trips[-1][each.parents]))
     return trips
 
 
-def _by_mixture(
-    families: Families,
-    p: _Reals,
-    mixture: Mixture,
-    estimates: tuple[_Reals, _Reals],
-    totals: _Values,
-    runs: _Values,
-    furthest: float,
-    least: float,
-) -> _Values:
-    """Return the trips of the children of each family by a mixture of deviations, in lumps; shape (children,).
+def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule, totals: Integers) -> Integers:
+    """Return the trips of the children of each family of the level at position ``k``; shape (children,).
 
-    Args:
-        p: Share of each child; shape (children,).
-        mixture: The distribution of the deviations of the level.
-        estimates: Estimate and variance of each child; shape (children,) each.
-        totals: Trips of the parents; shape (families,).
-        runs: The kept children of family ``f`` are those at ``kept[runs[f]:runs[f + 1]]``; shape (families + 1,).
-        furthest: Largest distance of an estimate from the linear estimate, in standard deviations.
-        least: Smallest number of trips that a small node receives.
+    ``totals`` has the trips of the parents; shape (families,).
     """
-    trips = np.zeros(len(p), dtype=np.int64)
+    each, p, z, v = given.families[k], given.shares[k], given.z[k + 1], given.v[k + 1]
+    runs = np.searchsorted(each.kept, each.offsets)  # the kept children of family f are kept[runs[f]:runs[f + 1]]
+    if given.learns[k] and rule.u is not None:
+        mixture, least = given.mixtures[k], float(rule.u) * given.families[-1].sigma
+        furthest, trips = _FURTHEST[k == len(given.families) - 1], np.zeros(len(p), dtype=np.int64)
+        lumps = mixture.bin_of, mixture.kept, furthest, least, max(1, math.floor(least)), trips
 
-    def block(of: tuple[int, int]) -> None:
-        first, last = of
-        given = p, families.sigma, families.kept, runs[first : last + 1], *estimates, totals[first:last]
-        descend_by_mixture(*given, mixture.bin_of, mixture.kept, furthest, least, max(1, math.floor(least)), trips)
+        def in_lumps(first: int, last: int) -> None:
+            own = runs[first : last + 1], z, v, totals[first:last]
+            descend_by_mixture(p, each.sigma, each.kept, *own, *lumps)
 
-    _in_threads(families, block)
-    return trips
+        each.in_blocks(in_lumps)
+        return trips
+    if given.learns[k]:
+        estimate = np.empty(len(each.kept))
 
+        def by_shares(first: int, last: int) -> None:
+            own = given.dispersions[k], each.kept, runs[first : last + 1], z, v, totals[first:last], estimate
+            descend(*each.deviations(p, first, last), *own)
 
-def _descended(
-    families: Families, p: _Reals, d: _Reals, estimates: tuple[_Reals, _Reals], totals: _Values, runs: _Values
-) -> _Reals:
-    """Return the estimates of the kept children of each family, given its trips, for normal deviations.
-
-    Args:
-        d: Variance of the deviations; shape (sizes,).
-        p, estimates, totals, runs: See :func:`_by_mixture`.
-    """
-    estimate = np.empty(len(families.kept))
-
-    def block(of: tuple[int, int]) -> None:
-        first, last = of
-        own = d, families.kept, runs[first : last + 1], *estimates, totals[first:last], estimate
-        descend(*families.deviations(p, first, last), *own)
-
-    _in_threads(families, block)
-    return estimate
-
-
-def _in_threads(families: Families, work: Callable[[tuple[int, int]], None]) -> None:
-    """Process blocks of families, each of which writes numbers of its own."""
-    for _ in in_order(work, families.blocks()):
-        pass
+        each.in_blocks(by_shares)
+    else:
+        estimate, spread = z[each.kept], v[each.kept]
+        lacking = (totals - run_sums(estimate, runs)) / run_sums(spread, runs)
+        estimate = estimate + np.repeat(lacking, np.diff(runs)) * spread
+    estimate += 0.5
+    own = plan.mechanism.project(np.floor(estimate, out=estimate).astype(np.int64), totals, runs)
+    if len(own) == len(each.h):
+        return own
+    every = np.zeros(len(each.h), dtype=np.int64)
+    every[each.kept] = own
+    return every
 
 
-def _dispersion(families: Families, p: _Reals) -> _Reals:
+def _dispersion(families: Families, p: Reals) -> Reals:
     """Return d, the variance of the deviations from the shares p; shape (sizes,)."""
     excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
     deviate(*families.deviations(p), excess, rest, cells)
@@ -638,19 +603,13 @@ def _dispersion(families: Families, p: _Reals) -> _Reals:
     return np.maximum(d, _LEAST_DISPERSION * families.sigma**2)
 
 
-def _shared_out(z: _Reals, v: _Reals, totals: _Values, runs: _Values) -> _Reals:
-    """Return z plus a part of what each family lacks to its total, in proportion to v; shape as z."""
-    lacking = (totals - run_sums(z, runs)) / run_sums(v, runs)
-    return z + np.repeat(lacking, np.diff(runs)) * v
-
-
 def _rise(
     levels: Sequence[FittedLevel],
     families: Sequence[Families],
-    shares: Sequence[_Reals],
-    dispersions: Sequence[_Reals],
+    shares: Sequence[Reals],
+    dispersions: Sequence[Reals],
     learns: Sequence[bool],
-) -> tuple[list[_Reals], list[_Reals]]:
+) -> tuple[list[Reals], list[Reals]]:
     """Return z and v of all nodes of each level under the model, top level first; step 3."""
     z, v = [levels[-1].noisy], [levels[-1].own]
     below = zip(levels[:-1], families, shares, dispersions, learns, strict=True)
@@ -665,13 +624,12 @@ def _rise(
     return z, v
 
 
-def _said_of_parents(families: Families, p: _Reals, d: _Reals, z: _Reals, v: _Reals) -> tuple[_Reals, _Reals]:
+def _said_of_parents(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:
     """Return C and 1/J, what the children of each family say of their parent; shape (families,) each."""
     sums, spread = np.empty(len(families.parents)), np.empty(len(families.parents))
 
-    def block(of: tuple[int, int]) -> None:
-        first, last = of
+    def combined_block(first: int, last: int) -> None:
         combine(*families.deviations(p, first, last), d, z, v, sums[first:last], spread[first:last])
 
-    _in_threads(families, block)
+    families.in_blocks(combined_block)
     return sums, spread

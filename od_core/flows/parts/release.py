@@ -1,51 +1,71 @@
-"""Run a release in parts, from the driver: the process that writes to the ledger and gives tasks to the workers.
+"""Run a release in parts: the driver, which writes to the ledger and gives tasks to the workers, and the tasks.
 
 The driver measures and refines the levels of the first band, as in any release. Workers process each band below, one
 task per part: they measure it from the top down, combine it with the bands below from the bottom up, and refine it from
 the top down. For these bands, the driver reads noisy values and estimates only, and no true counts.
+
+The functions with names in ``_part`` are tasks for :func:`od_core.flows.parts.work.on_all`. Only :func:`measure_part`
+reads true counts. The results of the other tasks depend on noisy values alone, so a part that is processed again has
+the same result.
+
+Tasks read and write files of these kinds, one per part:
+
+- ``frontier``: the released nodes of the level above the band that belong to the part.
+- ``passed``: the nodes of the part's levels after the top-down pass.
+- ``leaf_sums``, ``rows``, ``histogram``: the sums, row sums and histogram of the part's leaves.
+- ``below_<table>``: sums over the bands below, for the last level of the part. The tables are those of
+  :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
+- ``risen_<table>``: the bottom-up estimates of the part's nodes, and ``sums_<table>``: their sums for the nodes of
+  ``frontier``.
+- ``totals``: the refined trips of the nodes of ``frontier``, and ``refined``: those of the part's own nodes. Both also
+  have the trips in the categories of each breakdown.
+- ``leaves``: the part's released leaves, and ``segments``: their trips in the categories of each breakdown.
+
+All parts of a band read the same ``common`` (largest variances, and the row sums of all leaves) and ``posterior``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.estimation.empirical_bayes import OCTAVES, Rows, leaf_posterior, row_areas
+from od_core.flows.arrays import Integers
+from od_core.flows.estimation.count_distribution import GridNoise, Posterior, posterior_of
+from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves, row_areas
+from od_core.flows.estimation.levels import (
+    TOTALS,
+    Measurement,
+    NoisyCounts,
+    Table,
+    counts_of,
+    refuse_beyond_memory,
+    tables_of,
+)
 from od_core.flows.estimation.refinement import (
     ChildSums,
-    nodes_with_trips,
+    RisenLevel,
+    descend_segments,
+    leaf_sums,
+    leaves_with_segments,
+    refine_above,
     rise,
     trips_by_level,
     with_trips,
 )
-from od_core.flows.estimation.segment_levels import TOTALS, Table, counts_of, refuse_beyond_memory, tables_of
-from od_core.flows.estimation.segment_refinement import refined_levels, segments_from_root
-from od_core.flows.estimation.top_down import Measurement, published_root
 from od_core.flows.measuring import measure_levels
-from od_core.flows.parts.passes import (
-    descend_part,
-    granted_rounds,
-    leaves_part,
-    measure_part,
-    packed_posterior,
-    packed_rows,
-    packed_segments,
-    packed_sums,
-    record_measured,
-    rise_part,
-    rows_from,
-    segments_from,
-    sums_from,
-)
+from od_core.flows.parts.rounds import PartMeasurements, granted_rounds, record_measured
 from od_core.flows.parts.work import Arrays, Part, Work, Workers, on_all
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes
-from od_core.ledger.measurements import DurableMeasurements
-from od_core.noise.sources import NoiseSource, backend_name
+from od_core.geography.flow_tree import Nodes, Pairs
+from od_core.ledger.measurements import DurableMeasurements, NoisyVector
+from od_core.ledger.object_store import part_file
+from od_core.noise.sources import backend_name
 from od_core.records.count_files import CountFiles
 from od_core.records.trip_counts import TripCounts
 
@@ -77,100 +97,6 @@ class Band:
     def tasks(self) -> list[Part]:
         """One descriptor per part: the numbers of the band and of the part."""
         return [{"band": self.number, "part": part} for part in range(len(self.parts))]
-
-
-@dataclass(frozen=True, eq=False)
-class PartedRelease:
-    """A release whose lower levels are stored in parts.
-
-    Attributes:
-        top: Released nodes of the root and of each level of the first band, top first. If the mechanism learns from
-            whole levels, those of all levels.
-        bands: The bands that were estimated in parts: those below the first, or none if the mechanism learns from whole
-            levels.
-        work: The attempt whose folder has the files of these bands.
-        segments: If there are no such bands, the trips of the leaves by breakdown; shape (leaves, categories) each.
-    """
-
-    top: list[Nodes]
-    bands: list[Band]
-    work: Work
-    segments: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-
-    def pieces(self, level: int) -> Iterator[Nodes]:
-        """Yield the released nodes of the root or of a measured level in tree order, in consecutive pieces."""
-        for nodes in self.top:
-            if nodes.level == level:
-                yield nodes
-        refines = self.work.plan.mechanism.refines
-        for band in self.bands:
-            if level in (step.level for step in self.work.plan.step_bands[band.number]):
-                yield from (refined_pieces if refines else passed_pieces)(band, self.work, level)
-
-    def segment_pieces(self) -> Iterator[tuple[Nodes, dict[str, NDArray[np.int64]]]]:
-        """Yield the released leaves in consecutive pieces, and their trips by breakdown; see :func:`segment_pieces`."""
-        if not self.bands:
-            return iter([(self.top[-1], dict(self.segments))])
-        return segment_pieces(self.bands[-1], self.work)
-
-
-def run_in_parts(
-    plan: ReleasePlan, counts: CountFiles, noise: NoiseSource, measurements: DurableMeasurements, workers: Workers
-) -> PartedRelease:
-    """Measure and estimate a release with bands: the first band as a whole, and the other bands in parts.
-
-    If the mechanism refines, all bands are also refined: in parts, or all levels as a whole if it learns from whole
-    levels.
-
-    Args:
-        plan: The plan of the release, with bands.
-        counts: Confidential counts, in the store of the measurements.
-        noise: Source of the noise, which is sent to the workers.
-        measurements: Store of the measurements. Those of parts are in ``measurements.store``.
-        workers: Engine that runs the tasks of parts.
-
-    Raises:
-        OdError: As in :func:`measure_band` and :func:`refine_bands`.
-    """
-    steps = plan.step_bands[0]
-    coarse = first_band_counts(plan, counts)
-    root = published_root(plan, counts.total)
-    measured, frontier = measure_levels(plan, steps, root, coarse, noise, measurements)
-    if frontier is None:
-        raise OdError("OD-BANDS", "the plan has no bands", next_step="plan the release with bands")
-    work = Work.begun(plan, measurements.store, counts.folder, noise)
-    bands, above = [], frontier
-    for number, own in enumerate(plan.step_bands[1:], start=1):
-        bands.append(measure_band(plan, number, above, work, workers, measurements))
-        if number < len(plan.step_bands) - 1:
-            above = Nodes.joined(own[-1].level, passed_pieces(bands[-1], work, own[-1].level))
-    if plan.mechanism.learns_from_levels:
-        whole = [*measured, *_measured_in_parts(plan, frontier, bands, work, measurements)]
-        refuse_beyond_memory(plan, plan.tree.depth, whole[-1].parents)
-        levels, segments = refined_levels(plan, root, whole)
-        return PartedRelease(levels, [], work, segments)
-    if plan.mechanism.refines:
-        return PartedRelease(refine_bands(plan, root, measured, frontier, bands, work, workers), bands, work)
-    passed = [*([] if root is None else [root]), *(m.parents for m in measured[1:] if isinstance(m.parents, Nodes))]
-    return PartedRelease([*passed, frontier], bands, work)
-
-
-def _measured_in_parts(
-    plan: ReleasePlan, frontier: Nodes, bands: Sequence[Band], work: Work, measurements: DurableMeasurements
-) -> Iterator[Measurement]:
-    """Yield the measurements of all levels below the first band, each as a whole, top level first.
-
-    Args:
-        frontier: The released nodes of the last level of the first band.
-        bands: The bands below, which must be measured.
-        work, measurements: See :func:`measure_band`.
-    """
-    above = frontier
-    for band in bands:
-        for level in dict.fromkeys(step.level for step in plan.step_bands[band.number]):
-            for step in plan.steps_at(level):
-                yield Measurement(step, above, measurements.read(step))
-            above = Nodes.joined(level, passed_pieces(band, work, level))
 
 
 def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
@@ -237,31 +163,26 @@ def refine_bands(
     Raises:
         OdError: If a part failed, or as in :func:`od_core.flows.estimation.refinement.refine`.
     """
-    sums, largest = _rise(bands, work, workers)
-    by_table = counts_of(plan, measured)
-    risen = {table: rise(plan, counts, frontier, sums[table]) for table, counts in by_table.items()}
-    levels, _ = risen[TOTALS]
-    passed = trips_by_level(plan, root, levels)
-    trips, segments = passed[-1], segments_from_root(plan, risen, levels, passed)
+    sums, largest = _risen_bands(bands, work, workers)
+    nodes, trips, segments, _ = refine_above(plan, root, counts_of(plan, measured), frontier, sums.__getitem__)
     rows = _rows(plan, bands[-1], work)
     for band in bands:
-        for part, nodes in enumerate(band.parts):
-            own = {name: of_breakdown[nodes] for name, of_breakdown in segments.items()}
-            work.save("totals", band.number, part, {"trips": trips[nodes]} | packed_segments(own))
+        for part, above in enumerate(band.parts):
+            own = {name: of_breakdown[above] for name, of_breakdown in segments.items()}
+            work.save("totals", band.number, part, {"trips": trips[above]} | packed_segments(own))
         work.save("common", band.number, 0, largest | (rows if band is bands[-1] else {}))
         on_all(workers, descend_part, work, band.tasks)
         trips, segments = _refined(plan, band, work)
     if plan.mechanism.leaf_dial is not None and bands[-1].parts:
         last = bands[-1]
-        counts = np.sum(
-            [work.load("histogram", last.number, part)["counts"] for part in range(len(last.parts))], axis=0
-        )
-        work.save("posterior", last.number, 0, packed_posterior(leaf_posterior(plan, counts.reshape(OCTAVES, -1))))
+        counts = sum(work.load("histogram", last.number, part)["counts"] for part in range(len(last.parts)))
+        posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(counts))
+        work.save("posterior", last.number, 0, vars(posterior))
         on_all(workers, leaves_part, work, last.tasks)
-    return nodes_with_trips(root, levels, passed)
+    return nodes
 
 
-def _refined(plan: ReleasePlan, band: Band, work: Work) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+def _refined(plan: ReleasePlan, band: Band, work: Work) -> tuple[Integers, dict[str, Integers]]:
     """Return the refined trips of the nodes above the next band, and those in the categories of each breakdown."""
     if band.number == len(plan.step_bands) - 1:
         return _joined([]), {}
@@ -291,7 +212,7 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
                 yield with_trips(nodes, refined[f"trips_{level}"])
 
 
-def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, dict[str, NDArray[np.int64]]]]:
+def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, dict[str, Integers]]]:
     """Yield the released leaves in tree order, one piece per part, and their trips in the categories of each breakdown.
 
     The trips by breakdown have the shape (leaves, categories).
@@ -305,7 +226,10 @@ def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, dict[str, ND
         yield leaves, segments_from(work.plan, work.load("segments", band.number, part))
 
 
-def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[dict[Table, ChildSums], Arrays]:
+_SUMS = ("noisy", "difference", "variance")
+
+
+def _risen_bands(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[dict[Table, ChildSums], Arrays]:
     """Combine the measured levels from the bottom up, through all bands below the first.
 
     Returns:
@@ -322,12 +246,7 @@ def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[dict[Tab
             said = [work.load(f"sums_{table}", band.number, part) for part in range(len(band.parts))]
             for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
                 largest[name.replace("largest", str(table))] = max(arrays[name] for arrays in said)
-            parts = [sums_from(arrays) for arrays in said]
-            sums[table] = ChildSums(
-                _joined([part.noisy for part in parts]),
-                _joined([part.difference for part in parts]),
-                np.concatenate([np.empty(0), *(part.variance for part in parts)]),
-            )
+            sums[table] = ChildSums(*(_joined([arrays[name] for arrays in said]) for name in _SUMS))
     return sums, largest
 
 
@@ -337,8 +256,8 @@ def _save_below(band: Band, work: Work, sums: Mapping[Table, ChildSums]) -> None
     for part in range(len(band.parts)):
         end = first + len(work.load_nodes("passed", band.number, part)[-1])
         for table, own in sums.items():
-            below = ChildSums(own.noisy[first:end], own.difference[first:end], own.variance[first:end])
-            work.save(f"below_{table}", band.number, part, packed_sums(below))
+            below = {name: values[first:end] for name, values in vars(own).items()}
+            work.save(f"below_{table}", band.number, part, below)
         first = end
 
 
@@ -356,5 +275,170 @@ def _rows(plan: ReleasePlan, band: Band, work: Work) -> Arrays:
     return packed_rows(rows)
 
 
-def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype=np.int64), *arrays])
+
+
+def measure_part(work: Work, part: Part) -> None:
+    """Measure the levels of a part, each once, estimate them from the top down, and store the results.
+
+    The true counts are confidential; the stored results are public. If the part contains leaves and is refined as a
+    part, also combine the levels of the part from the bottom up, and store the sums for the nodes above.
+    """
+    plan, band, number = work.plan, part["band"], part["part"]
+    (frontier,) = work.load_nodes("frontier", band, number)
+    counts, ranks = CountFiles(work.store, work.counts), plan.tree.rank_range(frontier)
+    steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
+    trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
+    kept = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
+    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, kept, shared=True)
+    del trips
+    _, *above = {m.step.level: m.parents for m in measured}.values()
+    below = [nodes for nodes in above if isinstance(nodes, Nodes)]
+    work.save_nodes("passed", band, number, below if last is None else [*below, last])
+    if last is not None or plan.mechanism.learns_from_levels:
+        return
+    by_table = counts_of(plan, measured)
+    for table, (*inner, leaf) in by_table.items():
+        sums = leaf_sums(plan, leaf)
+        _rise(work, part, table, inner, below[-1] if below else frontier, sums)
+        if table == TOTALS:
+            work.save("leaf_sums", band, number, {"noisy": sums.noisy})
+    if plan.mechanism.leaf_dial is not None:
+        work.save("rows", band, number, packed_rows(leaf_rows(plan, by_table[TOTALS][-1])))
+
+
+def rise_part(work: Work, part: Part) -> None:
+    """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
+    kept = work.load_nodes("passed", part["band"], part["part"])[-1]
+    for table, counts in _measured(work, part).items():
+        sums = ChildSums(**work.load(f"below_{table}", part["band"], part["part"]))
+        _rise(work, part, table, counts, kept, sums)
+
+
+def descend_part(work: Work, part: Part) -> None:
+    """Refine the nodes of a part, from the refined trips of the nodes above (file ``totals``), and store ``refined``.
+
+    In the last band, also store the refined leaves or, if they are estimated by empirical Bayes, their histogram.
+    """
+    plan, band, number = work.plan, part["band"], part["part"]
+    totals, common = work.load("totals", band, number), work.load("common", band, 0)
+    levels = _risen(work, part, TOTALS)
+    passed = trips_by_level(plan, totals["trips"], levels, _largest(common, TOTALS, levels))
+    trips = passed[-1]
+    refined = {f"trips_{level.nodes.level}": own for level, own in zip(levels, passed[1:], strict=True)}
+    above = {}
+    for name, segments in segments_from(plan, totals).items():
+        risen = [_risen(work, part, Table(name, k)) for k in range(segments.shape[1])]
+        above[name] = descend_segments(plan, risen, passed[1:], segments, _largest(common, Table(name), levels))
+    work.save("refined", band, number, refined | {"trips": trips} | packed_segments(above))
+    if band < len(plan.step_bands) - 1:
+        return
+    counts = _measured(work, part)
+    leaf = counts[TOTALS][-1]
+    if plan.mechanism.leaf_dial is not None:
+        histogram = leaf_histogram(plan, leaf, trips, rows_from(plan, common))
+        work.save("histogram", band, number, {"counts": histogram})
+        return
+    noisy = work.load("leaf_sums", band, number)["noisy"]
+    leaves, of_leaves = leaves_with_segments(plan, counts, noisy, trips, above)
+    work.save_nodes("leaves", band, number, [leaves])
+    if of_leaves:
+        work.save("segments", band, number, packed_segments(of_leaves))
+
+
+def leaves_part(work: Work, part: Part) -> None:
+    """Estimate the leaves of a part by empirical Bayes, and store them.
+
+    The driver must have stored the file ``posterior``, which it computes from the histograms of all parts.
+
+    Raises:
+        OdError: If the plan does not estimate leaves by empirical Bayes.
+    """
+    plan, band, number = work.plan, part["band"], part["part"]
+    dial, common, leaf = plan.mechanism.leaf_dial, work.load("common", band, 0), _measured(work, part)[TOTALS][-1]
+    if dial is None:
+        raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
+    known, trips = Posterior(**work.load("posterior", band, 0)), work.load("refined", band, number)["trips"]
+    leaves = posterior_leaves(plan, leaf, trips, dial, rows_from(plan, common), known)
+    work.save_nodes("leaves", band, number, [Nodes.joined(leaf.step.level, leaves)])
+
+
+_RISEN = ("runs", "noisy", "difference", "variance")
+
+
+def _measured(work: Work, part: Part) -> dict[Table, list[NoisyCounts]]:
+    """Return what each table is estimated from, of the stored measurements of a part, top level first."""
+    plan, band, number = work.plan, part["band"], part["part"]
+    steps = plan.step_bands[band]
+    nodes = [*work.load_nodes("frontier", band, number), *work.load_nodes("passed", band, number)]
+    above = dict(zip(dict.fromkeys(step.level for step in steps), nodes, strict=False))
+    measured = [
+        Measurement(step, above[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
+        for step in steps
+    ]
+    return counts_of(plan, measured)
+
+
+def _risen(work: Work, part: Part, table: Table) -> list[RisenLevel]:
+    """Return the estimates of a table that :func:`_rise` stored, top level first."""
+    risen = work.load(f"risen_{table}", part["band"], part["part"])
+    return [
+        RisenLevel(nodes, *(risen[f"{name}_{nodes.level}"] for name in _RISEN))
+        for nodes in work.load_nodes("passed", part["band"], part["part"])
+    ]
+
+
+def _rise(work: Work, part: Part, table: Table, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
+    """Combine the levels of a part from the bottom up, and store the files ``risen`` and ``sums`` of a table.
+
+    Args:
+        work, part, table: The attempt, the part and the table.
+        counts: What the table is estimated from at these levels, without the leaves, top level first.
+        kept: The nodes of the last of these levels that the top-down pass did not drop.
+        sums: Sums over the measured children of ``kept``.
+    """
+    levels, above = rise(work.plan, counts, kept, sums)
+    risen: Arrays = {}
+    for level in levels:
+        risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN}
+    work.save(f"risen_{table}", part["band"], part["part"], risen)
+    largest = {f"largest_{level.nodes.level}": np.array([level.largest_variance]) for level in levels}
+    work.save(f"sums_{table}", part["band"], part["part"], largest | vars(above))
+
+
+def _largest(common: Arrays, table: Table, levels: Sequence[RisenLevel]) -> list[float]:
+    """Return the largest variance of a table's estimates at each level, among the nodes of all parts."""
+    return [float(common[f"{table}_{level.nodes.level}"][0]) for level in levels]
+
+
+def packed_segments(segments: Mapping[str, Integers]) -> Arrays:
+    """Return trips by breakdown, shape (nodes, categories) each, as arrays for a file of the store."""
+    return {f"segments_{name}": trips for name, trips in segments.items()}
+
+
+def segments_from(plan: ReleasePlan, arrays: Arrays) -> dict[str, Integers]:
+    """Return the trips by breakdown that :func:`packed_segments` packed; empty without breakdowns."""
+    return {one.name: arrays[f"segments_{one.name}"] for one in plan.breakdowns}
+
+
+def packed_rows(rows: Rows) -> Arrays:
+    """Return row sums (:class:`od_core.flows.estimation.empirical_bayes.Rows`) as arrays, for a file of the store.
+
+    The areas before the first and after the last area that has leaves are left out.
+    """
+    there = np.flatnonzero(rows.cells)
+    first, end = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
+    bounds = np.array([first, rows.largest], dtype=np.int64)
+    return {"row_sums": rows.sums[first:end], "row_cells": rows.cells[first:end], "row_bounds": bounds}
+
+
+def rows_from(plan: ReleasePlan, arrays: Arrays) -> Rows:
+    """Return the row sums that :func:`packed_rows` packed."""
+    first, largest = arrays["row_bounds"].tolist()
+    whole = []
+    for name in ("row_sums", "row_cells"):
+        values = np.zeros(row_areas(plan), dtype=np.int64)
+        values[first : first + len(arrays[name])] = arrays[name]
+        whole.append(values)
+    return Rows(whole[0], whole[1], largest)

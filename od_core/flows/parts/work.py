@@ -82,7 +82,7 @@ class Work:
     def save(self, kind: str, band: int, part: int, arrays: Arrays) -> None:
         """Store arrays of a part, by name. If the file exists, it stays unchanged.
 
-        ``kind`` is the kind of file, listed in :mod:`od_core.flows.parts.passes`.
+        ``kind`` is the kind of file, listed in :mod:`od_core.flows.parts.release`.
         """
         save_arrays(self.store, self._name(kind, band, part), arrays)
 
@@ -194,14 +194,17 @@ def _plan_file(digest: str) -> str:
 
 Arrays = dict[str, NDArray[Any]]
 
+_SHAPES = b"shapes"
+
 
 def save_arrays(store: Store, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write one-dimensional arrays to the file ``name`` of the store; do nothing if the file exists.
+    """Write arrays to the file ``name`` of the store; do nothing if the file exists.
 
     An existing file has the same content, because the arrays are functions of stored measurements.
     """
-    columns = [pa.LargeListArray.from_arrays(np.array([0, len(array)]), pa.array(array)) for array in arrays.values()]
-    batch = pa.record_batch(columns, names=list(arrays))
+    columns = [pa.LargeListArray.from_arrays([0, array.size], pa.array(array.ravel())) for array in arrays.values()]
+    shapes = json.dumps([array.shape for array in arrays.values()])
+    batch = pa.record_batch(columns, names=list(arrays), metadata={_SHAPES: shapes})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -223,7 +226,9 @@ def load_arrays(store: Store, name: str) -> Arrays:
             next_step="run the whole release again; it reads its measurements back and draws nothing twice",
             spent=STAYS_CHARGED,
         ) from None
-    return {name: batch[name].flatten().to_numpy() for name in batch.schema.names}
+    shapes = json.loads(batch.schema.metadata[_SHAPES])
+    columns = zip(batch.schema.names, batch.columns, shapes, strict=True)
+    return {name: column.flatten().to_numpy().reshape(shape) for name, column, shape in columns}
 
 
 Task = Callable[[str], str]

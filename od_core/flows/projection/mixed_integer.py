@@ -11,11 +11,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers
 from od_core.flows.projection.one_margin import check_parents
 
 _INSTEAD = "use a mechanism that projects onto whole numbers, such as inftda"
@@ -26,9 +26,7 @@ size of the numbers. Below this limit, floating-point numbers are at most 2^-24 
 tolerance. (For values from 2^39, HiGHS was seen to report a distance as optimal that is not the smallest.)"""
 
 
-def project_children_mixed_integer(
-    noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def project_children_mixed_integer(noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
     """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
 
     "Nearest" means the smallest Chebyshev distance. There is one solver call per parent. A repeated call returns the
@@ -44,9 +42,7 @@ def project_children_mixed_integer(
     for children, total in zip(parents, totals.tolist(), strict=True):
         if int(np.abs(noisy[children]).sum()) + total >= _LIMIT:
             raise _fault(
-                "OD-SOLVER-OVERFLOW",
-                "the values are too large for a floating-point solver",
-                next_step=_INSTEAD,
+                "OD-SOLVER-OVERFLOW", "the values are too large for a floating-point solver", next_step=_INSTEAD
             )
     projected = np.empty_like(noisy)
     for children, total in zip(parents, totals.tolist(), strict=True):
@@ -54,7 +50,7 @@ def project_children_mixed_integer(
     return projected
 
 
-def _nearest(x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+def _nearest(x: Integers, total: int) -> Integers:
     """Return the projected counts of the children of one parent; shape of ``x``, their noisy counts."""
     if total == 0 or len(x) == 1:
         return np.full(len(x), total)
@@ -82,7 +78,7 @@ def _conditions(children: int) -> sparse.csc_array:
     return sparse.block_array([[each, one], [each, -one], [one.T, None]], format="csc")
 
 
-def _verified(result: OptimizeResult, x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+def _verified(result: OptimizeResult, x: Integers, total: int) -> Integers:
     """Return the solver's projected counts y, rounded to whole numbers.
 
     Raises:
@@ -95,7 +91,7 @@ def _verified(result: OptimizeResult, x: NDArray[np.int64], total: int) -> NDArr
             f"the solver found no optimum: {result.message}",
             next_step=f"{_INSTEAD}, and report this",
         )
-    y: NDArray[np.int64] = np.rint(result.x[:-1]).astype(np.int64)
+    y: Integers = np.rint(result.x[:-1]).astype(np.int64)
     if y.min() < 0 or y.sum() != total or np.abs(x - y).max() != np.rint(result.mip_dual_bound):
         raise _fault(
             "OD-SOLVER-INEXACT",

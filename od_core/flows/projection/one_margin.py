@@ -37,9 +37,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers
 from od_core.kernels import kernel
 from od_core.registry import refuse_unknown
 
@@ -53,7 +54,7 @@ _NEAR = 1 << 40
 _EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
 
 
-def check_parents(noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
+def check_parents(noisy: Integers, totals: Integers, offsets: Integers) -> None:
     """Refuse input that a projection cannot process.
 
     Args:
@@ -120,9 +121,7 @@ def overflow() -> OdError:
     )
 
 
-def project_children_euclidean(
-    noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def project_children_euclidean(noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
     """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
 
     "Nearest" means the smallest Euclidean distance.
@@ -222,7 +221,7 @@ Order = Literal["ascending", "descending"]
 ORDERS: tuple[Order, ...] = ("ascending", "descending")
 
 
-def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[np.int64]:
+def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> Integers:
     """Return the non-negative integers with the given sum that are nearest to ``noisy`` in Chebyshev distance.
 
     Args:
@@ -253,9 +252,7 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[
     return project_children(x.astype(np.int64), np.array([int(total)]), np.array([0, len(x)]), order)
 
 
-def project_children(
-    noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64], order: Order = "ascending"
-) -> NDArray[np.int64]:
+def project_children(noisy: Integers, totals: Integers, offsets: Integers, order: Order = "ascending") -> Integers:
     """Apply IntOpt to the children of every parent, and return their projected counts.
 
     Args:

@@ -43,9 +43,9 @@ however far Y is from the column sums c.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers
 from od_core.flows.projection.one_margin import least_threshold
 from od_core.kernels import kernel
 
@@ -173,13 +173,8 @@ _MARGINS, _OVERFLOW = 1, 2
 
 
 def project_to_margins(
-    estimates: NDArray[np.int64],
-    weights: NDArray[np.int64],
-    totals: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    bits: int,
-) -> NDArray[np.int64]:
+    estimates: Integers, weights: Integers, totals: Integers, parents: Integers, offsets: Integers, bits: int
+) -> Integers:
     """Return integers near the estimates that sum to the children's totals and to the parents' trips by category.
 
     Each family is projected by itself. So a caller can divide the families among threads: the kernels run without
@@ -211,9 +206,19 @@ def project_to_margins(
     projected = np.zeros(estimates.shape, dtype=np.int64)
     found = _project_all(estimates, weights, totals, parents, offsets, bits, projected)
     if found == _MARGINS:
-        raise _different_margins()
+        raise OdError(
+            "OD-REFINEMENT-MARGINS",
+            "the trips of a parent by category do not have the sum of its children's trips, or some are negative",
+            next_step="report this defect",
+            spent="draws already made stay charged",
+        )
     if found == _OVERFLOW:
-        raise _overflow()
+        raise OdError(
+            "OD-REFINEMENT-OVERFLOW",
+            "the noisy values by category are too large for 64-bit sums",
+            next_step="use less noise",
+            spent="draws already made stay charged",
+        )
     return projected
 
 
@@ -347,21 +352,3 @@ def _threshold(x, total):  # type: ignore[no-untyped-def]  # compiled
     for i in range(count):
         high = max(high, x[i])
     return least_threshold(x, np.uint64(0), count, high, total, high - total)
-
-
-def _different_margins() -> OdError:
-    return OdError(
-        "OD-REFINEMENT-MARGINS",
-        "the trips of a parent by category do not have the sum of its children's trips, or some are negative",
-        next_step="report this defect",
-        spent="draws already made stay charged",
-    )
-
-
-def _overflow() -> OdError:
-    return OdError(
-        "OD-REFINEMENT-OVERFLOW",
-        "the noisy values by category are too large for 64-bit sums",
-        next_step="use less noise",
-        spent="draws already made stay charged",
-    )

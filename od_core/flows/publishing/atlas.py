@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import FittedTree
+from od_core.flows.estimation.intervals import SegmentFit
 from od_core.flows.estimation.least_squares import FittedLevel, upwards
-from od_core.flows.estimation.segment_intervals import SegmentFit
 from od_core.flows.publishing.changes import by_the_bound
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.flows.release import Release

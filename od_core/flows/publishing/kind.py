@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.intervals import refuse_without_intervals
-from od_core.flows.estimation.segment_refinement import refined_levels
-from od_core.flows.estimation.top_down import Measurement, estimate, root_of
+from od_core.flows.estimation.levels import Measurement, estimate, root_of
+from od_core.flows.estimation.refinement import refine
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_database import derived_tables, stored_tables
@@ -266,7 +266,7 @@ def _levels(public: Release, root: Nodes | None) -> tuple[list[Nodes], Mapping[s
     """
     plan, nodes = public.plan, root
     if plan.mechanism.refines:
-        return refined_levels(plan, nodes, public.measured)
+        return refine(plan, nodes, public.measured)
     levels = [] if nodes is None else [nodes]
     for measurement in public.measured:
         nodes = estimate(plan, measurement.step, nodes, measurement.noisy)

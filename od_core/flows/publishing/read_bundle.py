@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
 from od_core.flows.estimation.fitted_tree import find_pairs
-from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.estimation.levels import Measurement
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.queries import Segments

@@ -11,7 +11,7 @@ from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release
-from od_core.flows import accuracy, subtree_shapes
+from od_core.flows import accuracy
 from od_core.flows.accuracy import expected_errors, largest_summed_variances, largest_variances
 from od_core.flows.projection.one_margin import project_children
 from od_core.flows.release import run_plan
@@ -353,9 +353,9 @@ def test_more_shapes_than_are_told_apart(monkeypatch, refined):
     tree = FlowTree(geography, geography)
     variances = {level: Fraction(100) for level in range(1, 7)}
     exact = expected_errors(tree, variances, refined=refined)
-    assert max(map(len, subtree_shapes.shapes_of(geography).areas)) > 30
-    monkeypatch.setattr(subtree_shapes, "MAX_SHAPES", 12)
-    merged = subtree_shapes.shapes_of(geography)
+    assert max(map(len, accuracy.shapes_of(geography).areas)) > 30
+    monkeypatch.setattr(accuracy, "MAX_SHAPES", 12)
+    merged = accuracy.shapes_of(geography)
     assert max(map(len, merged.areas)) == 12
     assert [areas.sum() for areas in merged.areas] == [geography.size(level) for level in range(4)]
     assert expected_errors(tree, variances, refined=refined) == pytest.approx(exact, rel=0.03)
@@ -366,7 +366,7 @@ def test_areas_are_of_one_shape_whatever_the_order_of_their_children():
     zones = [
         (r, f"{r}{t}", f"{r}{t}{z}") for r, sizes in fan_outs.items() for t, b in enumerate(sizes) for z in range(b)
     ]
-    shapes = subtree_shapes.shapes_of(geography_of(zones))
+    shapes = accuracy.shapes_of(geography_of(zones))
     assert [sorted(areas) for areas in shapes.areas] == [[1], [1, 1, 2], [1, 2, 4], [11]]
 
 

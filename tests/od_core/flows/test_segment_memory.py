@@ -9,7 +9,7 @@ import pytest
 from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, plan_release
 from od_core.errors import STAYS_CHARGED
 from od_core.flows.bands import Bands
-from od_core.flows.estimation import segment_levels
+from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.parts.release import measure_band
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
@@ -29,7 +29,7 @@ def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
     plan = plan_release(geography, **asked, segments=segments)
     flows = pd.DataFrame({"origin": ["0"], "destination": ["1"], "mode": ["car"], "hour": ["am"], "trips": [1000]})
     trips = count_trips(flows, plan.tree, breakdowns=plan.breakdowns)
-    monkeypatch.setattr(segment_levels, "memory", lambda: 24 * 6 * 27)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 24 * 6 * 27)
     kept = MemoryMeasurements()
     with pytest.raises(OdError, match=r"OD-PARTS-NEEDED: level 4 has 486 values in 6 tables.* 0 GB") as refused:
         run_plan(plan, trips, SeededNoise(1), kept)
@@ -37,11 +37,11 @@ def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
     drawn = {step.level for step in plan.steps if step.number in kept._noisy}
     assert drawn == {0, 1, 2, 3}
     few = Nodes(3, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
-    monkeypatch.setattr(segment_levels, "memory", lambda: 24 * 6 * 3 - 1)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 24 * 6 * 3 - 1)
     with pytest.raises(OdError, match="OD-PARTS-NEEDED"):
-        segment_levels.refuse_beyond_memory(plan, 4, few)
+        noisy_levels.refuse_beyond_memory(plan, 4, few)
     in_parts = plan_release(geography, **asked, segments=segments, bands=Bands((2,)))
-    segment_levels.refuse_beyond_memory(in_parts, 4, few)
+    noisy_levels.refuse_beyond_memory(in_parts, 4, few)
 
 
 def test_parts_whose_estimates_learn_from_whole_levels_are_checked_together(tmp_path, monkeypatch):
@@ -51,15 +51,15 @@ def test_parts_whose_estimates_learn_from_whole_levels_are_checked_together(tmp_
     plan = plan_of(flows, Bands((2,), 9_000), **asked)
     trips = counted(plan, flows)
     needed = max(len(measurement.noisy) for measurement in whole(plan_of(flows, **asked), trips).measured) * 150
-    monkeypatch.setattr(segment_levels, "memory", lambda: needed - 1)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: needed - 1)
     with pytest.raises(OdError, match="OD-PARTS-NEEDED: level 6 has") as refused:
         in_parts(tmp_path, plan, trips)
     assert refused.value.spent == STAYS_CHARGED
     drawn = {path.name for path in (tmp_path / "store" / "parts").iterdir()}
-    monkeypatch.setattr(segment_levels, "memory", lambda: needed)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: needed)
     assert in_parts(tmp_path, plan, trips, noise=SeededNoise(1)).top[-1].trips.sum() == trips.total  # draws nothing
     assert {path.name for path in (tmp_path / "store" / "parts").iterdir()} == drawn
-    monkeypatch.setattr(segment_levels, "memory", lambda: 1)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 1)
     frontier = Nodes(2, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
     with pytest.raises(OdError, match="OD-PARTS-NEEDED: level 3"):
         measure_band(plan, 1, frontier, None, None, None)
@@ -68,7 +68,7 @@ def test_parts_whose_estimates_learn_from_whole_levels_are_checked_together(tmp_
 def test_segments_that_are_moved_to_profiles_need_twice_the_memory(monkeypatch):
     geography = Geography.from_frame(pd.DataFrame({"zone": list("abc")}), ["zone"])
     root = Nodes(0, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
-    monkeypatch.setattr(segment_levels, "memory", lambda: 24 * 3 * 3)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 24 * 3 * 3)
     for profile in (None, 1):
         plan = plan_release(
             geography,
@@ -78,10 +78,10 @@ def test_segments_that_are_moved_to_profiles_need_twice_the_memory(monkeypatch):
             segments={"mode": ["car", "bus"]},
         )
         if profile is None:
-            segment_levels.refuse_beyond_memory(plan, 1, root)
+            noisy_levels.refuse_beyond_memory(plan, 1, root)
         else:
             with pytest.raises(OdError, match="OD-PARTS-NEEDED") as refused:
-                segment_levels.refuse_beyond_memory(plan, 1, root)
+                noisy_levels.refuse_beyond_memory(plan, 1, root)
             assert "bands" not in refused.value.next_step
             assert "without segment_profile" in refused.value.next_step
 
@@ -99,8 +99,8 @@ def test_totals_that_are_shrunk_need_memory_in_addition_to_the_values_by_segment
         segments={"mode": ["car", "bus"]},
     )
     needed = 3 * (3 * 24 + {"shrunk": 150, "auto": 210}[estimate])
-    monkeypatch.setattr(segment_levels, "memory", lambda: needed)
-    segment_levels.refuse_beyond_memory(plan, 1, root)
-    monkeypatch.setattr(segment_levels, "memory", lambda: needed - 1)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: needed)
+    noisy_levels.refuse_beyond_memory(plan, 1, root)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: needed - 1)
     with pytest.raises(OdError, match=f"OD-PARTS-NEEDED.*without estimate: {estimate}"):
-        segment_levels.refuse_beyond_memory(plan, 1, root)
+        noisy_levels.refuse_beyond_memory(plan, 1, root)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows, sum_releases
 from od_core.flows.confidence import DEVIATIONS, upper_bound
-from od_core.flows.estimation import sum_intervals
+from od_core.flows.estimation import intervals
 from od_core.flows.weighted_sum import WeightedSum
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, within
@@ -88,7 +88,7 @@ def test_dropped_nodes_add_at_most_their_bounds_with_the_extreme_weights_below_t
     case = case_of(random, DROPPING, budget={"epsilon": random.choice([1, 10])}, most_trips=random.choice([3, 60]))
     table, dense = table_of(case, random), case.dense
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sum_intervals, "_BLOCK", random.choice([1, 3, 1 << 20]))
+        patch.setattr(intervals, "_BLOCK", random.choice([1, 3, 1 << 20]))
         found = case.release.weighted_sum(table)
         estimate = case.release.intervals.weighted(_by_number(case, table), DEVIATIONS)
     event(f"dropped: {case.drops}")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from od_core.flows.estimation.fitted_tree import dropped_trips
 from od_core.flows.estimation.least_squares import FittedLevel
-from od_core.flows.estimation.node_sums import dropped_trips
 from od_core.geography.flow_tree import Pairs
 from od_core.noise.sources import noise_named
 from tests.statistical.laws import ALPHA, probabilities

@@ -17,9 +17,9 @@ from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows.estimation import count_distribution
 from od_core.flows.estimation.count_distribution import GridNoise, _maximised, _moments, bins
 from od_core.flows.estimation.empirical_bayes import _prior_means, _share_out, leaf_rows
+from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import project_to_total, round_in_lumps
-from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
@@ -93,7 +93,7 @@ def test_leaves_are_whole_positive_and_sum_to_their_parents(world, tree, u, epsi
     counts = counts_of(plan, world)
     measurements = MemoryMeasurements()
     release = run_plan(plan, counts, noise, measurements)
-    levels = refine(plan, published_root(plan, counts.total), release.measured)
+    levels = refine(plan, published_root(plan, counts.total), release.measured)[0]
     *_, above, leaves = levels
     assert table(leaves) == table(release.leaves)
     assert leaves.trips.dtype == np.int64
@@ -111,7 +111,7 @@ def test_leaves_are_whole_positive_and_sum_to_their_parents(world, tree, u, epsi
     )
     others = run_plan(chebyshev, counts, noise, measurements)
     for mine, other in zip(
-        levels[:-1], refine(chebyshev, published_root(plan, counts.total), others.measured), strict=False
+        levels[:-1], refine(chebyshev, published_root(plan, counts.total), others.measured)[0], strict=False
     ):
         assert table(mine) == table(other)
 
@@ -248,7 +248,7 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     far = np.random.default_rng(1).normal(0, sigma, 997) * np.where(np.arange(997) % 40, 1, 4)
     noise = SeededNoise(1) if cap else ListedNoise(np.rint(far).astype(int).tolist())
     release = run_plan(plan, counts, noise, MemoryMeasurements())
-    *_, above, leaves = refine(plan, published_root(plan, counts.total), release.measured)
+    *_, above, leaves = refine(plan, published_root(plan, counts.total), release.measured)[0]
     mine, other = (0, 1) if plan.tree.refines_origin(plan.tree.depth) else (1, 0)
     totals = {(row[mine], row[other]): row[2] for row in table(above)}
     areas = (plan.tree.origin, plan.tree.destination)[mine].parents[-1]

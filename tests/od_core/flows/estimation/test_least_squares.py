@@ -11,7 +11,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.estimation.levels import Measurement
 from od_core.ledger.measurements import NoisyVector
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of
 

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from od_core.flows.estimation.fitted_tree import NodeSums
 from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.node_sums import NodeSums
 from tests.od_core.flows.estimation.test_least_squares import nodes_of
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, case_of, within
 
@@ -20,10 +20,10 @@ RANDOMS = st.randoms(use_true_random=True)
 
 def carried_to_the_root(levels, taken) -> NodeSums:
     """The sum of some nodes of each level, none of them below another."""
-    sums = NodeSums.of_fitted(levels[-1], taken[-1])
+    sums = NodeSums.of_level(levels[-1], taken[-1])
     for level, above, mine in zip(reversed(levels[1:]), reversed(levels[:-1]), reversed(taken[:-1]), strict=True):
         below = sums.carried(level, np.zeros(len(level.nodes), dtype=np.int64))
-        sums = NodeSums.of_fitted(above, mine)
+        sums = NodeSums.of_level(above, mine)
         sums.values[:, above.divided] += below.values
     return sums
 
@@ -60,7 +60,7 @@ def test_sums_apart_for_every_area_are_the_sums_one_by_one(random: Random):
     assume(len(levels) > 1)  # not with one zone on each side
     hub = random.randrange(len(levels) - 1)
     noisy = random.random() < 0.5
-    sums = (NodeSums.of_noisy if noisy else NodeSums.of_fitted)(levels[-1])
+    sums = NodeSums.of_level(levels[-1], noisy=noisy)
     for level in reversed(levels[hub + 1 :]):
         at = tree.level_pair(level.nodes.level)[side]
         mine = (level.nodes.origin, level.nodes.destination)[side]
@@ -103,11 +103,6 @@ def test_what_is_joined_keeps_its_place(areas, data):
     assert (joined.offsets.tolist(), joined.values.tolist()) == (ends.tolist(), values.tolist())
 
 
-def test_what_is_unseen_is_added_to_all_sums_of_a_node():
-    sums = NodeSums.nothing(np.array([2, 1])).with_unseen(*(np.array([1.0, 2.0]) * k for k in (1, 10, 100)))
-    assert sums.values.T.tolist() == [[0, 0, 0, 1, 10, 100]] * 2 + [[0, 0, 0, 2, 20, 200]]
-
-
 @given(random=RANDOMS, dropping=st.booleans())
 def test_over_divided_children_sums_are_what_the_formula_says(random: Random, dropping: bool):
     """Each child overlaps the areas of the child before it, or those that follow; some children are dropped."""
@@ -134,7 +129,7 @@ def test_over_divided_children_sums_are_what_the_formula_says(random: Random, dr
         .T.copy(),
     )
     first, count = np.array(spans).T.copy()
-    above = sums.over_divided(level, first, count, unseen.astype(float) if dropping else None)
+    above = sums.carried(level, first, count, unseen=unseen.astype(float) if dropping else None)
     for parent in range(len(families)):
         children = range(offsets[parent], offsets[parent + 1])
         last = spans[children[-1]]
@@ -165,7 +160,7 @@ def test_sums_of_dropped_children_take_no_memory():
     sums, unseen = NodeSums(np.array([0, areas]), np.ones((6, areas))), np.ones((3, children))
     first, count = np.zeros(children, np.int64), np.full(children, areas)
     tracemalloc.start()
-    above = sums.over_divided(level, first, count, unseen)
+    above = sums.carried(level, first, count, unseen=unseen)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert above.values[3].tolist() == [children + 1] * areas

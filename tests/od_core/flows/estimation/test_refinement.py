@@ -15,8 +15,8 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
+from od_core.flows.estimation.levels import Measurement, published_root
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.top_down import Measurement, published_root
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.one_margin import ORDERS
@@ -61,7 +61,7 @@ class Case:
         trips = np.array(list(self.world.flows.values()), dtype=np.int64)
         counts = TripCounts.from_ranks(self.plan.tree, places, trips)
         release = run_plan(self.plan, counts, self.noise, MemoryMeasurements())
-        levels = refine(self.plan, published_root(self.plan, counts.total), release.measured)
+        levels = refine(self.plan, published_root(self.plan, counts.total), release.measured)[0]
         assert rows(levels[-1]) == rows(release.leaves)
         return release, levels
 
@@ -233,7 +233,7 @@ def refined_by_hand(plan: ReleasePlan, root: Nodes | None, kept: list[list[int]]
         parents.insert(1, Pairs(0, np.zeros(1, np.int32), np.zeros(1, np.int32)))
     vectors = [NoisyVector.in_memory([np.array(values, dtype=np.int64)]) for values in noisy]
     measured = [Measurement(*parts) for parts in zip(plan.steps, parents, vectors, strict=True)]
-    return [nodes.trips.tolist() for nodes in refine(plan, root, measured)]
+    return [nodes.trips.tolist() for nodes in refine(plan, root, measured)[0]]
 
 
 def one_level(unit: PrivacyUnit, origins: str, destinations: str) -> ReleasePlan:
@@ -303,7 +303,7 @@ def test_a_tree_of_one_cell_is_its_noisy_root(noisy, total, cap):
     )
     assert [step.level for step in plan.steps] == [4]
     measured = [Measurement(plan.steps[0], None, NoisyVector.in_memory([np.array([noisy])]))]
-    levels = refine(plan, None, measured)
+    levels = refine(plan, None, measured)[0]
     assert [nodes.level for nodes in levels] == [0, 4]
     assert [nodes.trips.tolist() for nodes in levels] == [total, total]
 
@@ -329,7 +329,7 @@ def test_children_of_very_small_variance_beside_others_still_share_what_is_missi
     noisy = [[10, 10], [5, 5, 5, 5], [8, 1, 6, -1, 6, -1], [8, 1, 6, 6]]
     vectors = [NoisyVector.in_memory([np.array(values, dtype=np.int64)]) for values in noisy]
     measured = [Measurement(*parts) for parts in zip(plan.steps, parents, vectors, strict=True)]
-    levels = [nodes.trips.tolist() for nodes in refine(plan, root, measured)]
+    levels = [nodes.trips.tolist() for nodes in refine(plan, root, measured)[0]]
     assert levels == [[20], [9, 11], [8, 1, 5, 6], [8, 1, 5, 6], [8, 1, 5, 6]]
 
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.confidence import lower_bound, upper_bound
-from od_core.flows.estimation import segment_intervals
+from od_core.flows.estimation import intervals
 from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.segment_levels import combined_totals, segment_counts
+from od_core.flows.estimation.levels import combined_totals, segment_counts
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.flows.estimation.test_intervals import assert_is_interval
 from tests.od_core.mutants import forget_the_contrasts_in_a_segment, weigh_sums_of_segments_as_totals
@@ -108,9 +108,7 @@ def sums_agree_with_linear_algebra(random: Random) -> None:
             nodes = [(case.areas(0, levels[0])[o], case.areas(1, levels[1])[d]) for o, d in places]
             own = [category.cells(*levels)[2] for category in fit.categories]
             bounds = [np.array(ends) for ends in found.of_cells(*levels, numbers[:, 0], numbers[:, 1])]
-            for s, (category, estimates) in enumerate(
-                zip(listed, segment_intervals._segments(total, own), strict=True)
-            ):
+            for s, (category, estimates) in enumerate(zip(listed, intervals._segments(total, own), strict=True)):
                 expected = [dense.segment(dense.inside(node), name, category) for node in nodes]
                 assert_close(estimates.estimate, [h for h, _ in expected], largest)
                 assert_close(estimates.variance, [v for _, v in expected], widest)

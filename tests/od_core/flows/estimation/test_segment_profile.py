@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, plan_release
-from od_core.flows.estimation.segment_refinement import move_to_profile
+from od_core.flows.estimation.refinement import move_to_profile
 from od_core.flows.plan import ReleasePlan
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.flows.projection.margin_families import BITS, Family, conditional, margin_matrix, noisy_family

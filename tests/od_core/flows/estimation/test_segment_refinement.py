@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from od_core import Budget, PrivacyUnit, plan_release, release_flows
 from od_core.flows.estimation import families, intervals
 from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.segment_levels import combined_totals
-from od_core.flows.estimation.segment_refinement import refine_with_segments
+from od_core.flows.estimation.levels import combined_totals, published_root
+from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import Rule, shrink
-from od_core.flows.estimation.top_down import published_root
 from od_core.flows.release import run_plan
 from od_core.flows.step import CombinedTotals
 from od_core.geography import flow_tree
@@ -134,7 +133,7 @@ def test_totals_are_those_that_are_shrunk_from_the_combined_measurements(mechani
         for each in (mechanism, replace(mechanism, estimate="least_squares", leaves="chebyshev"))
     )
     release, root = case.release, published_root(case.plan, case.trips)
-    levels, segments = refine_with_segments(case.plan, root, release.measured)
+    levels, segments = refine(case.plan, root, release.measured)
     totals = combined_totals(case.plan, release.measured)
     if totals[-1].parents is not None:
         fitted = least_squares(case.plan, case.trips if case.plan.publishes_total else None, totals)

@@ -15,12 +15,13 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from od_core import Budget, OdError, plan_release
-from od_core.flows.estimation import families, segment_levels
+from od_core.flows.estimation import families
+from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import Rule, descend, shrink
-from od_core.flows.estimation.top_down import published_root
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
@@ -101,7 +102,7 @@ def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(world, tr
     plan = plan_of(world, tree, epsilon=epsilon, cap=cap, unit=unit, **leaves)
     counts = counts_of(plan, world)
     release = run_plan(plan, counts, noise, MemoryMeasurements())
-    levels = refine(plan, published_root(plan, counts.total), release.measured)
+    levels = refine(plan, published_root(plan, counts.total), release.measured)[0]
     assert table(levels[-1]) == table(release.leaves)
     if plan.publishes_total:
         assert release.leaves.trips.sum() == counts.total
@@ -199,14 +200,14 @@ def test_values_beyond_the_limit_are_refused():
 def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
     plan, kept = plan_of(GRID), MemoryMeasurements()
     leaves = plan.tree.cells(plan.tree.depth)
-    monkeypatch.setattr(segment_levels, "memory", lambda: 150 * leaves - 1)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 150 * leaves - 1)
     with pytest.raises(
         OdError, match=f"OD-PARTS-NEEDED: level 4 has {leaves:,} values in 1 table, .* without estimate"
     ):
         run_plan(plan, counts_of(plan, GRID), SeededNoise(1), kept)
     assert {step.level for step in plan.steps if step.number in kept._noisy} == {1, 2, 3}
     run_plan(plan_of(GRID, estimate="least_squares"), counts_of(plan, GRID), SeededNoise(1), MemoryMeasurements())
-    monkeypatch.setattr(segment_levels, "memory", lambda: 150 * leaves)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 150 * leaves)
     run_plan(plan, counts_of(plan, GRID), SeededNoise(1), MemoryMeasurements())
 
 

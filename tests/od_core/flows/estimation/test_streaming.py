@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from od_core import Budget, InfTDA, PrivacyUnit, plan_release, release_flows
+from od_core.flows.estimation.levels import estimate, published_root
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.top_down import estimate, published_root
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
@@ -79,7 +79,7 @@ def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flig
         monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
         monkeypatch.setenv("OD_THREADS", threads)
         release = run_plan(plan, trips, noise, MemoryMeasurements())
-        levels = refine(plan, published_root(plan, trips.total), release.measured)
+        levels = refine(plan, published_root(plan, trips.total), release.measured)[0]
         assert len(levels) == 9
         columns = [column for nodes in levels for column in (nodes.origin, nodes.destination, nodes.trips)]
         found.add(b"|".join(column.tobytes() for column in columns))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release, release_flows
-from od_core.flows.estimation.top_down import estimate, published_root
+from od_core.flows.estimation.levels import estimate, published_root
 from od_core.flows.projection.one_margin import ORDERS
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import NoisyVector

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.injected_noise import NodeNoise
+from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.synthetic import SyntheticFlows, italy
 from od_core.flows.bands import Bands
+from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.top_down import published_root
-from od_core.flows.parts.release import PartedRelease, run_in_parts
 from od_core.flows.parts.work import Threads, Workers
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
@@ -116,7 +116,7 @@ def levels_of(release: Release, trips: TripCounts) -> list[Nodes]:
     """The released nodes of every measured level, and of a root that is known."""
     plan = release.plan
     if plan.mechanism.refines:
-        return refine(plan, published_root(plan, trips.total), release.measured)
+        return refine(plan, published_root(plan, trips.total), release.measured)[0]
     above = [m.parents for m in release.measured if isinstance(m.parents, Nodes)]
     return [*above, release.leaves]
 

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.parted_release import PartedRelease
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.errors import OdError
 from od_core.evaluation.synthetic import SyntheticFlows
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts import passes
-from od_core.flows.parts.release import PartedRelease
+from od_core.flows.parts.release import descend_part
 from od_core.flows.parts.work import Threads, Work, on_all
 from od_core.flows.plan import ReleasePlan
 from od_core.ledger.ledger import Ledger
@@ -218,7 +218,7 @@ def test_a_plan_that_was_put_in_its_place_is_refused(folder, plan, trips):
     path = folder / "store" / "plans" / f"{work.plan_digest}.pickle"
     path.write_bytes((folder / "store" / "plans" / f"{other.plan_digest}.pickle").read_bytes())
     with pytest.raises(OdError, match=r"OD-PARTS-FAILED.*OD-PART-PLAN"):
-        on_all(Threads(), passes.descend_part, work, [{"band": 1, "part": 0}])
+        on_all(Threads(), descend_part, work, [{"band": 1, "part": 0}])
 
 
 def test_counts_of_a_part_are_read_and_no_others(folder, plan, trips, monkeypatch):

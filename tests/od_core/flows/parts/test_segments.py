@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.parted_release import PartedRelease
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan
 from od_core.errors import OdError
 from od_core.evaluation.synthetic import SyntheticFlows
 from od_core.flows.bands import Bands
-from od_core.flows.estimation.segment_refinement import refine_with_segments
-from od_core.flows.estimation.top_down import published_root
+from od_core.flows.estimation.levels import published_root
+from od_core.flows.estimation.refinement import refine
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts.release import PartedRelease
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore
@@ -76,7 +76,7 @@ def assert_alike(folder: Path, plan: ReleasePlan, one_pass: ReleasePlan, flows: 
     trips = counts.whole()
     expected = whole(one_pass, trips)
     parted = in_parts(folder, plan, trips)
-    nodes, segments = refine_with_segments(one_pass, published_root(one_pass, trips.total), expected.measured)
+    nodes, segments = refine(one_pass, published_root(one_pass, trips.total), expected.measured)
     for level in nodes:
         assert_same(Nodes.joined(level.level, parted.pieces(level.level)), level)
     pieces = list(parted.segment_pieces())

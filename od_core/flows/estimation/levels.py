@@ -1,0 +1,435 @@
+"""Hold the noisy counts of levels, combine the totals of a node with the sums of its segments, and estimate top down.
+
+**Top down.** The estimate of a level follows from its noisy values and from the estimate of the level above
+[boninsegna2025inftda, Algorithm 1]. A level is processed in pieces on all threads, and only the pieces in progress are
+in memory. The children of a node are always in the same piece.
+
+**Segments.** A level has one query for its totals and one for each breakdown. The sum of the noisy segments of a node
+also estimates its trips. The best combination of both selects the nodes that are measured at the next level, and the
+totals are estimated from it. Its noise is uncorrelated with the differences between the segments of a node, so the
+selection does not bias them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.flows.arrays import Integers, Reals
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.step import CombinedTotals, GaussianStep, ThresholdStep, TotalStep
+from od_core.geography.flow_tree import Expansion, Nodes, Pairs
+from od_core.ledger.measurements import NoisyArray, NoisyVector
+from od_core.parallel import in_order, memory
+from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
+
+LIMIT = 1 << 61
+"""Smallest sum of noisy values that is too large for 64-bit arithmetic."""
+
+_ROOT = np.zeros(1, dtype=np.int32)
+"""Area number of the root, as an array of shape (1,), for the origin and for the destination."""
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyCounts:
+    """Noisy counts of one level: a measurement, or a combination of the measurements of the level.
+
+    Attributes:
+        step: The step, or the combination of steps. Its variance is that of each count.
+        parents: The nodes of the level above that were not dropped; None if the root was measured. The measured cells
+            are all public children of these nodes, in tree order. If levels between the parents and the step's level
+            are not measured, each child has exactly one descendant at the step's level, with the same area numbers. If
+            the parents are nodes of the step's own level, they are the measured cells themselves: the pairs whose noisy
+            counts reached a threshold.
+        noisy: The noisy count of each cell; shape (cells,).
+    """
+
+    step: TotalStep
+    parents: Pairs | None
+    noisy: NoisyVector
+
+    def reals(self) -> Reals:
+        """Return the noisy counts as real numbers; shape (cells,)."""
+        return self.noisy.values().astype(np.float64)
+
+    def cells(self, plan: ReleasePlan) -> int:
+        """Return the number of measured cells, computed from the flow tree and the parents."""
+        if self.parents is None:
+            return 1
+        return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.expand(self.parents)))
+
+    @property
+    def _stands_alone(self) -> bool:
+        return self.parents is None or self.parents.level == self.step.level
+
+    def pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
+        """Yield the measured cells and their noisy values in tree order, in consecutive pieces.
+
+        Each cell has ``categories`` consecutive values.
+        """
+        if self._stands_alone:
+            cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
+            yield cells, self.noisy.values()
+            return
+        for expansion, noisy in self.expanded(plan, categories):
+            children = expansion.children
+            yield Pairs(self.step.level, children.origin, children.destination), noisy
+
+    def expanded(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Expansion, Integers]]:
+        """Return an iterator of consecutive pieces: the expansion of some parents, and their children's noisy values.
+
+        Each child has ``categories`` consecutive values. There are no pieces if the root was measured.
+
+        Raises:
+            OdError: If the number of noisy values does not match the number of children.
+        """
+        if self.parents is None:
+            return iter(())
+        expansions = list(plan.tree.expand(self.parents))
+        sizes = [len(expansion) * categories for expansion in expansions]
+        if sum(sizes) != len(self.noisy):
+            raise OdError(
+                "OD-MEASUREMENT-LENGTH",
+                f"the measurement of level {self.step.level} has {len(self.noisy)} values, but must have {sum(sizes)}",
+                next_step="restore the measurement file from the archive",
+                spent="the level stays charged",
+            )
+        return zip(expansions, self.noisy.pieces(sizes), strict=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement(NoisyCounts):
+    """The noisy counts that were drawn for one step. They are public, and are never drawn again.
+
+    The vector of a step by segment has one value for each category of the first cell, then those of the second, and so
+    on. For all attributes, see :class:`NoisyCounts`.
+
+    Attributes:
+        step: The step that was planned and charged.
+        noisy: True count plus noise of each cell.
+    """
+
+    step: GaussianStep
+
+
+def disorder() -> OdError:
+    """Return the error for a measurement that does not follow the one of the level above."""
+    return OdError(
+        "OD-MEASUREMENT-ORDER",
+        "a measurement does not follow the measurement of the level above",
+        next_step="report this defect",
+    )
+
+
+def published_root(plan: ReleasePlan, total: int) -> Nodes | None:
+    """Return the root with the exact total if the total is an invariant, and otherwise None."""
+    return root_of(plan, total) if plan.publishes_total else None
+
+
+def above_the_leaves(plan: ReleasePlan) -> Nodes:
+    """Return all public nodes of the level above the leaves, each with 0 trips.
+
+    They are the parents of the measured leaves in a plan that measures every leaf and nothing else.
+    """
+    nodes = plan.tree.public_nodes(plan.tree.depth - 1)
+    return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
+
+
+def estimate(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
+    """Return the estimate of a whole level; see :func:`estimate_pieces`."""
+    return Nodes.joined(step.level, estimate_pieces(plan, step, parents, noisy))
+
+
+def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
+    """Return an iterator of the estimated nodes of a level in tree order, in consecutive pieces.
+
+    If the mechanism measures every level, the estimates are integers of at least 0, and the estimates of a node's
+    children sum to its trips. If it measures only the leaves, the estimates are the noisy values, which may be
+    negative. Nodes with the estimate 0 are left out, unless the plan keeps all nodes. The estimate depends only on
+    public values and is the same at every call.
+
+    Args:
+        step: The measured step of the level.
+        parents: Estimated nodes of the level above. If None, the level is the root, and its estimate is the noisy value
+            or 0, whichever is larger.
+        noisy: Noisy values of the children of all parents, or of the root.
+
+    Raises:
+        OdError: If the number of noisy values differs from the number of the parents' children.
+    """
+    if parents is None:
+        root = root_of(plan, max(0, int(noisy.values()[0])))
+        return iter([at_step(step, root)])
+    pieces = NoisyCounts(step, parents, noisy).expanded(plan)
+    return in_order(lambda piece: estimated_piece(plan, step, parents, *piece), pieces)
+
+
+def estimated_piece(plan: ReleasePlan, step: TotalStep, parents: Nodes, expansion: Expansion, noisy: Integers) -> Nodes:
+    """Return the estimated nodes of one piece of a level, from public values alone."""
+    totals = parents.trips[expansion.parents]
+    projected = plan.mechanism.project(noisy, totals, expansion.offsets)
+    return at_step(step, expansion.with_trips(projected, keep_all=plan.keeps_all))
+
+
+def root_of(plan: ReleasePlan, total: int) -> Nodes:
+    """Return the root with the given total, as nodes of level 0.
+
+    There is no node if the total is 0 and the plan drops nodes of 0. In that case, nothing below is measured.
+    """
+    area = np.zeros(1 if total > 0 or plan.keeps_all else 0, dtype=np.int32)
+    return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
+
+
+def at_step(step: TotalStep, nodes: Nodes) -> Nodes:
+    """Return the same nodes with the level of the step as their level.
+
+    This is valid because each node of an unmeasured level has one child, with the same area numbers and trips.
+    """
+    return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
+
+
+def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
+    """Return the released leaves and their measurement.
+
+    Args:
+        step: The only step of the plan.
+        kept: The stored values of :func:`measure_present`: ranks and then noisy counts, as one vector.
+    """
+    ranks, noisy = kept.pieces([len(kept) // 2] * 2)
+    pairs = plan.tree.pairs_at(ranks)
+    measurement = Measurement(step, pairs, NoisyVector.in_memory([noisy]))
+    return Nodes(pairs.level, pairs.origin, pairs.destination, noisy), measurement
+
+
+def refuse_large(values: Integers | Reals, limit: int) -> None:
+    """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
+    if values.size and (values.max() >= limit or values.min() <= -limit):
+        raise overflow()
+
+
+def overflow() -> OdError:
+    """Return the error for sums that may not fit 64 bits."""
+    return OdError(
+        "OD-REFINEMENT-OVERFLOW",
+        "the noisy values are too large for 64-bit sums",
+        next_step="use mechanism inftda, or less noise",
+        spent="draws already made stay charged",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CombinedCounts(NoisyCounts):
+    """The totals of a level, combined with the sums of their segments.
+
+    Attributes:
+        noisy: The combination, rounded to whole numbers; shape (cells,).
+        multiples: The combination times ``divisor``, exact; shape (cells,).
+        divisor: Sum of the weights of the combination.
+    """
+
+    multiples: Integers
+    divisor: int
+
+    def reals(self) -> Reals:
+        """Return the combination as real numbers; shape (cells,)."""
+        return self.multiples / float(self.divisor)
+
+
+_BYTES = 24
+"""Bytes of memory that a release in one pass needs for each measured value, from the draws to the segments of leaves.
+
+Measured: 21 to 24, for 4 to 32 categories and 20 to 260 million values."""
+
+_PROFILE_BYTES = 24
+"""Bytes that are added if segments are moved to profiles: the estimates of the leaves, those of all pieces joined, and
+the moved ones. Computed for leaves that all have trips."""
+
+SHRUNK_BYTES = 150
+"""The same for shrunk estimates, which need whole levels as real numbers. Measured: 143, for 65 million leaves."""
+
+_CHOOSING_BYTES = 210
+"""The same if held-out noise chooses between estimates. Measured: 197 for 1.4 million leaves, 176 for 3.7 million."""
+
+ASSISTING_BYTES = 250
+"""The same if estimates also learn from an earlier release, and their measurements have been fitted before. Measured
+with an earlier version: 243."""
+
+_TOTALS_BYTES = {"shrunk": SHRUNK_BYTES, "auto": _CHOOSING_BYTES}
+
+
+def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -> None:
+    """Raise OdError if the values of a level need more memory than this process may use.
+
+    Levels by segment and levels of shrunk estimates are checked; others are read piece by piece.
+
+    Their number follows from public estimates. The error is raised before the level is drawn, because a process that
+    runs out of memory loses its draw. In a release in parts, the bands below the first need the memory of a few parts
+    only, unless estimates learn from whole levels. These are checked for each part before it is drawn, and as a whole
+    when all parts are known, before they are estimated.
+
+    Args:
+        parents: The estimated nodes whose children are measured; None if the level is the root.
+    """
+    learns = plan.mechanism.learns_from_levels
+    whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
+    if not whole or parents is None:
+        return
+    cells = sum(map(len, plan.tree.expand(parents)))
+    values, needed = plan.tables * cells, cells * _TOTALS_BYTES.get(plan.mechanism.estimate, 0)
+    if plan.segments is not None:
+        needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
+    if needed > memory():
+        smaller = "with bands or fewer categories"
+        if plan.mechanism.shrinks:
+            smaller = f"without estimate: {plan.mechanism.estimate}"
+        elif plan.mechanism.segment_profile is not None:
+            smaller = "without segment_profile, or with fewer categories"
+        raise OdError(
+            "OD-PARTS-NEEDED",
+            f"level {level} has {values:,} values in {plan.tables} table{'s' * (plan.tables > 1)}, which need about"
+            f" {needed / 1e9:,.0f} GB of memory; this process may use {memory() / 1e9:,.0f} GB",
+            next_step=f"run the release on a larger machine, or release a revision {smaller}",
+            spent=STAYS_CHARGED,
+        )
+
+
+def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
+    """Return the estimated nodes of a level, whose children are measured next.
+
+    Args:
+        measured: All measurements of the level.
+        parents: The estimated nodes of the level above. They are returned if the level is an exact root.
+    """
+    totals = combined_totals(plan, measured)
+    if not totals:
+        return parents
+    return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, totals[0].noisy)
+
+
+def by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
+    """Return the noisy values of a measurement by segment; shape (categories, cells).
+
+    Raises:
+        OdError: If the number of values is not a multiple of the number of categories, or a value is too large.
+    """
+    categories = len(breakdown.categories)
+    if len(measurement.noisy) % categories:
+        raise OdError(
+            "OD-MEASUREMENT-LENGTH",
+            f"the measurement of level {measurement.step.level} by {breakdown.name} has {len(measurement.noisy)}"
+            f" values, which is not a multiple of its {categories} categories",
+            next_step="restore the measurement file from the archive",
+            spent="the level stays charged",
+        )
+    values = np.ascontiguousarray(measurement.noisy.values().reshape(-1, categories).T)
+    refuse_large(values, LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
+    return values
+
+
+Values = Callable[[Measurement, Breakdown], Integers]
+"""A function that returns the noisy values of a measurement by segment; shape (categories, cells)."""
+
+
+def segment_counts(
+    plan: ReleasePlan, measured: Sequence[Measurement], name: str, values: Values = by_category
+) -> list[list[NoisyCounts]]:
+    """Return the measurements of a breakdown, category by category; each has the levels in order, top first.
+
+    Args:
+        measured: The measurements of all steps.
+        name: Name of the breakdown.
+        values: Returns the values of a measurement.
+    """
+    breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
+    own = [(m, values(m, breakdown)) for m in measured if m.step in steps]
+    return [
+        [NoisyCounts(m.step, m.parents, NoisyArray(of_categories[k])) for m, of_categories in own]
+        for k in range(len(breakdown.categories))
+    ]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the tables that a release is estimated from: the totals, or one category of a breakdown.
+
+    Attributes:
+        breakdown: Name of the breakdown; empty for the totals.
+        category: Position of the category; 0 for the totals.
+    """
+
+    breakdown: str = ""
+    category: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.breakdown}_{self.category}" if self.breakdown else "totals"
+
+
+TOTALS = Table()
+
+
+def tables_of(plan: ReleasePlan) -> list[Table]:
+    """Return the tables of a release, the totals first."""
+    categories = [Table(one.name, k) for one in plan.breakdowns for k in range(len(one.categories))]
+    return [TOTALS, *categories]
+
+
+def counts_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> dict[Table, list[NoisyCounts]]:
+    """Return what each table of a release is estimated from, top level first.
+
+    Args:
+        measured: The measurements of all steps of some levels.
+
+    Raises:
+        OdError: As in :func:`by_category`.
+    """
+    values = cache(by_category)  # so that each file is read once
+    of_segments: dict[Table, list[NoisyCounts]] = {}
+    for breakdown in plan.breakdowns:
+        of_categories = segment_counts(plan, measured, breakdown.name, values)
+        of_segments |= {Table(breakdown.name, k): own for k, own in enumerate(of_categories)}
+    return {TOTALS: combined_totals(plan, measured, values), **of_segments}
+
+
+def combined_totals(
+    plan: ReleasePlan, measured: Sequence[Measurement], values: Values = by_category
+) -> list[NoisyCounts]:
+    """Return what the totals of each level are estimated from, top level first.
+
+    Without segments, these are the measurements. An exact root is left out.
+
+    Args:
+        measured: The measurements of all steps of some levels.
+        values: Returns the values of a measurement by segment.
+    """
+    if plan.segments is None:
+        return list(measured)
+    combined: list[NoisyCounts] = []
+    for total in plan.totals:
+        own = [m for m in measured if m.step.level == total.level]
+        if own and isinstance(total, CombinedTotals):
+            combined.append(_combined(plan, total, own, values))
+    return combined
+
+
+def _combined(
+    plan: ReleasePlan, total: CombinedTotals, measured: Sequence[Measurement], values: Values
+) -> CombinedCounts:
+    """Return the weighted mean of the totals of a level and the sums of their segments; see ``CombinedTotals``."""
+    of_totals, *of_segments = measured
+    divisor = sum(total.weights)
+    multiples = _weighted(of_totals.noisy.values(), total.weights[0])
+    for m, breakdown, weight in zip(of_segments, plan.breakdowns, total.weights[1:], strict=True):
+        multiples += _weighted(values(m, breakdown).sum(axis=0), weight)
+    refuse_large(multiples, LIMIT // 2)
+    rounded = (2 * multiples + divisor) // (2 * divisor)
+    return CombinedCounts(total, of_totals.parents, NoisyArray(rounded), multiples, divisor)
+
+
+def _weighted(values: Integers, weight: int) -> Integers:
+    """Return values times a weight. Raises OdError if they are too large."""
+    refuse_large(values, LIMIT // max(1, 4 * weight))
+    return values * weight
