@@ -128,7 +128,7 @@ def test_fitted_values_of_kept_nodes_are_rejected(monkeypatch):
     """Where nodes were dropped, those kept were chosen for their noise."""
 
     def fitted(_: FittedTree, level: FittedLevel, weights: Any) -> NodeSums:
-        return NodeSums.of_level(level, weights and weights(level))
+        return NodeSums.of_level(level, weights)
 
     monkeypatch.setattr(FittedTree, "_single", fitted)
     assert too_rarely_covered(runs_of("binary, nodes dropped", _synthetic("binary, nodes dropped")), LEAST_COVERED)

@@ -398,7 +398,7 @@ class FittedTree:
             if weights is _EVERY:
                 estimates = Estimates.of_nodes(level.estimate, level.variance)
             else:
-                sums = self._single(level, weights.of)
+                sums = self._single(level, None if weights.of is None else weights.of(level))
                 if weights.group is not None:
                     sums = sums.in_groups(weights.group(level), weights.groups)
                 estimates = Estimates.of_sums(sums, level.variance)
@@ -417,14 +417,23 @@ class FittedTree:
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the estimate of the trips from one set of zones to another, as one sum.
 
+        If all zone pairs below a node are selected, their sum is the value of the node itself.
+
         Args:
             origins, destinations: Masks of the zones in each set; shape (zones,) each.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
-        sums = self._selected(len(self.levels) - 1, inside)
-        for k in range(len(self.levels) - 1, 0, -1):
-            below = sums.carried(self.levels[k], np.zeros(len(self.levels[k].nodes), dtype=np.int64))
-            sums = self._selected(k - 1, inside, below)
+        below: NodeSums | None = None
+        for level in reversed(self.levels):
+            whole, some = self._overlap(level, inside)
+            sums = self._single(level, whole)
+            if below is not None:
+                split = some & ~whole
+                taken = split[level.divided]
+                sums.values[:, level.divided[taken]] += below.values[:, taken]
+                if not self.nothing_dropped:
+                    sums.values[_MOST_UNSEEN:] += np.where(split, _unseen(level), 0.0)
+            below = sums.carried(level, np.zeros(len(level.nodes), dtype=np.int64))
         return Estimates.of_sums(sums, self.levels[0].variance)
 
     def largest_dropped(self, origin_level: int, destination_level: int) -> int:
@@ -433,29 +442,6 @@ class FittedTree:
         above = range(hub if hub == finest else hub + 1)
         dropped = [np.delete(self.levels[k].bound, self.levels[k].divided).max(initial=0) for k in above]
         return int(max([0, *dropped]))
-
-    def _selected(self, k: int, inside: Sequence[Integers], below: NodeSums | None = None) -> NodeSums:
-        """Return, for each node of a level, the sum over the selected zone pairs below it.
-
-        If all zone pairs below a node are selected, the sum is the value of the node itself.
-
-        Args:
-            k: Position of the level in ``levels``.
-            inside: See :meth:`_overlap`.
-            below: The sums over the children of each node of the level that has measured children; None at the last
-                level.
-        """
-        level = self.levels[k]
-        whole, some = self._overlap(k, inside)
-        sums = self._single(level, lambda _: whole)
-        if below is None:
-            return sums
-        split = some & ~whole
-        taken = split[level.divided]
-        sums.values[:, level.divided[taken]] += below.values[:, taken]
-        if not self.nothing_dropped:
-            sums.values[_MOST_UNSEEN:] += np.where(split, _unseen(level), 0.0)
-        return sums
 
     def span(self, origin_level: int, destination_level: int) -> tuple[int, int]:
         """Return the positions in ``levels`` of two levels of the flow tree that enclose a pair of levels.
@@ -484,7 +470,14 @@ class FittedTree:
             weights: Weights of the nodes of level ``finest``.
         """
         middle = max(hub, finest - 2)
-        levels = self.levels[middle + 1 : finest + 1]
+        levels, groups = self.levels[middle + 1 : finest + 1], weights.groups
+
+        def carried(sums: NodeSums, levels: Sequence[FittedLevel]) -> NodeSums:
+            for level in reversed(levels):
+                first, count = self.areas_of(level, apart, apart_level)
+                unseen = None if self.nothing_dropped else _unseen(level)
+                sums = sums.carried(level, groups * first, groups * count, unseen=unseen)
+            return sums
 
         def below(block: tuple[int, int]) -> NodeSums:
             first, last = block
@@ -495,39 +488,22 @@ class FittedTree:
             *above, at = parts
             own, count = self.areas_of(at, apart, apart_level)
             group = None if weights.group is None else weights.group(at)
-            sums = self._single(at, weights.of).carried(at, weights.groups * own, weights.groups * count, group)
-            return self._carried(sums, above, apart, apart_level, weights.groups)
+            each = None if weights.of is None else weights.of(at)
+            sums = self._single(at, each).carried(at, groups * own, groups * count, group)
+            return carried(sums, above)
 
         sums = NodeSums.joined(in_order(below, _blocks(levels)), self._rows)
-        return self._carried(sums, self.levels[hub + 1 : middle + 1], apart, apart_level, weights.groups)
+        return carried(sums, self.levels[hub + 1 : middle + 1])
 
-    def _carried(
-        self, sums: NodeSums, levels: Sequence[FittedLevel], apart: int, apart_level: int, groups: int
-    ) -> NodeSums:
-        """Return the sums below each divided node of the level above ``levels``.
-
-        Args:
-            sums: Sums below each divided node of the last of the levels.
-            levels: Consecutive levels, top first. If there are none, ``sums`` is returned.
-            apart, apart_level: See :meth:`_sums`.
-            groups: Number of sums of each area.
-        """
-        for level in reversed(levels):
-            first, count = self.areas_of(level, apart, apart_level)
-            unseen = None if self.nothing_dropped else _unseen(level)
-            sums = sums.carried(level, groups * first, groups * count, unseen=unseen)
-        return sums
-
-    def _single(self, level: FittedLevel, weights: Callable[[FittedLevel], NodeWeights] | None) -> NodeSums:
-        """Return one sum per node of a level: its value times its weight, which is 1 by default.
+    def _single(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
+        """Return one sum per node of a level: its value times its weight, which is 1 by default; shape (nodes,).
 
         A sum is the least-squares estimate of its node if no node was dropped. If nodes were dropped, the others were
         selected by their noise, which biases their estimates. Then a sum is the noisy value of its node, which is
         unbiased because it was drawn after the nodes above had been selected.
         """
         fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
-        each = None if weights is None else weights(level)
-        return NodeSums.of_level(level, each, self._rows, noisy=not fitted)
+        return NodeSums.of_level(level, weights, self._rows, noisy=not fitted)
 
     def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
         """Return, for each node of a measured level, the areas of ``apart_level`` on one side that it overlaps.
@@ -542,15 +518,12 @@ class FittedTree:
         first = np.searchsorted(geography.first_zone[apart_level], geography.first_zone[own])
         return first[nodes], np.diff(first)[nodes]
 
-    def _overlap(self, k: int, inside: Sequence[Integers]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _overlap(self, level: FittedLevel, inside: Sequence[Integers]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return two masks of a level's nodes: nodes with all zone pairs selected, and nodes with at least one.
 
-        Args:
-            k: Position of the level in ``levels``.
-            inside: For origins and for destinations, the number of selected zones before each zone, and of all selected
-                zones at the end; shape (zones + 1,) each.
+        ``inside`` has, for origins and for destinations, the number of selected zones before each zone, and of all at
+        the end; shape (zones + 1,) each.
         """
-        level = self.levels[k]
         whole, some = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
             first = geography.first_zone[self.tree.level_pair(level.nodes.level)[side]]
@@ -578,12 +551,7 @@ class FittedTree:
         return estimates.at(place, unmeasured)
 
     def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
-        """Return the upper bound of the nearest measured ancestor of each cell; shape (cells,).
-
-        Args:
-            levels: Origin level and destination level of the cells.
-            origin, destination: Area numbers of cells below dropped nodes; shape (cells,) each.
-        """
+        """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,)."""
         nearest = np.zeros(len(origin), dtype=np.int64)
         for k in range(self.span(*levels)[0] + 1):
             nodes, pair = self.levels[k].nodes, self.tree.level_pair(self.levels[k].nodes.level)

@@ -430,7 +430,7 @@ def shrink(
     """
     families = list(families_of(plan, levels))
     if not rule.learns:
-        return trips_by_rule(plan, unpredicted(levels, families), rule)
+        return trips_by_rule(plan, Prediction.of(levels, families, ()), rule)
     others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
     first = predicted(levels, families, others)
     return trips_by_rule(plan, with_returns(plan, levels, first, return_positions(plan, levels), rule), rule)
@@ -442,24 +442,36 @@ class Prediction:
 
     Attributes:
         families: The families of each level below the root, top level first.
-        learns: Whether each of these levels learns.
-        shares: Share of each child, by level; shape (children,) each.
-        dispersions: d of each level that learns; shape (sizes,) each.
+        shares: Share of each child, by level; shape (children,) each. Empty for least squares, which predict nothing.
+        dispersions: d of each level that learns, by the position of the level; shape (sizes,) each.
         z, v: Estimate and variance of all nodes of each level under the model, the root included; step 3.
     """
 
     families: Sequence[Families]
-    learns: Sequence[bool]
     shares: Sequence[Reals]
-    dispersions: Sequence[Reals]
+    dispersions: Mapping[int, Reals]
     z: Sequence[Reals]
     v: Sequence[Reals]
+
+    @classmethod
+    def of(cls, levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
+        """Return what the shares of the children of each family predict; steps 2 and 3."""
+        dispersions = {k: _dispersion(families[k], p) for k, p in enumerate(shares) if families[k].learns}
+        z, v = [levels[-1].noisy], [levels[-1].own]
+        for k, each in reversed(list(enumerate(families))):
+            if k in dispersions:
+                sums, spread = _said_of_parents(each, shares[k], dispersions[k], z[0], v[0])
+            else:
+                sums, spread = run_sums(z[0], each.offsets), run_sums(v[0], each.offsets)
+            own_z, own_v = combined(levels[k], sums, spread)
+            z.insert(0, own_z)
+            v.insert(0, own_v)
+        return cls(families, shares, dispersions, z, v)
 
     @cached_property
     def mixtures(self) -> dict[int, Mixture]:
         """The distribution of the deviations of each level that learns, by the position of the level."""
-        levels = [k for k, learned in enumerate(self.learns) if learned]
-        return {k: deviation_mixture(self.families[k], self.shares[k]) for k in levels}
+        return {k: deviation_mixture(self.families[k], self.shares[k]) for k in self.dispersions}
 
     def of_some_leaves(self, chosen: Integers, *, mixes: bool) -> Prediction:
         """Return the prediction for the leaves of some families only; their distributions are those of all leaves.
@@ -468,26 +480,20 @@ class Prediction:
             chosen: Numbers of the families of leaves, ascending.
             mixes: Whether deviations follow a mixture.
         """
-        last, is_some = self.families[-1], len(self.shares[-1]) > 0
+        last = self.families[-1]
         if len(chosen) == len(last.parents):
             return self
         leaves = last.children_of(chosen)
         some = replace(
             self,
             families=[*self.families[:-1], last.of_leaves(chosen)],
-            shares=[*self.shares[:-1], self.shares[-1][leaves] if is_some else self.shares[-1]],
+            shares=[*self.shares[:-1], *(p[leaves] for p in self.shares[-1:])],
             z=[*self.z[:-1], self.z[-1][leaves]],
             v=[*self.v[:-1], self.v[-1][leaves]],
         )
         if mixes:
             vars(some)["mixtures"] = self.mixtures
         return some
-
-
-def unpredicted(levels: Sequence[FittedLevel], families: Sequence[Families]) -> Prediction:
-    """Return the estimates of least squares, for which nothing is predicted."""
-    none, learns = [np.empty(0)] * len(families), [False] * len(families)
-    return Prediction(families, learns, none, none, *_rise(levels, families, none, none, learns))
 
 
 def predicted(
@@ -503,7 +509,7 @@ def predicted(
     shares = [gravity_shares(each) for each in families]
     if others is not None:
         shares = blended(families, shares, others, _CLEAR)
-    return _prediction(levels, families, shares)
+    return Prediction.of(levels, families, shares)
 
 
 def with_returns(
@@ -519,12 +525,12 @@ def with_returns(
         rule: The rule by which the first round finds the trips of the leaves.
     """
     if not rule.learns:
-        return unpredicted(levels, first.families)
+        return Prediction.of(levels, first.families, ())
     if back is None:
         return first
     leaves = trips_by_rule(plan, first, rule)[-1]
     shares = blended(first.families, first.shares, sums_of_leaves(levels, trips_at(back, leaves)))
-    return _prediction(levels, first.families, shares)
+    return Prediction.of(levels, first.families, shares)
 
 
 def blended(
@@ -536,15 +542,6 @@ def blended(
     """
     each = zip(families, shares, other, strict=True)
     return [blended_shares(*own, weight=families[-1].sigma, least=least) for own in each]
-
-
-def _prediction(levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
-    """Return what the shares of the children of each family predict; steps 2 and 3."""
-    learns, none = [each.learns for each in families], np.empty(0)
-    dispersions = [
-        _dispersion(each, p) if learned else none for each, p, learned in zip(families, shares, learns, strict=True)
-    ]
-    return Prediction(families, learns, shares, dispersions, *_rise(levels, families, shares, dispersions, learns))
 
 
 def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
@@ -560,10 +557,10 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
 
     ``totals`` has the trips of the parents; shape (families,).
     """
-    each, p, z, v = given.families[k], given.shares[k], given.z[k + 1], given.v[k + 1]
+    each, z, v = given.families[k], given.z[k + 1], given.v[k + 1]
     runs = np.searchsorted(each.kept, each.offsets)  # the kept children of family f are kept[runs[f]:runs[f + 1]]
-    if given.learns[k] and rule.u is not None:
-        mixture, least = given.mixtures[k], float(rule.u) * given.families[-1].sigma
+    if k in given.dispersions and rule.u is not None:
+        p, mixture, least = given.shares[k], given.mixtures[k], float(rule.u) * given.families[-1].sigma
         furthest, trips = _FURTHEST[k == len(given.families) - 1], np.zeros(len(p), dtype=np.int64)
         lumps = mixture.bin_of, mixture.kept, furthest, least, max(1, math.floor(least)), trips
 
@@ -573,8 +570,8 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
 
         each.in_blocks(in_lumps)
         return trips
-    if given.learns[k]:
-        estimate = np.empty(len(each.kept))
+    if k in given.dispersions:
+        p, estimate = given.shares[k], np.empty(len(each.kept))
 
         def by_shares(first: int, last: int) -> None:
             own = given.dispersions[k], each.kept, runs[first : last + 1], z, v, totals[first:last], estimate
@@ -601,27 +598,6 @@ def _dispersion(families: Families, p: Reals) -> Reals:
     excess, rest = pooled(cells, excess, rest)
     d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
     return np.maximum(d, _LEAST_DISPERSION * families.sigma**2)
-
-
-def _rise(
-    levels: Sequence[FittedLevel],
-    families: Sequence[Families],
-    shares: Sequence[Reals],
-    dispersions: Sequence[Reals],
-    learns: Sequence[bool],
-) -> tuple[list[Reals], list[Reals]]:
-    """Return z and v of all nodes of each level under the model, top level first; step 3."""
-    z, v = [levels[-1].noisy], [levels[-1].own]
-    below = zip(levels[:-1], families, shares, dispersions, learns, strict=True)
-    for level, each, p, d, learned in reversed(list(below)):
-        if learned:
-            sums, spread = _said_of_parents(each, p, d, z[0], v[0])
-        else:
-            sums, spread = run_sums(z[0], each.offsets), run_sums(v[0], each.offsets)
-        own_z, own_v = combined(level, sums, spread)
-        z.insert(0, own_z)
-        v.insert(0, own_v)
-    return z, v
 
 
 def _said_of_parents(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:

@@ -30,7 +30,7 @@ def project_children_mixed_integer(noisy: Integers, totals: Integers, offsets: I
     """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
 
     "Nearest" means the smallest Chebyshev distance. There is one solver call per parent. A repeated call returns the
-    same integers. For arguments and shapes, see :func:`od_core.flows.projection.one_margin.project_children_euclidean`.
+    same integers. For arguments and shapes, see :func:`od_core.flows.projection.one_margin.check_parents`.
 
     Raises:
         OdError: If a parent has no children or a negative total, if values are too large for the solver, or if the

@@ -124,18 +124,8 @@ def overflow() -> OdError:
 def project_children_euclidean(noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
     """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
 
-    "Nearest" means the smallest Euclidean distance.
-
-    Args:
-        noisy: Integers of any sign: the children of all parents, one parent after the other; shape (children,).
-        totals: The sum that the children of each parent must have, at least 0; shape (parents,).
-        offsets: The children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
-
-    Returns:
-        Integers of at least 0; shape (children,). The children of parent ``p`` sum to ``totals[p]``.
-
-    Raises:
-        OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
+    "Nearest" means the smallest Euclidean distance. For the arguments and errors, see :func:`check_parents`. The shape
+    of the result is (children,).
 
     >>> project_children_euclidean(np.array([3, -1, 10]), np.array([10]), np.array([0, 3]))
     array([1, 0, 9])
@@ -253,20 +243,9 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> Integers
 
 
 def project_children(noisy: Integers, totals: Integers, offsets: Integers, order: Order = "ascending") -> Integers:
-    """Apply IntOpt to the children of every parent, and return their projected counts.
+    """Apply IntOpt to the children of every parent, and return their projected counts; shape (children,).
 
-    Args:
-        noisy: Integers of any sign: the children of all parents, one parent after the other; shape (children,).
-        totals: The sum that the children of each parent must have, at least 0; shape (parents,).
-        offsets: The children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
-        order: See :func:`intopt`.
-
-    Returns:
-        Integers of at least 0; shape (children,).
-
-    Raises:
-        OdError: If the order is unknown, if a parent has no children or a negative total, or if sums exceed 64-bit
-            arithmetic.
+    For the arguments and errors, see :func:`check_parents`; for the order, :func:`intopt`.
     """
     refuse_unknown("order", order, ORDERS, code="OD-INTOPT-ORDER", next_step="choose ascending or descending")
     check_parents(noisy, totals, offsets)

@@ -30,7 +30,7 @@ from od_core.flows.estimation.held_out import (
     normal_quantiles,
 )
 from od_core.flows.estimation.least_squares import fit, least_squares
-from od_core.flows.estimation.shrinkage import Rule, predicted, shrink, trips_by_rule, unpredicted
+from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, shrink, trips_by_rule
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
@@ -359,7 +359,7 @@ def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeyp
     assert leaves.tolist() == [i for first, last in ends for i in range(first, last)]
     assert 300 < len(leaves) < 1000
     for rule in (Rule(), Rule(u=Fraction(1)), LEAST_SQUARES):
-        whole = predicted(levels, each, None) if rule.learns else unpredicted(levels, each)
+        whole = predicted(levels, each, None) if rule.learns else Prediction.of(levels, each, ())
         some = whole.of_some_leaves(sample, mixes=rule.u is not None)
         *above, last = trips_by_rule(plan, some, rule)
         *same, every = trips_by_rule(plan, whole, rule)
