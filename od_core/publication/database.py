@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -20,10 +19,12 @@ from od_core.files.durable import PUBLIC_FILE_MODE, locked, make_folder, write_d
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.plan import PlannedRelease
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import DATABASE
 from od_core.publication.tables import areas_table
+
+if TYPE_CHECKING:
+    from od_core.publication.kind import Kind, R
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> None:
@@ -96,35 +97,11 @@ Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 """Rows of a table."""
 
 
-@dataclass(frozen=True)
-class Contents:
-    """The content of one release in the database.
-
-    Attributes:
-        schema: SQL that creates the tables of its kind if they are missing.
-        facts_table: the table with one row per release of its kind.
-        facts: values of that row, by column.
-        geographies: geographies whose areas its tables name.
-        tables: rows with the numbers of the release, by table, without the column ``release``. If the database already
-            has such rows for the release, they must be the same.
-        derived: rows of further tables, by table; they are computed from public data and never compared.
-        checks: outcomes of its checks, each with the names subject, check and passed.
-    """
-
-    schema: str
-    facts_table: str
-    facts: Mapping[str, Any]
-    geographies: Sequence[Geography]
-    tables: Mapping[str, Rows]
-    checks: Sequence[Mapping[str, Any]]
-    derived: Mapping[str, Rows] = field(default_factory=dict)
-
-
-def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
+def store(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificate: Certificate) -> None:
     """Add a release that has passed its checks to the database.
 
     If the database already has some tables of the release, their rows are compared, and only the missing tables are
-    added.
+    added. Those of derived tables are not compared, because they are computed from public data.
 
     The release is added to a copy, which then replaces the database in one step. DuckDB overwrites parts of its file in
     place, and can no longer open the file if the process is killed in the middle of such a write.
@@ -141,7 +118,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
                 _rewrite(copy)
         else:
             copy.unlink()  # DuckDB refuses an empty file
-        _add(copy, key, contents)
+        _add(copy, key, kind, release, certificate)
 
     make_folder(database.parent)
     with locked(database.with_name(f".{database.name}.lock"), _locked(database.name), seconds=_LOCK_SECONDS):
@@ -193,7 +170,7 @@ def _rewrite(database: Path) -> None:
     older.replace(database)
 
 
-def _add(database: Path, key: ReleaseKey, contents: Contents) -> None:
+def _add(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificate: Certificate) -> None:
     """Add a release to a database that nothing else has open. Move all rows from the log into the file.
 
     Two threads would fill row groups in part, and the checkpoint would write them all a second time.
@@ -201,27 +178,28 @@ def _add(database: Path, key: ReleaseKey, contents: Contents) -> None:
     config = CLOSED | {"storage_compatibility_version": STORAGE, "threads": 1}
     with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
-        connection.execute(_SHARED + contents.schema)
+        connection.execute(_SHARED + kind.tables_schema(release))
         describe(connection)
-        for geography in contents.geographies:
+        for geography in kind.geographies(release):
             _store_areas(connection, geography)
-        if not _holds(connection, contents.facts_table, key):
-            _insert(connection, contents.facts_table, pa.Table.from_pylist([dict(contents.facts)]))
-        for table, rows in contents.tables.items():
+        if not _holds(connection, kind.facts_table, key):
+            facts = _facts(kind, release, key, certificate)
+            _insert(connection, kind.facts_table, pa.Table.from_pylist([facts]))
+        for table, rows in kind.tables(release, certificate).items():
             if _holds(connection, table, key):
                 _refuse_other(connection, key, table, rows)
             else:
                 _insert(connection, table, rows, key)
-        checks = pa.Table.from_pylist(list(contents.checks), schema=_CHECKS)
-        for table, rows in {**contents.derived, "checks": checks}.items():
+        checks = pa.Table.from_pylist(list(certificate["checks"]), schema=_CHECKS)
+        for table, rows in {**kind.derived(release, certificate), "checks": checks}.items():
             if not _holds(connection, table, key):
                 _insert(connection, table, rows, key)
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")  # closing the database does the same, but hides an error
 
 
-def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: Certificate) -> dict[str, Any]:
-    """Return the values that every kind of release has in its table with one row per release, by column."""
+def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> dict[str, Any]:
+    """Return the values of the row of a release in the table with one row per release of its kind, by column."""
     return {
         "release": str(key),
         "series": key.release,
@@ -233,6 +211,7 @@ def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: Certifi
         "epsilon": certificate["spent"]["epsilon"],
         "measured_at": certificate["measured_at"],
         "certificate": json.dumps(certificate, sort_keys=True),
+        **kind.row(release),
     }
 
 
@@ -253,7 +232,7 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
     connection.execute("DROP TABLE kept")
 
 
-def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[str]:
+def differing(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificate: Certificate) -> Iterator[str]:
     """Yield one line per difference between the database and a release's bundle, except in derived tables."""
     with opened(database, read_only=True) as connection:
 
@@ -261,20 +240,20 @@ def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[s
             query = f"SELECT {columns} FROM {table} WHERE release = ?"  # noqa: S608  # names in the code
             return connection.execute(query, [str(key)]).fetchall()
 
-        facts = contents.facts
-        (stored,) = found(", ".join(facts), contents.facts_table) or [(None,) * len(facts)]
+        facts = _facts(kind, release, key, certificate)
+        (stored,) = found(", ".join(facts), kind.facts_table) or [(None,) * len(facts)]
         if stored != tuple(facts.values()):
             yield "its facts of the release differ from the certificate"
-        stated = [(check["subject"], check["check"], check["passed"]) for check in contents.checks]
+        stated = [(check["subject"], check["check"], check["passed"]) for check in certificate["checks"]]
         if sorted(found('subject, "check", passed', "checks"), key=repr) != sorted(stated, key=repr):
             yield "its checks differ"
-        for geography in contents.geographies:
+        for geography in kind.geographies(release):
             columns = "level, level_name, area, parent, position"  # names, coordinates: maybe of another series
             areas = areas_table(geography).select(columns.split(", ")).to_pylist()
             query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
                 yield "its areas differ"
-        for table, rows in contents.tables.items():
+        for table, rows in kind.tables(release, certificate).items():
             if _differs(connection, key, table, rows):
                 yield f"its {table} differ"
 

@@ -25,7 +25,7 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, PlannedRelease, Step
 from od_core.publication import database
 from od_core.publication.certificate import Certificate
-from od_core.publication.database import Contents, Rows
+from od_core.publication.database import Rows
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled
 
@@ -165,22 +165,11 @@ class Kind(BundleKind[R]):
 
     def store(self, path: Path, release: R, key: ReleaseKey, certificate: Certificate) -> None:
         """Add a checked release to the release database. Raises OdError as ``database.store`` does."""
-        database.store(path, key, self._contents(release, key, certificate))
+        database.store(path, key, self, release, certificate)
 
     def differing(self, path: Path, release: R, key: ReleaseKey, certificate: Certificate) -> Iterator[str]:
         """Yield one line for each difference between the release database and the bundle of a release."""
-        return database.differing(path, key, self._contents(release, key, certificate))
-
-    def _contents(self, release: R, key: ReleaseKey, certificate: Certificate) -> Contents:
-        return Contents(
-            schema=self.tables_schema(release),
-            facts_table=self.facts_table,
-            facts=database.release_facts(release, key, certificate) | self.row(release),
-            geographies=self.geographies(release),
-            tables=self.tables(release, certificate),
-            derived=self.derived(release, certificate),
-            checks=certificate["checks"],
-        )
+        return database.differing(path, key, self, release, certificate)
 
 
 class TableKind(Kind[R], Generic[P, C, R]):

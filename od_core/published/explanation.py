@@ -83,15 +83,8 @@ def present(plan: Plan, lost_draws: int = 0) -> Alternative:
         lost_draws: number of draws that were lost and charged once more, which no alternative includes.
     """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
-    return Alternative(
-        "as released",
-        choice_text(plan.unit),
-        epsilon=float_above(plan.spent.epsilon),
-        noise=_deviation(plan),
-        times=1.0,
-        error=_error(plan),
-        note="; ".join(filter(None, (lost, _threshold_text(plan)))),
-    )
+    own = Alternative("as released", choice_text(plan.unit), float_above(plan.spent.epsilon), note=lost)
+    return _costed(plan, plan, own)
 
 
 def alternatives(plan: Plan) -> list[Alternative]:
@@ -100,7 +93,9 @@ def alternatives(plan: Plan) -> list[Alternative]:
     found = []
     for decision, choice, unit, budget, note in _choices(plan):
         try:
-            found.append(_costed(plan, planner, Alternative(decision, choice, note=note), unit, budget))
+            other = planner(unit, budget)
+            epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other, planner))
+            found.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note)))
         except OdError as error:  # the library has no such release
             found.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
     return found
@@ -122,13 +117,10 @@ def choice_text(unit: PrivacyUnit) -> str:
     return f"{of}{trips}, {unit.neighbours}"
 
 
-def _costed(plan: Plan, planner: Planner, stated: Alternative, unit: PrivacyUnit, budget: Budget) -> Alternative:
-    """Return an alternative with its costs."""
-    other = planner(unit, budget)
-    noise, now = _deviation(other), _deviation(plan)
-    epsilon = None if stated.decision == "epsilon" else float_above(_same_noise(plan, other, planner))
-    note = "; ".join(filter(None, (stated.note, _threshold_text(other))))
-    return replace(stated, epsilon=epsilon, noise=noise, times=noise / now, error=_error(other), note=note)
+def _costed(plan: Plan, other: Plan, stated: Alternative) -> Alternative:
+    """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
+    noise, note = _deviation(other), "; ".join(filter(None, (stated.note, _threshold_text(other))))
+    return replace(stated, noise=noise, times=noise / _deviation(plan), error=_error(other), note=note)
 
 
 def _same_noise(plan: Plan, other: Plan, planner: Planner) -> Fraction:

@@ -54,7 +54,8 @@ def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) ->
     """Write the page. Every call writes the same bytes."""
     title = f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}"
     packed = atlas_data(tables, certificate, title)
-    before, after = _page().replace("{{title}}", escape(title)).split("{{data}}")
+    page = (files("od_core.publication.html") / ATLAS).read_text(encoding="utf-8")
+    before, after = page.replace("{{title}}", escape(title)).split("{{data}}")
     for part in (before.encode(), base64.b64encode(packed), after.encode()):
         file.write(part)
 
@@ -84,7 +85,8 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "destination": None if same else _geography(tree.destination, depth, columns),
         "fits": [_fit(fit, 2 * depth, columns) for fit in fits],
         "leaves": _leaves(tables, depth, columns),
-        "distances": _distances(tables, columns) if _has_distances(tables, depth) else None,
+        # Distances are those between zones, so that a page without zones has none.
+        "distances": _distances(tables, columns) if tables.distance and depth == tree.origin.depth else None,
         "segments": _segments(tables, fits, depth, columns),
     }
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
@@ -136,11 +138,6 @@ def _largest(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
     """Return the largest number of measured nodes of a level, or of released flows, down to the level ``depth``."""
     flows = len(tables.tree.sums_at(tables.release.leaves, depth, depth)[2])
     return max([flows, *(len(level.nodes) for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth)])
-
-
-def _has_distances(tables: FlowTables, depth: int) -> bool:
-    """Return whether the page has distances. A page without zones has none, since distances are those between zones."""
-    return tables.distance and depth == tables.tree.origin.depth
 
 
 def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
@@ -317,7 +314,3 @@ def _notes(tables: FlowTables, fits: Sequence[FittedTree], certificate: Certific
         segments=levels[own - 1] if own else None,
     )
     return [*filter(None, notes.values())]
-
-
-def _page() -> str:
-    return (files("od_core.publication.html") / ATLAS).read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from od_core.flows.publishing.flow_tables import labelled, labels_at
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, dissolved, rings, simplified
+from od_core.publication.number_formats import shortened
 from od_core.publication.templates import filled_markup
 
 MOST_LINES = 80
@@ -191,7 +192,7 @@ def _labels(named: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[
     """Yield the left end, the height and the text of each label that overlaps no earlier one."""
     taken: list[tuple[float, float, float, float]] = []
     for (x, y), name in named:
-        text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}\u2026"
+        text = shortened(name, _LONGEST_LABEL)
         width = _LETTER * len(text)
         left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
         box = (left, y - _LINE / 2, left + width, y + _LINE / 2)

@@ -166,12 +166,21 @@ class FlowKind(Kind[Release]):
         root = root_of(plan, certificate["contents"]["trips"]) if plan.publishes_total else None
         levels, segments = _levels(release, root)
         rebuilt = replace(release, leaves=levels[-1], segments=segments)
-        examinations = {
-            "flows": lambda: _differing_columns(release, rebuilt),
+        differ = "from the result of the measurements"
+        examinations: dict[str, Examination] = {
+            "flows": lambda: (
+                f"the {name} column differs {differ}"
+                for name in ("origin", "destination", "trips")
+                if not np.array_equal(getattr(release.leaves, name), getattr(rebuilt.leaves, name))
+            ),
             "invariants": lambda: chain(self.invariants(release), _sums(release, levels)),
         }
         if segments:
-            examinations["segments"] = lambda: _differing_segments(release, rebuilt)
+            examinations["segments"] = lambda: (
+                f"the flows by {name} differ {differ}"
+                for name, trips in segments.items()
+                if not np.array_equal(release.segments[name], trips)
+            )
         return rebuilt, examinations
 
     def invariants(self, release: Release) -> Iterator[str]:
@@ -272,20 +281,6 @@ def _levels(public: Release, root: Nodes | None) -> tuple[list[Nodes], Mapping[s
         nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
         levels.append(nodes)
     return levels, {}
-
-
-def _differing_columns(public: Release, rebuilt: Release) -> Iterator[str]:
-    """Yield a message for each column of the published leaves that differs from the recomputed leaves."""
-    for name in ("origin", "destination", "trips"):
-        if not np.array_equal(getattr(public.leaves, name), getattr(rebuilt.leaves, name)):
-            yield f"the {name} column differs from the result of the measurements"
-
-
-def _differing_segments(public: Release, rebuilt: Release) -> Iterator[str]:
-    """Yield a message for each breakdown whose published trips differ from the recomputed ones."""
-    for name, trips in rebuilt.segments.items():
-        if not np.array_equal(public.segments[name], trips):
-            yield f"the flows by {name} differ from the result of the measurements"
 
 
 def _sums(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:

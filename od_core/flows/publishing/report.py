@@ -6,7 +6,7 @@ share, and ``flows_report.html`` has what only releases have.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,14 @@ from od_core.flows.publishing.flow_map import drawn_flows, flow_map
 from od_core.flows.publishing.flow_tables import FlowTables, at_an_end, labelled
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
+from od_core.flows.step import GaussianStep
 from od_core.geography.codes import positions
 from od_core.geography.hierarchy import level_up_to
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, confidence
 from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes
+from od_core.publication.number_formats import Scale, class_text, places_of_largest, shortened, size_classes
 from od_core.publication.templates import filled, filled_markup
 from od_core.records.segments import Breakdown
 
@@ -63,7 +64,7 @@ _Whole = NDArray[np.int64]
 
 def flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
     """Return the HTML text of the report of a release of flows; see :meth:`od_core.publication.kind.Kind.report`."""
-    tree, facts = release.plan.tree, flow_facts(release, certificate)
+    plan, tree, facts = release.plan, release.plan.tree, flow_facts(release, certificate)
     interval, zones = facts["interval"], [side.levels[-1] for side in (tree.origin, tree.destination)]
     return filled(
         "flows_report.html",
@@ -72,7 +73,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
         segments=[_segments(release, one, intervals=interval is not None) for one in release.plan.breakdowns],
-        errors=_errors(release),
+        errors=_errors(release, (step for step in plan.steps if not step.by_segment), plan.expected_errors),
         chosen=estimation_text(certificate),
         same_areas=context.previous and _same_areas(release, context.previous[1]),
         changed=_changes(release, certificate, context),
@@ -249,19 +250,18 @@ def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
     ]
 
 
-def _errors(release: Release) -> list[dict[str, Any]]:
+def _errors(release: Release, steps: Iterable[GaussianStep], errors: Iterable[float]) -> list[dict[str, Any]]:
     """Return the noise and the expected error at each level of the flow tree; None where there is no noise or error."""
-    plan = release.plan
-    noise = {step.level: float(step.variance) ** 0.5 for step in plan.steps if not step.by_segment}
+    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
     return [
         {
             "level": level,
             "names": names,
-            "pairs": plan.tree.cells(level),
+            "pairs": release.plan.tree.cells(level),
             "noise": noise.get(level),
             "error": error if error == error else None,
         }
-        for level, (names, error) in enumerate(zip(release.levels, plan.expected_errors, strict=True))
+        for level, (names, error) in enumerate(zip(release.levels, errors, strict=True))
     ]
 
 
@@ -277,7 +277,6 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
     charted = places_of_largest(trips[0, :, 0], _MOST_CHARTED)
     names = [breakdown.categories[category] for category in charted]
     most = min(float(shares[:, charted].max(initial=0.0)), 1.0)
-    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
     return {
         "name": breakdown.name,
         "categories": breakdown.categories,
@@ -294,12 +293,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
             }
             for k, area in enumerate(areas)
         ],
-        "errors": [
-            {"level": at, "names": pair, "noise": noise.get(at), "error": float(error)}
-            for at, (pair, error) in enumerate(
-                zip(release.levels, release.plan.expected_segment_errors(breakdown.name), strict=True)
-            )
-        ],
+        "errors": _errors(release, steps, release.plan.expected_segment_errors(breakdown.name)),
     }
 
 
@@ -335,7 +329,7 @@ def _chart(title: str, names: list[str], shares: NDArray[np.float64], most: floa
         start, end = (min(scale * value, _LENGTH) for value in ends)
         rows.append(
             {
-                "name": name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\u2026",
+                "name": shortened(name, _LONGEST_NAME),
                 "share": share,
                 "length": scale * share,
                 "start": start,
