@@ -20,7 +20,7 @@ from od_assets.components.declarations import broken_declarations
 from od_assets.metadata import source_of
 from od_assets.project import Project, current_project, project_at
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.names import declaration_files
+from od_assets.series.reading import declaration_files
 from od_assets.series.section import yaml_documents
 from od_core.errors import OdError
 

@@ -12,13 +12,11 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 
-from od_core import Balance, GroupSizeRelease, Release, ReleasePlan, StopsRelease
+from od_core import Balance, GroupSizeRelease, Release, ReleasePlan
 from od_core.errors import public_address
 from od_core.flows.publishing.flow_tables import labelled
-from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report import labelled_changes, largest_changes, largest_flows
 from od_core.flows.step import GaussianStep
-from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.publication.bundle import ATLAS, REPORT
 from od_core.publication.certificate import Certificate
@@ -27,7 +25,6 @@ from od_core.publication.guarantee import promise
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.markup import data_address, in_markdown
 from od_core.records.formats import RecordColumns
-from od_core.stops.publishing import STOPS
 
 
 def with_sources(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
@@ -220,7 +217,7 @@ def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str,
 
 
 def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, Any]:
-    """Return metadata on the guarantee, the spending and the levels of a release of any kind."""
+    """Return metadata on the guarantee, the spending, the levels and the content of a release of any kind."""
     spent, unit = release.spent, release.plan.unit
     return allowed(
         unit=f"{unit.kind}, {unit.neighbours}",
@@ -231,15 +228,20 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
         spent_rho=_above(balance.spent),
         left_rho=float(text_below(balance.left)),
         levels=table(_narrow(kind.summary(release))),
+        **_content(release),
     )
 
 
-def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
-    """Return metadata on the guarantee, the spending and the largest flows of a release of flows."""
-    return release_metadata(FLOWS, release, balance) | allowed(
-        trips=int(release.leaves.trips.sum()),
-        largest_flows=table(labelled(release.tree, release.flows.nlargest(10, "trips"))),
-    )
+def _content(release: Any) -> dict[str, Any]:
+    """Return metadata on the content of a release."""
+    if isinstance(release, Release):
+        largest = labelled(release.tree, release.flows.nlargest(10, "trips"))
+        return {"trips": int(release.leaves.trips.sum()), "largest_flows": table(largest)}
+    mechanism = release.plan.mechanism.name
+    if isinstance(release, GroupSizeRelease):
+        frame = release.frame
+        return {"groups": int(frame.groups.sum()), "top_code": frame.top_code, "mechanism": mechanism}
+    return {"mechanism": mechanism, "trips": int(release.counts.sum())}
 
 
 def report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder: Path) -> dict[str, Any]:
@@ -270,21 +272,6 @@ def flow_tables(release: Release, certificate: Certificate, context: ReleaseCont
     changed = largest_changes(release, certificate, context)
     shown = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}
     return allowed(largest_flows=table(labelled(release.tree, largest_flows(release, certificate).head(10))), **shown)
-
-
-def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str, Any]:
-    """Return metadata on the guarantee, the spending and the content of a group-size table."""
-    frame = release.frame
-    return release_metadata(GROUP_SIZES, release, balance) | allowed(
-        groups=int(frame.groups.sum()), top_code=frame.top_code, mechanism=release.plan.mechanism.name
-    )
-
-
-def stops_metadata(release: StopsRelease, balance: Balance) -> dict[str, Any]:
-    """Return metadata on the guarantee, the spending and the content of a release of trips with stops."""
-    return release_metadata(STOPS, release, balance) | allowed(
-        mechanism=release.plan.mechanism.name, trips=int(release.counts.sum())
-    )
 
 
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:

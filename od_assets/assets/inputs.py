@@ -86,12 +86,12 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     name = series.name
     of_all_periods = shared(series, "inputs")
     del of_all_periods["partitions_def"]
-    confidential = shared(series, "inputs", is_confidential=True)
-    has_nowhere = series.takes_nowhere and bool(series.record_format.nowhere)
+    has_nowhere, are_here = series.takes_nowhere and bool(series.record_format.nowhere), series.records_are_here
     zones = columns_of([name, "geography"], series.placing_columns)
-    confidential["metadata"] = source_metadata([series.records_source]) | with_schema(
-        records_schema(series.columns), dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
-    )
+    if are_here:
+        stay = "They stay in the confidential folder, and a run shows none of them."
+    else:
+        stay = "Spark reads them where they are stored; none is copied."
 
     @dg.asset(
         key=[name, "geography"],
@@ -114,40 +114,24 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
 
     @dg.asset(
         key=[name, "raw_trips"],
-        deps=[[name, "geography"]] if has_nowhere else [],
-        kinds={"parquet", "duckdb"},
-        description=(
-            "Confidential: the records of one period. They stay in the confidential folder, and a run shows none of"
-            " them."
+        deps=[[name, "geography"]] if has_nowhere or not are_here else [],
+        kinds={"parquet", "duckdb"} if are_here else {"spark"},
+        metadata=source_metadata([series.records_source])
+        | with_schema(
+            records_schema(series.columns), dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
         ),
-        **confidential,
+        description=f"Confidential: the records of one period. {stay}",
+        **shared(series, "inputs", is_confidential=True),
     )
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
-            listed = work.geography if has_nowhere else None
-            with work.reading() as records:
-                load_period(series, work.key.period, records, listed)
+            listed = work.geography if has_nowhere and are_here else None
+            with work.reading() as records:  # stores the settings of reading, or refuses a change of them after a draw
+                if are_here:
+                    load_period(series, work.key.period, records, listed)
         return made(str(work.key))
 
-    return [geography, raw_trips if series.records_are_here else _records_elsewhere(series, confidential)]
-
-
-def _records_elsewhere(series: Series[Any, Any], common: dict[str, Any]) -> dg.AssetsDefinition:
-    """Return the raw-trips asset of a series whose records Spark reads at their own location."""
-
-    @dg.asset(
-        key=[series.name, "raw_trips"],
-        deps=[[series.name, "geography"]],
-        kinds={"spark"},
-        description="Confidential: the records of one period. Spark reads them where they are stored; none is copied.",
-        **common,
-    )
-    def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work, work.reading():
-            pass  # stores the settings of reading, or refuses a change of them after a draw
-        return made(str(work.key))
-
-    return raw_trips
+    return [geography, raw_trips]
 
 
 def input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:

@@ -199,7 +199,7 @@ def band_asset(series: FlowSeries, number: int, common: dict[str, Any]) -> dg.As
     """
     levels = series.level_bands[number]
     shared = {name: value for name, value in common.items() if name != "partitions_def"}
-    shared["kinds"] = {"parquet", series.engine_name}
+    shared["kinds"] = {"parquet", "numba" if series.engine is None else "spark"}
     measurements = [
         dg.AssetSpec(
             **_measurement(series, level),

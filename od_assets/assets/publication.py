@@ -1,6 +1,6 @@
 """Make the assets that publish releases and model-assisted flows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -14,10 +14,10 @@ from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     Sources,
     columns_of,
-    flow_metadata,
     flow_tables,
     made,
     published_metadata,
+    release_metadata,
     report_metadata,
     same_columns,
     with_columns,
@@ -27,18 +27,18 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import released_key
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import Series
+from od_core import Release
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
 from od_core.flows.derived_flows import MOST
 from od_core.flows.publishing.flow_tables import flows_table
-from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import text_above, text_below
 from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
-from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, LOWER, ORIGIN, TRIPS, UPPER, Column
 from od_core.publication.context import context_of
-from od_core.publication.kind import Kind, R, ReleaseContext
+from od_core.publication.kind import Kind
 from od_core.published.derived import publish_assisted
 
 
@@ -60,7 +60,9 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
             release, path = work.release(), work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        return made(file_digest(path), **flow_metadata(release, balance), dagster__row_count=len(release.leaves))
+        return made(
+            file_digest(path), **release_metadata(series.kind, release, balance), dagster__row_count=len(release.leaves)
+        )
 
     zones = columns_of([name, "geography"], series.placing_columns)
     same = same_columns(flows.key, columns)
@@ -77,10 +79,6 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
             UPPER.name: intervals,
         },
         checks=release_checks(series),
-        work=FlowWork,
-        metadata=flow_metadata,
-        intervals=series.intervals,
-        tables=flow_tables,
     )
     return [flows, bundle]
 
@@ -92,10 +90,6 @@ def bundle_asset(
     columns: Sequence[Column],
     sources: Sources,
     checks: Sequence[AssetChecks],
-    work: type[FlowWork] | type[TableWork[Any, Any]],
-    metadata: Callable[[R, Balance], dict[str, Any]],
-    intervals: bool = True,
-    tables: Callable[[R, Certificate, ReleaseContext[R]], dict[str, Any]] | None = None,
 ) -> dg.AssetsDefinition:
     """Return the asset that publishes a release of any kind.
 
@@ -104,12 +98,9 @@ def bundle_asset(
         columns: columns of the main table of the bundle.
         sources: upstream columns of each of them.
         checks: all blocking checks of the series.
-        work: class that reads and writes the files of a release.
-        metadata: function that returns Dagster metadata, given the release and the balance of the ledger.
-        intervals: whether flows are published with their intervals; no effect if the kind has no intervals.
-        tables: function that returns tables of the report as metadata; None for no tables.
     """
-    kind: Kind[R] = series.kind
+    kind: Kind[Any] = series.kind
+    work: Any = FlowWork if isinstance(series, FlowSeries) else TableWork
 
     @dg.asset(
         key=[series.name, "bundle"],
@@ -123,7 +114,6 @@ def bundle_asset(
         **shared(series, "publication"),
     )
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        current: Any
         with work.step(context, od_warehouse, series) as current:
             key = current.key
             results = run_all_checks(checks, od_warehouse, key.period)
@@ -145,7 +135,7 @@ def bundle_asset(
                 results,
                 record=ledger.record(key),
                 records=series.reading,
-                intervals=intervals,
+                intervals=not isinstance(series, FlowSeries) or series.intervals,
             )
             folder, published = od_warehouse.bundle(key), ledger.published_certificate(key)
             facts = as_published(facts, folder, published)
@@ -162,8 +152,9 @@ def bundle_asset(
             f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
             f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
         )
-        shown = report_metadata(kind, release, facts, folder) | metadata(release, balance)
-        shown |= {} if tables is None else tables(release, facts, release_context)
+        shown = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
+        if isinstance(release, Release):
+            shown |= flow_tables(release, facts, release_context)
         return made(file_digest(folder / CERTIFICATE), **shown)
 
     return bundle

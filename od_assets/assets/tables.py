@@ -13,11 +13,10 @@ from od_assets.metadata import (
     Sources,
     cell_columns,
     columns_of,
-    group_size_metadata,
     made,
     record_columns,
+    release_metadata,
     same_columns,
-    stops_metadata,
     table,
     with_columns,
 )
@@ -26,7 +25,6 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.series import TableSeries
 from od_assets.series.stops import StopsSeries
-from od_core import Balance
 from od_core.files.durable import file_digest
 from od_core.publication.columns import AREA, AREA_LEVEL, COUNT_ENDS, GROUP_MEASUREMENTS, HISTOGRAM, Column, boxes_table
 
@@ -49,7 +47,6 @@ def _table_assets(
     columns: Sequence[Column],
     kinds: set[str],
     cells: Callable[[Any, int], int],
-    metadata: Callable[[Any, Balance], dict[str, Any]],
     rows: Callable[[Any], int],
 ) -> list[dg.AssetsDefinition]:
     """Return all assets of a series that is measured by a single asset.
@@ -61,7 +58,6 @@ def _table_assets(
         table_of_release: asset of the table that will be published.
         columns, kinds: its columns, and the kinds that Dagster shows on it.
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
-        metadata: function that returns the metadata of a release, given the release and the balance of the ledger.
         rows: function that returns the number of rows of a release.
     """
 
@@ -94,7 +90,9 @@ def _table_assets(
             release = work.estimated()
             path = work.staged.save_table(release)
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        return made(file_digest(path), **metadata(release, balance), dagster__row_count=rows(release))
+        return made(
+            file_digest(path), **release_metadata(series.kind, release, balance), dagster__row_count=rows(release)
+        )
 
     bundle = bundle_asset(
         series,
@@ -102,8 +100,6 @@ def _table_assets(
         columns=columns,
         sources=same_columns(published_table.key, columns),
         checks=checks,
-        work=TableWork,
-        metadata=metadata,
     )
     return [*source_assets(series), counted, measured, published_table, bundle]
 
@@ -147,7 +143,6 @@ def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
         columns=HISTOGRAM.columns,
         kinds={"numba", "parquet"},
         cells=lambda _plan, values: values,
-        metadata=group_size_metadata,
         rows=lambda release: len(release.histogram),
     )
 
@@ -190,7 +185,6 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
         columns=columns,
         kinds={"parquet"},
         cells=lambda plan, values: values // (2 * plan.grid.dimensions + 1),
-        metadata=stops_metadata,
         rows=lambda release: len(release.measured),
     )
 

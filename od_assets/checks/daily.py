@@ -9,8 +9,7 @@ from od_assets.compatibility import owned_by, owned_job
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
 from od_assets.resources.dead_runs import RELEASE_TAG
-from od_assets.resources.verify import verified
-from od_assets.resources.warehouse import Warehouse
+from od_assets.resources.warehouse import Warehouse, verified
 from od_assets.series.series import Series
 from od_core.errors import OdError
 

@@ -25,7 +25,7 @@ from od_assets.series.asset_keys import estimate_key, refined_key
 from od_assets.series.flows import FlowSeries
 from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.partitions import SeriesPeriods
-from od_assets.series.series import Series, TreeSeries
+from od_assets.series.series import Series, TableSeries, TreeSeries
 from od_assets.series.stops import StopsSeries
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
 from od_core.files.duckdb_session import memory_database
@@ -452,25 +452,36 @@ def _segment_violations(work: FlowWork, levels: Mapping[int, pa.Table]) -> dict[
     return dict(violations)
 
 
-# Group-size tables.
-
-
 def group_size_checks(series: GroupSizeSeries) -> list[AssetChecks]:
     """Return all blocking checks of a group-size table, in the order of its assets."""
     return [geography_checks(series), record_checks(series), _histogram_checks(series)]
 
 
-def _histogram_checks(series: GroupSizeSeries) -> AssetChecks:
+def stops_checks(series: StopsSeries) -> list[AssetChecks]:
+    """Return all blocking checks of a release of trips with stops, in the order of its assets."""
+    return [_place_checks(series), record_checks(series), _box_checks(series)]
+
+
+def _table_checks(
+    series: TableSeries[Any, Any], table: str, asks: dict[str, str], count: Callable[[TableWork], dict[str, int]]
+) -> AssetChecks:
+    """Return the checks of the table of a release, the last of which is that of its spending."""
+
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work: TableWork[Any, Any] = TableWork.of(warehouse, series, series.key(period))
-        plan, table = work.plan, work.staged.table()
-        mechanism, frame = plan.mechanism, frame_of(plan, work.measured())
-        violations = group_size_violations(frame, table)
+        return {**count(work), "spend_is_plan": spend_violations(warehouse, work.plan, work.key)}
+
+    return AssetChecks(dg.AssetKey([series.name, table]), asks, count_violations)
+
+
+def _histogram_checks(series: GroupSizeSeries) -> AssetChecks:
+    def count(work: TableWork[Any, Any]) -> dict[str, int]:
+        mechanism, frame = work.plan.mechanism, frame_of(work.plan, work.measured())
+        violations = group_size_violations(frame, work.staged.table())
         return {
             "are_counts": violations["group_sizes_are_counts"],
             "sum_to_totals": violations["group_sizes_sum_to_totals"] if mechanism.keeps_totals else 0,
             "add_up": violations["group_sizes_add_up"] if mechanism.adds_up else 0,
-            "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
 
     asks = {
@@ -479,15 +490,7 @@ def _histogram_checks(series: GroupSizeSeries) -> AssetChecks:
         "add_up": "Groups by size of an area equal the sum over the areas in it, if the mechanism guarantees it.",
         "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
     }
-    return AssetChecks(dg.AssetKey([series.name, "histograms"]), asks, count_violations)
-
-
-# Trips with stops.
-
-
-def stops_checks(series: StopsSeries) -> list[AssetChecks]:
-    """Return all blocking checks of a release of trips with stops, in the order of its assets."""
-    return [_place_checks(series), record_checks(series), _box_checks(series)]
+    return _table_checks(series, "histograms", asks, count)
 
 
 def _place_checks(series: StopsSeries) -> AssetChecks:
@@ -500,15 +503,12 @@ def _place_checks(series: StopsSeries) -> AssetChecks:
 
 
 def _box_checks(series: StopsSeries) -> AssetChecks:
-    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work: TableWork[Any, Any] = TableWork.of(warehouse, series, series.key(period))
-        plan = work.plan
-        violations = box_violations(plan.grid, work.staged.table())
+    def count(work: TableWork[Any, Any]) -> dict[str, int]:
+        violations = box_violations(work.plan.grid, work.staged.table())
         return {
             "fill_the_grid": violations["boxes_fill_the_grid"],
             "are_counts": violations["box_counts_are_counts"],
             "keep_the_total": violations["box_counts_keep_the_total"],
-            "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
 
     asks = {
@@ -517,4 +517,4 @@ def _box_checks(series: StopsSeries) -> AssetChecks:
         "keep_the_total": "The counts sum to the sum of the noisy counts, or to 0 if that sum is negative.",
         "spend_is_plan": "The ledger charged the planned cost once for each draw.",
     }
-    return AssetChecks(dg.AssetKey([series.name, "boxes"]), asks, count_violations)
+    return _table_checks(series, "boxes", asks, count)

@@ -47,8 +47,7 @@ from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import chosen_periods, planned_period
 from od_assets.series.flows import FlowSeries
-from od_assets.series.names import declared_comparisons, declared_releases
-from od_assets.series.reading import comparison, declaration
+from od_assets.series.reading import comparison, declaration, declared_comparisons, declared_releases
 from od_assets.series.series import Series, TableSeries
 from od_assets.terminal import WRONG, console, keep_detail_of
 from od_core import Breakdown, OdError, Plan, intopt

@@ -16,8 +16,7 @@ from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.flows import FlowSeries
-from od_assets.series.names import WAREHOUSE, declarations_of
-from od_assets.series.reading import declaration, declared_by
+from od_assets.series.reading import WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.series import Periods, Series
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.periods import LENGTHS, Period

@@ -10,53 +10,25 @@ import pandas as pd
 import typer
 from rich.text import Text
 
-from od_assets.cli.tables import print_frame, print_rows
+from od_assets.cli.tables import print_frame, print_rows, say, text
 from od_assets.terminal import WRONG, console
 from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.publishing.chosen_rule import ESTIMATORS, declared_rule
-from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
-from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.privacy.accounting import epsilon_tight, text_above
+from od_core.privacy.budget import SpentDirectly
 from od_core.privacy.person_year import alike
 from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
-    from od_assets.runs.run_period import Outcome, Released
+    from od_assets.runs.run_period import Outcome
     from od_assets.series.series import Series
     from od_core.published.derived import PublishedFlows
 
 
 _FEW_PAIRS = 4_000_000
 """Largest number of pairs of zones for which ``estimate: auto`` is suggested: above it, it takes many seconds."""
-
-
-def spent_text(spent: Spent) -> str:
-    """Return the spent budget as text: rho with epsilon by each accounting method, or epsilon, delta and rho.
-
-    The first epsilon is the one that the release guarantees.
-    """
-    rho = f"rho {text_above(spent.rho)}"
-    if isinstance(spent, SpentDirectly):
-        return f"{promise_text(spent.epsilon, spent.delta)} ({rho} of the cap)"
-    exact = "" if spent.epsilon_exact is None else f"{text_above(spent.epsilon_exact)} (exact), "
-    tight, older = text_above(spent.epsilon_tight), text_above(spent.epsilon_bun_steinke)
-    return f"{rho}: epsilon {exact}{tight} (tight), {older} (Bun-Steinke) at delta {text_above(spent.delta)}"
-
-
-def conversion_text(plan: Plan) -> str:
-    """Return a sentence on how the rho of a release of flows was computed; empty for other kinds of releases.
-
-    If rho was not computed by the declared or default conversion, the sentence states what the exact conversion
-    requires.
-    """
-    if not isinstance(plan, ReleasePlan):
-        return ""
-    if plan.budget.rho is not None:
-        return " Rho was given."
-    if plan.conversion == (plan.budget.conversion or plan.mechanism.default_conversion):
-        return f" Rho was found by conversion {plan.conversion!r}."
-    return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
 
 
 def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
@@ -70,11 +42,8 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     cap = domain.cap.allowed_rho()
     spans = {"user": "for all periods", "user_year": "per year"}
     span = spans.get(domain.unit.kind, f"per {domain.elementary_period}")
-    console.print(
-        f"One period of {series.name} spends {promise_text(plan.spent.epsilon, plan.spent.delta)}:"
-        f" {text_above(100 * plan.charge.as_rho / cap, 3)} % of the cap of data set {domain.name!r} (rho"
-        f" {text_above(cap)} {span}).\n"
-    )
+    facts = {"name": series.name, "domain": domain.name, "spent": plan.spent, "charge": plan.charge.as_rho}
+    say("plan.spends", "\n", **facts, cap=cap, span=span)
     if domain.unit.kind == "user_year":
         console.print(f"{year_text(series, plan)}\n", soft_wrap=True)
     for verdict in plan.verdicts():
@@ -87,32 +56,38 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
         exact = plan.to_frame()
         bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
         print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
-        console.print(f"A release spends {spent_text(plan.spent)}.{conversion_text(plan)}\n")
+        is_direct = isinstance(plan.spent, SpentDirectly)
+        say("plan.budget", "\n", spent=plan.spent, is_direct=is_direct, **_conversion(plan))
+
+
+def _conversion(plan: Plan) -> dict[str, Any]:
+    """Return how the rho of a release of flows was computed, and whether the declaration or the default says so."""
+    if not isinstance(plan, ReleasePlan):
+        return {"conversion": None}
+    stated = plan.budget.conversion or plan.mechanism.default_conversion
+    conversion = plan.conversion if plan.budget.rho is None else "given"
+    return {"conversion": conversion, "is_declared": plan.conversion == stated}
 
 
 def year_text(series: Series[Any, Any], plan: Plan) -> str:
-    """Return sentences on what a year of releases like this one costs, and what it would cost without its bound."""
-    domain, unit = series.domain, plan.unit
-    periods = len(domain.periods_of_year(series.periods.first))
-    bounded, unbounded = alike(unit, plan.spent, periods), periods * plan.spent.rho
-    epsilon, other = (text_above(epsilon_tight(each, plan.spent.delta)) for each in (bounded, unbounded))
-    return (
-        f"A year of {periods} such releases spends epsilon {epsilon} (rho {text_above(bounded)}), because at most"
-        f" {unit.max_trips_year} trips of a user are counted in it. Without max_trips_year, it would spend epsilon"
-        f" {other} (rho {text_above(unbounded)}). For the same promise, the noise would then be"
-        f" {math.sqrt(unbounded / bounded):.3g} times as large.{_uncounted_text(plan)}"
-    )
+    """Return sentences on what a year of releases like this one costs, and what it would cost without its bound.
 
-
-def _uncounted_text(plan: Plan) -> str:
-    """Return a sentence on how well the number of uncounted trips is known; empty if it is not measured."""
-    if plan.uncounted_step is None:
-        return ""
-    width = math.ceil(DEVIATIONS * math.sqrt(plan.uncounted_step.variance))
-    share = text_above(100 * plan.uncounted_step.charge.rho / plan.spent.rho, 3)
-    return (
-        f" The number of uncounted trips has {share} % of the budget of a release, and is known to within {width:,}"
-        " trips, 9 times in 10."
+    If the number of uncounted trips is measured, they say how well it is known.
+    """
+    periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
+    bounded, unbounded = alike(plan.unit, plan.spent, periods), periods * plan.spent.rho
+    epsilon, other = (epsilon_tight(each, plan.spent.delta) for each in (bounded, unbounded))
+    return text(
+        "plan.year",
+        periods=periods,
+        max_trips_year=plan.unit.max_trips_year,
+        epsilon=epsilon,
+        other=other,
+        bounded=bounded,
+        unbounded=unbounded,
+        times=f"{math.sqrt(unbounded / bounded):.3g}",
+        width=None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}",
+        share=None if step is None else 100 * step.charge.rho / plan.spent.rho,
     )
 
 
@@ -125,11 +100,7 @@ def level_names(steps: pd.DataFrame) -> pd.Series:
 def _print_errors(plan: ReleasePlan) -> None:
     """Print what the verdicts on flows refer to, and a table of the noise and the expected error of each level."""
     if not plan.has_threshold:
-        console.print(
-            "These sentences hold for the 90 % interval of a flow before it is cut at 0. Published flows are whole"
-            " numbers of at least 0 that add up over the levels; where most pairs of areas have no trips, they can be"
-            " further off: see od-release forecast.\n"
-        )
+        say("plan.intervals", "\n")
     exact = plan.to_frame()
     print_frame(
         "Two measures of error, in trips",
@@ -142,23 +113,12 @@ def _print_errors(plan: ReleasePlan) -> None:
             }
         ),
     )
-    console.print(
-        "Noise of one measured cell: its standard deviation. Expected error of the published estimate: the root mean"
-        " square over all pairs of areas, after all levels are made consistent, if no estimate is cut at 0.\n"
-    )
+    say("plan.errors", "\n")
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
-        console.print(
-            f"That is the error of {ESTIMATORS['least_squares'].name}. The declared estimate is"
-            f" {ESTIMATORS[declared_rule(plan.mechanism.options)].name}: it also learns from other pairs of areas, and"
-            " what it gains depends on the flows. od-release forecast simulates it on public data.\n"
-        )
+        declared = ESTIMATORS[declared_rule(plan.mechanism.options)].name
+        say("plan.learns", "\n", stated=ESTIMATORS["least_squares"].name, declared=declared)
     elif plan.mechanism.name == "inftda_refined" and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
-        console.print(
-            "If most pairs of areas have no trips, consider mechanism_options: {estimate: auto}, which chooses a rule"
-            " of estimation from the measurements and costs no budget. At epsilon 1, it lowered the total error of the"
-            " flows between zones by 10 to 43 % on four public tables out of six, and changed nothing on the others."
-            " od-release forecast simulates it on public data.\n"
-        )
+        say("plan.auto", "\n")
 
 
 def print_outcome(outcome: Outcome) -> None:
@@ -172,18 +132,13 @@ def print_outcome(outcome: Outcome) -> None:
         return
     console.rule(facts["release"])
     print_guarantee(facts["guarantee"])
-    left = text_below(100 * facts["left_rho"] / facts["cap_rho"], 3) if facts["cap_rho"] else "0"
-    console.print(
-        f"\nSpent: {promise_text(released.spent.epsilon, released.spent.delta)}. Of the cap, rho"
-        f" {text_above(facts['cap_rho'])}, {left} % remains."
-        f" This run drew {facts['drawn']} of {facts['measurements']} measurements"
-        f"{' and read the others back' if facts['drawn'] < facts['measurements'] else ''}."
-    )
+    console.print()
+    say("run.spent", spent=released.spent, **facts)
     if facts["lost_draws"]:
-        console.print(_lost_text(facts["lost_draws"], released), soft_wrap=True)
+        lost = {"lost": facts["lost_draws"], "spent": released.spent, "planned": released.planned}
+        console.print(text("run.lost", **lost), soft_wrap=True)
     for other in facts["unpublished"]:
-        stays = f"its rho {text_above(other['rho'])} stays spent"
-        console.print(f"{other['release']} is charged to the same cap, but not published: {stays}.", soft_wrap=True)
+        console.print(text("run.unpublished", **other), soft_wrap=True)
     floats = released.levels.select_dtypes("float")
     print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(rounded)))
     passed = sum(check["passed"] for check in facts["checks"])
@@ -196,17 +151,6 @@ def print_outcome(outcome: Outcome) -> None:
     console.print()
     for title, place in places.items():
         console.print(f"{title + ':':<9} {place}", soft_wrap=True)
-
-
-def _lost_text(lost: list[dict[str, Any]], released: Released) -> str:
-    """Return a sentence on the draws of a release that were lost, and on what they cost."""
-    rho, levels = sum(draw["rho"] for draw in lost), ", ".join(draw["measured"] for draw in lost)
-    return (
-        f"Lost draws of earlier runs, which ended before the noisy values were stored: {levels}. Their rho"
-        f" {text_above(rho)} stays spent, so the release spent"
-        f" {promise_text(released.spent.epsilon, released.spent.delta)} instead of epsilon"
-        f" {text_above(released.planned.epsilon)}."
-    )
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:

@@ -37,7 +37,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
-    from od_assets.resources.verify import verified
+    from od_assets.resources.warehouse import verified
 
     rows = verified(release)
     if as_json:
@@ -137,20 +137,15 @@ def compare(
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
     from od_assets.cli.release_changes import compared
-    from od_assets.cli.tables import print_frame
+    from od_assets.cli.tables import print_frame, text
 
-    found = compared(before, after, origin_level or level, destination_level or level, segment)
+    facts, table = compared(before, after, origin_level or level, destination_level or level, segment, top)
     if as_json:
-        typer.echo(json.dumps(found.facts(top), indent=2))
+        typer.echo(json.dumps(facts, indent=2))
         return
-    print_frame(
-        f"{found.after} against {found.before}: {found.origin_level} to {found.destination_level}", found.largest(top)
-    )
-    console.print(
-        f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
-        f" outside their 90 % interval. Of the pairs that did not change, up to one in ten is also marked.{found.note}",
-        soft_wrap=True,
-    )
+    levels = f"{facts['origin_level']} to {facts['destination_level']}"
+    print_frame(f"{facts['after']} against {facts['before']}: {levels}", table)
+    console.print(text("compare.significant", **({"note": ""} | facts)), soft_wrap=True)
 
 
 def sum_command(
@@ -359,7 +354,7 @@ def explain(release: BundleOrRelease, as_json: Json = False) -> None:
 
 
 def _print(found: Explanation) -> None:
-    from od_assets.cli.tables import print_rows
+    from od_assets.cli.tables import print_rows, say
 
     console.rule(str(found.facts.key))
     console.print(found.said["protected"])
@@ -370,10 +365,7 @@ def _print(found: Explanation) -> None:
     print_rows(
         "What an attacker believes about one unit, from this release alone", [_belief(row) for row in found.beliefs()]
     )
-    console.print(
-        "Best guess: how often a guess between the two cases is right, over all outcomes; without the release, it is"
-        " the likelier case.\n"
-    )
+    say("explain.guess", "\n")
     print_rows("A person with several units, from this release alone", [_person(row) for row in found.persons()])
     console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
     if found.chosen is None:
@@ -383,11 +375,7 @@ def _print(found: Explanation) -> None:
         )
         return
     print_rows("What other decisions would have cost", [_choice(one) for one in (found.chosen, *found.others)])
-    console.print(
-        "Epsilon: with the same noise in the most detailed table. Noise: its standard deviation in that table, with the"
-        " same promise; in the rows of delta and epsilon, with the promise of the row. Error: the root mean square that"
-        " is expected of the most detailed published flows, if no estimate is cut at 0."
-    )
+    say("explain.choices")
     notes: dict[str, list[str]] = {}
     for one in (found.chosen, *found.others):
         if one.note:

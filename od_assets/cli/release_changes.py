@@ -1,13 +1,12 @@
 """Find the changes between two published releases of flows, for ``od-release compare``."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from od_assets.resources.folders import Folders
-from od_core import FlowTree, OdError, Release, ReleaseKey
+from od_core import OdError, Release, ReleaseKey
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.publishing.changes import by_the_bound, changes
 from od_core.flows.publishing.chosen_rule import by_other_rule
@@ -18,61 +17,14 @@ from od_core.publication.read_back import certificate_of
 from od_core.published.opening import bundle_folder, open_bundle
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """The changes between two releases.
-
-    Attributes:
-        before, after: keys of the releases.
-        origin_level, destination_level: levels of the compared areas.
-        changes: the result of :func:`od_core.flows.publishing.changes.changes`.
-        tree: flow tree of the later release, which has the names of areas.
-        note: sentences on other reasons for changes than the trips; empty if there are none.
-    """
-
-    before: ReleaseKey
-    after: ReleaseKey
-    origin_level: str
-    destination_level: str
-    changes: pd.DataFrame
-    tree: FlowTree
-    note: str
-
-    @property
-    def significant(self) -> int:
-        """Number of changes that are larger than their uncertainty."""
-        return int(self.changes["significant"].sum())
-
-    def largest(self, top: int) -> pd.DataFrame:
-        """Return the ``top`` largest changes as a table to print. ``*`` marks changes larger than their uncertainty."""
-        origin, destination = self.tree.origin, self.tree.destination
-        levels = origin.level_number(self.origin_level), destination.level_number(self.destination_level)
-        rows = labelled(self.tree, self.changes.head(top), levels)
-        marks = rows["significant"].map({True: "*", False: ""})
-        return rows.drop(columns="significant").assign(**{"": marks})
-
-    def facts(self, top: int) -> dict[str, Any]:
-        """Return the comparison, with the ``top`` largest changes, as a JSON-ready dictionary."""
-        return {
-            "before": str(self.before),
-            "after": str(self.after),
-            "origin_level": self.origin_level,
-            "destination_level": self.destination_level,
-            "confidence": str(CONFIDENCE),
-            "pairs": len(self.changes),
-            "significant": self.significant,
-            **({"note": self.note.strip()} if self.note else {}),
-            "changes": json.loads(self.changes.head(top).to_json(orient="records")),
-        }
-
-
 def compared(
     before: str,
     after: str,
     origin_level: str | None = None,
     destination_level: str | None = None,
     segment: str | None = None,
-) -> Compared:
+    top: int = 20,
+) -> tuple[dict[str, Any], pd.DataFrame]:
     """Return the changes between two releases.
 
     Args:
@@ -80,6 +32,11 @@ def compared(
             files.
         origin_level, destination_level: names of levels; None is the coarsest level below the whole space.
         segment: name of a breakdown, to compare the flows in each category; None for the totals.
+        top: number of the largest changes.
+
+    Returns:
+        The comparison with the largest changes as a JSON-ready dictionary, and these changes as a table to print, in
+        which ``*`` marks those larger than their uncertainty.
 
     Raises:
         OdError: a release is not published (the message lists the published ones); a release is not of flows; both
@@ -92,9 +49,24 @@ def compared(
             f"both releases are {one}, so there is nothing to compare",
             next_step="name two releases with different periods or revisions",
         )
+    tree, note = new.plan.tree, by_the_bound(new.plan.unit.kind) + by_other_rule(stated, stated_after)
     levels = (origin_level or old.plan.tree.origin.levels[0], destination_level or old.plan.tree.destination.levels[0])
-    note = by_the_bound(new.plan.unit.kind) + by_other_rule(stated, stated_after)
-    return Compared(one, other, *levels, changes(old, new, *levels, segment), new.plan.tree, note)
+    found = changes(old, new, *levels, segment)
+    facts = {
+        "before": str(one),
+        "after": str(other),
+        "origin_level": levels[0],
+        "destination_level": levels[1],
+        "confidence": str(CONFIDENCE),
+        "pairs": len(found),
+        "significant": int(found["significant"].sum()),
+        **({"note": note.strip()} if note else {}),
+        "changes": json.loads(found.head(top).to_json(orient="records")),
+    }
+    numbers = tree.origin.level_number(levels[0]), tree.destination.level_number(levels[1])
+    rows = labelled(tree, found.head(top), numbers)
+    marks = rows["significant"].map({True: "*", False: ""})
+    return facts, rows.drop(columns="significant").assign(**{"": marks})
 
 
 def _opened(name: str) -> tuple[ReleaseKey, Release, Certificate]:

@@ -214,8 +214,15 @@ def status(as_json: Json = False) -> None:
     from od_assets.cli.tables import print_status
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import derived_status, period_status, release_status
-    from od_assets.series.names import COMPARISON, RELEASES, component_type, declaration_files
-    from od_assets.series.reading import declaration, declared_in, refuse_wrong_type
+    from od_assets.series.reading import (
+        COMPARISON,
+        RELEASES,
+        component_type,
+        declaration,
+        declaration_files,
+        declared_in,
+        refuse_wrong_type,
+    )
     from od_core.files.durable import is_locked
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey

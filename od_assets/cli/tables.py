@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from jinja2 import Environment, StrictUndefined, Template
 from rich.table import Table
 
 from od_assets.terminal import console
-from od_core.privacy.accounting import text_above, text_below
+from od_core.privacy.accounting import promise_text, text_above, text_below
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,19 +34,15 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
     print_rows("Releases", [_shown(row) for row in rows])
     begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]
     for release in begun:
-        console.print(f"{release} is only begun, and no run works on it: its last run was interrupted or failed.")
+        say("status.begun", release=release)
     if begun:
         console.print("Run such a period again: it reads back what was measured.")
     others = [row for row in rows if row["settings_changed"]]
     for row in others:
-        names = ", ".join(name.replace("_", " ") for name in row["settings_changed"])
-        line = f"{row['release']} was {row['state']} with other settings than those declared now: {names}."
-        console.print(line, soft_wrap=True)
+        names = [name.replace("_", " ") for name in row["settings_changed"]]
+        console.print(text("status.changed", names=names, **row), soft_wrap=True)
     if others:
-        console.print(
-            "What is published stays as it is. A higher revision releases a period with the new settings, and is"
-            " charged; restore the settings to continue a release that is only begun."
-        )
+        say("status.stays")
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +50,27 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     left = row["data_set_rho_left"]
     rho = {"rho_spent": text_above(row["rho_spent"]), "data_set_rho_left": None if left is None else text_below(left)}
     return {name: rho.get(name, value) for name, value in row.items() if name != "settings_changed"}
+
+
+@cache
+def _template(name: str) -> Template:
+    """Return a sentence of ``texts.toml``, such as ``plan.spends``."""
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
+    promise = {"promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
+    environment.filters |= {"above": text_above, "below": text_below, "quoted": repr, **promise}
+    texts = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+    group, _, sentence = name.partition(".")
+    return environment.from_string(texts[group][sentence])
+
+
+def text(name: str, /, **values: object) -> str:
+    """Return a sentence of ``texts.toml``, filled in with values."""
+    return " ".join(_template(name).render(values).split())
+
+
+def say(name: str, ending: str = "", /, **values: object) -> None:
+    """Print a sentence of ``texts.toml``, filled in with values, and an ending such as an empty line."""
+    console.print(text(name, **values) + ending)
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:

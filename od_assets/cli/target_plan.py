@@ -17,10 +17,10 @@ import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
 from od_assets.cli.printing import level_names
-from od_assets.cli.tables import print_rows
+from od_assets.cli.tables import print_rows, say, text
 from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
-from od_assets.series.names import RELEASES, declaration_file, declarations_of
+from od_assets.series.reading import RELEASES, declaration_file, declarations_of
 from od_assets.series.section import with_environment, yaml_documents
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console
@@ -54,46 +54,43 @@ SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 
 
-def public_table(series: Series[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
-    """Return the newest published flows of the data set over the areas of the plan, or else a synthetic table.
-
-    Releases of the series itself are preferred to those of other series. Releases without trips are skipped, because
-    they do not show the errors of flows.
-
-    Returns:
-        The key of the release (None for a synthetic table) and the table.
-    """
-    found = []
-    for key, folder, certificate in _published(plan):
-        if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0:
-            found.append((key.release == series.name, key.period, key.revision, key, folder))
-    if not found:
-        return None, synthetic_table(plan.tree.origin, plan.tree.destination)
-    key, folder = max(found)[-2:]
-    return key, _opened(key, folder, plan)
-
-
-def stated_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[str, KnownFlows]:
-    """Return a sentence on a public table, and the table.
+def public_table(
+    series: Series[Any, Any], plan: ReleasePlan, stated: str | None = None
+) -> tuple[KnownFlows, str, bool]:
+    """Return a public table that stands for the true flows, sentences on it, and whether it is synthetic.
 
     Args:
         stated: ``synthetic``, a published release such as ``us_flights/2001-06/r1``, or the path of a file of public
-            flows with the columns origin, destination and trips. None takes the table of :func:`public_table`.
+            flows with the columns origin, destination and trips. None takes the newest published flows of the data set
+            over the areas of the plan, if possible of the series itself, or else a synthetic table. Releases without
+            trips are skipped, because they do not show the errors of flows.
 
     Raises:
         OdError: The file is one of declared records or is in the confidential folder; it cannot be read; or the
             release is of other areas.
     """
+    published = [] if stated == SYNTHETIC else list(_published(plan))
     if stated is None:
-        key, table = public_table(series, plan)
-        return source_of(series, key, table), table
-    if stated == SYNTHETIC:
+        own = [
+            (key.release == series.name, key.period, key.revision, key, folder)
+            for key, folder, certificate in published
+            if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
+        ]
+        chosen = max(own)[-2:] if own else None
+    else:
+        chosen = next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
+    if chosen is not None:
+        return _opened(*chosen, plan), text("table.published", key=chosen[0]), False
+    if stated is None or stated == SYNTHETIC:
         table = synthetic_table(plan.tree.origin, plan.tree.destination)
-        return source_of(series, None, table), table
-    for key, folder, _ in _published(plan):
-        if str(key) == stated:
-            table = _opened(key, folder, plan)
-            return source_of(series, key, table), table
+        numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
+        is_one = plan.tree.origin.digest == plan.tree.destination.digest
+        return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers), True
+    return _stated_file(series, plan, stated), text("table.file", name=Path(stated).name), False
+
+
+def _stated_file(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> KnownFlows:
+    """Return the flows in a file that is stated to be public; see :func:`public_table`."""
     path = Path(stated)
     refuse_records(path)
     if not path.is_file():
@@ -103,12 +100,11 @@ def stated_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
             next_step="give the path of a table of public flows, a published release, or synthetic",
         )
     try:
-        table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
+        return KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
     except OdError as error:
         if error.code != "OD-TRIPS-ROWS":
             raise
         raise error.changed(next_step="call the number of trips trips, or leave only origin and destination") from None
-    return f"The flows in {path.name}, which you stated to be public, serve as the true flows.", table
 
 
 def refuse_records(path: Path) -> None:
@@ -125,29 +121,6 @@ def refuse_records(path: Path) -> None:
             files = glob.iglob("*".join(map(glob.escape, parts)))  # noqa: PTH207  # the pattern is an absolute path
             if re.fullmatch("[^/]*".join(map(re.escape, parts)), str(real)) or _is_another_name(real, map(Path, files)):
                 raise _confidential(path, f"{declaration.parent.name} declares it as records")
-
-
-def source_of(series: Series[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
-    """Return sentences on a table that stands for the true flows, and its consequences for errors.
-
-    Args:
-        key: key of the published release that the table is; None for a synthetic table.
-    """
-    spends = "No budget was spent, and no confidential data was read."
-    if key is not None:
-        return (
-            f"The published flows of {key} serve as the true flows. They contain noise, so the number of cells of each"
-            " size is that of a noisy table, and the errors over all cells of the finest levels are somewhat too large."
-            f" {spends}"
-        )
-    is_one = table.truth.tree.origin.digest == table.truth.tree.destination.digest
-    made_from = "by a gravity model on the list" if is_one else "with random sizes of zones on the lists"
-    return (
-        f"Data set {series.domain.name!r} has no published release of these areas, so a synthetic table serves as the"
-        f" true flows: {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, generated"
-        f" {made_from} of areas alone. The errors of cells with trips are similar for any table. The errors of cells"
-        f" without trips, the number of cells of each size and the errors over all cells depend on that table. {spends}"
-    )
 
 
 def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
@@ -284,7 +257,7 @@ def forecast_of(
             f"{series.name} is a release of {series.kind.contents}; forecasts are available only for flows",
             next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors",
         )
-    key, table = public_table(series, plan)
+    table, source, is_synthetic = public_table(series, plan)
     runs = RUNS if runs is None else runs
     declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
     made, left_out = [_at(plan, float(declared), table, runs, declared=True)], []
@@ -299,12 +272,11 @@ def forecast_of(
                 raise
             left_out.append(epsilon)
     errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
-    source = source_of(series, key, table)
     if plan.segments is not None:
-        source += " The trips are divided among the categories of a breakdown at random, with equal chances."
+        source += f" {text('table.segments')}"
     if left_out:
-        source += f" Left out, because the noise is wider than the backend draws: epsilon {', '.join(left_out)}."
-    return Forecast(series.name, table.name, key is None, source, runs, errors)
+        source += f" {text('table.left_out', left_out=left_out)}"
+    return Forecast(series.name, table.name, is_synthetic, source, runs, errors)
 
 
 def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, declared: bool) -> pd.DataFrame:
@@ -336,9 +308,6 @@ def payable_periods(series: Series[Any, Any], plan: Plan) -> tuple[tuple[Period,
         with chain.trial() as entries:
             return periods, payable(entries, series.domain, plan, periods)
 
-
-TARGET_RUNS = 200
-"""Number of releases that are simulated at a time."""
 
 _RAISE = Fraction(1, 1000)
 """Relative step by which epsilon is raised until it allows the rho."""
@@ -440,14 +409,14 @@ class TargetPlan:
 
 
 def target_plan(
-    series: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int = TARGET_RUNS
+    series: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int
 ) -> TargetPlan:
     """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
 
     Args:
         plan: plan of one period with the declared budget.
         targets: texts of the targets; see :meth:`Target.of`.
-        table: see :func:`od_assets.cli.target_plan.stated_table`.
+        table: see :func:`public_table`.
         runs: number of releases to simulate at a time; 0 for none.
 
     Raises:
@@ -462,7 +431,7 @@ def target_plan(
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
-    source, known = stated_table(series, plan, table)
+    known, source, _ = public_table(series, plan, table)
     found = target_budget(plan, wanted, known, runs)
     chosen = _with_found(plan, _budget(plan, found), found)
     cap = series.domain.cap.allowed_rho()
@@ -470,17 +439,6 @@ def target_plan(
     if chosen.charge.as_rho > cap > 0:
         nearest = _nearest(plan, wanted, known, runs, cap)
     return TargetPlan(series.name, source, found, chosen, cap, nearest, *payable_periods(series, chosen))
-
-
-def _payable_text(periods: Sequence[Period], paid: int) -> str:
-    """Return a sentence on the periods for which what remains of the cap pays."""
-    first, last, number = periods[0], periods[-1], len(periods)
-    if number == 1:
-        pays = f"{'for' if paid else 'not for'} the declared period ({first})"
-    else:
-        which = "all" if paid == number else paid or "none"
-        pays = f"for {which} of the {number} declared periods ({first} to {last})"
-    return f"What remains of the cap pays {pays} at this budget."
 
 
 def _rho(value: float) -> str | None:
@@ -491,16 +449,13 @@ def _rho(value: float) -> str | None:
 def print_target_plan(planned: TargetPlan) -> None:
     """Print the budget, the cost of each target, the levels and the section of the declaration."""
     spent, found = planned.plan.spent, planned.found
-    console.print(
-        f"The smallest budget for these targets is epsilon {text_above(spent.epsilon, _DIGITS)} at delta"
-        f" {text_above(spent.delta)}. A release is charged rho {text_above(planned.plan.charge.as_rho)}:"
-        f" {text_above(100 * planned.plan.charge.as_rho / planned.cap, 3)} % of the cap for one release."
-    )
+    charge, periods, paid = planned.plan.charge.as_rho, planned.periods, planned.paid
+    say("target.budget", spent=spent, charge=charge, cap=planned.cap)
     if planned.fits:
-        text = _payable_text(planned.periods, planned.paid)
-        console.print(text, style="" if planned.paid else WRONG, soft_wrap=True)
-        if planned.paid < len(planned.periods):
-            console.print(f"A released period counts as released again, as a revision. For the others, {_REMEDY}.")
+        sentence = text("target.payable", periods=periods, paid=paid)
+        console.print(sentence, style="" if paid else WRONG, soft_wrap=True)
+        if paid < len(periods):
+            say("target.revisions", remedy=_REMEDY)
     else:
         console.print("The cap does not allow it.", style=WRONG)
         if planned.nearest is None:
@@ -524,7 +479,7 @@ def print_target_plan(planned: TargetPlan) -> None:
             for cost in found.costs
         ],
     )
-    console.print("A release is charged a little more rho than its targets need, because its budget is rounded up.\n")
+    say("target.rounded", "\n")
     levels = planned.plan.to_frame()
     print_rows(
         "Levels",
@@ -534,16 +489,9 @@ def print_target_plan(planned: TargetPlan) -> None:
         ],
     )
     if any(0 < share <= 1.001 * LEAST for share in found.shares):
-        console.print(
-            "Levels that no target needs have the smallest share. State a target for each level that matters."
-        )
+        say("target.least")
     console.print(planned.source, soft_wrap=True)
-    if found.runs:
-        console.print(
-            f"In {100 * CHANCE:g} % of {found.runs} simulated releases of that table, all targets are met together."
-        )
-    else:
-        console.print("No release was simulated, so cuts at 0 and rounding are not considered.")
+    say("target.simulated", runs=found.runs, chance=f"{100 * CHANCE:g}")
     if planned.fits:
         console.print(f"\nDeclare it so:\n{yaml_block(planned.fields)}", soft_wrap=True)
     else:

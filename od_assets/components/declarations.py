@@ -8,8 +8,20 @@ import dagster as dg
 
 from od_assets.components.od_site import OdWarehouse
 from od_assets.components.series import series_definitions
-from od_assets.series.names import COMPARISON, DECLARATION, RELEASES, SITE, WAREHOUSE, component_type, declaration_files
-from od_assets.series.reading import comparison, declaration, read_declaration, read_site, refuse_wrong_type
+from od_assets.series.reading import (
+    COMPARISON,
+    DECLARATION,
+    RELEASES,
+    SITE,
+    WAREHOUSE,
+    comparison,
+    component_type,
+    declaration,
+    declaration_files,
+    read_declaration,
+    read_site,
+    refuse_wrong_type,
+)
 from od_assets.series.series import Series
 from od_core.errors import OdError
 

@@ -16,7 +16,10 @@ from od_assets.resources.folders import Folders
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.lineage import lineage_events, lineage_is_configured
 from od_assets.sensors.notices import Notices, release_failed, release_published
-from od_assets.series.site import DeclaredSite, publishing_assets
+from od_assets.series.reading import RELEASES, declarations_of
+from od_assets.series.section import yaml_documents
+from od_assets.series.site import DeclaredSite
+from od_core.errors import OdError
 from od_core.files.durable import file_digest
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.published.site_releases import SiteDescription
@@ -100,6 +103,28 @@ class OdSite(Declared, DeclaredSite):
             metadata=source_of(__file__),
         )
         return dg.Definitions(assets=with_sources([asset]), sensors=[after_publication])
+
+
+def publishing_assets(project: Project) -> list[list[str]]:
+    """Return the keys of the assets that publish bundles, of all declared series of a project.
+
+    Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
+    """
+    keys = []
+    for path in declarations_of(*RELEASES, project=project):
+        name = path.parent.name
+        keys.append([name, "bundle"])
+        if _is_assisted(path):
+            keys.append([name, "assisted"])
+    return keys
+
+
+def _is_assisted(path: Path) -> bool:
+    try:
+        [document] = yaml_documents(path, path.name)
+        return document["attributes"].get("assisted") is True
+    except (OdError, AttributeError, KeyError, TypeError, ValueError):
+        return False
 
 
 @dg.sensor(

@@ -63,8 +63,9 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     marker = series.marker_path(period.text)
     if marker is not None and not marker.is_file():
         return Arrival(key, f"{file.name} exists, but {marker.name} does not", changed)
-    if moment - changed < datetime.timedelta(seconds=series.settled_seconds):
-        return Arrival(key, f"{file.name} changed less than {series.settled_seconds} seconds ago", changed)
+    settled = 0 if series.arrivals is None else series.arrivals.settled_seconds
+    if moment - changed < datetime.timedelta(seconds=settled):
+        return Arrival(key, f"{file.name} changed less than {settled} seconds ago", changed)
     if not series.has_file_of_each and series.periods.day(written) < period.end:
         return Arrival(key, f"{file.name} was last written before {period} ended", changed)
     return Arrival(key, None, changed)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from od_assets.series.names import declared_comparisons, declared_releases
 from od_assets.series.partitions import period_of
+from od_assets.series.reading import declared_comparisons, declared_releases
 from od_core.errors import OdError
 
 PROCESS_TAG = "od/process"

@@ -9,11 +9,12 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import PrivateAttr
 
+from od_assets.interrupts import stoppable
 from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
 from od_assets.series.engine import closed_sessions
-from od_core import Ledger, OdError, Published, ReleaseKey
+from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.entries import EntryName
 from od_core.publication.database import stored_releases
@@ -125,3 +126,38 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
             yield self
             if self.keep_records_days is not None:
                 self.purge(self.keep_records_days)
+
+
+def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[dict[str, Any]]:
+    """Verify published releases, and return one JSON-ready row per release.
+
+    A row has the names release, verified (True if there is no fault), faults (by part), and next_step if there is one.
+
+    Args:
+        release: a key such as ``us_flights/2001-06/r1``, the name of a series, or None for all releases.
+        warehouse: warehouse of the releases; by default that of the current project.
+
+    Raises:
+        OdError: no release with that name was published; or the ledger is missing or cannot be used.
+    """
+    warehouse = warehouse or Warehouse()
+    ledger = warehouse.existing_ledger()  # opened once, since each opening checks the whole chain
+    published = ledger.published()
+    unknown = sorted({*warehouse.public_releases()} - {*published})
+    keys = [key for key in (*published, *unknown) if release in (None, key.release, str(key))]
+    if release is not None and not keys:
+        raise OdError(
+            "OD-RELEASE-ABSENT",
+            f"{release} was never published here",
+            next_step="od-release status lists the published releases",
+        )
+    with stoppable(keys, "releases were not verified") as rest:
+        return [_row(warehouse.published(key, ledger)) for key in rest]
+
+
+def _row(published: Published) -> dict[str, Any]:
+    findings = verify_release(published)
+    faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
+    steps = [finding.next_step for finding in findings if finding.next_step is not None]
+    step = {"next_step": "; ".join(steps)} if steps else {}
+    return {"release": str(published.key), "verified": not faults, "faults": faults, **step}

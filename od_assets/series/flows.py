@@ -358,18 +358,13 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @property
     def records_source(self) -> str:
         """See :attr:`Series.records_source`. For an engine, also the name of a table."""
-        is_elsewhere = self.engine is not None and ("://" in self.records or "/" not in self.records)
-        return self.records if is_elsewhere else super().records_source
+        is_elsewhere = self.engine is not None and ("://" in self.trips.files or "/" not in self.trips.files)
+        return self.trips.files if is_elsewhere else super().records_source
 
     def records_address(self, period: str) -> str:
         """Return the location of a period's records for an engine: an address, a path, or the name of a table."""
-        address = self.records.format(period=period)
+        address = self.trips.files.format(period=period)
         return address if "://" in address or "/" not in address else str(self.records_path(period))
-
-    @property
-    def engine_name(self) -> str:
-        """Name under which Dagster shows the engine that processes the parts."""
-        return "numba" if self.engine is None else "spark"
 
     @property
     def depth(self) -> int:
@@ -400,7 +395,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             origin,
             destination_geography=destination,
             unit=self.unit,
-            budget=self.budget,
+            budget=self.privacy.budget,
             mechanism=self.mechanism,
             tree=self.tree,
             bands=self.bands,

@@ -153,7 +153,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             geography,
             self.grouping.per_area(geography, days),
             unit=self.unit,
-            budget=self.budget,
+            budget=self.privacy.budget,
             mechanism=self.mechanism,
             top_code=self.top_code,
             acceptance=self.acceptance,

@@ -138,7 +138,7 @@ class Series(Declaration, Generic[P, G]):
         """
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
-        check_files(self.records, one_file=one_file)
+        check_files(self.trips.files, one_file=one_file)
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
         if self.protects_trips_alone and self._data_set.unit != "trip":
@@ -150,7 +150,8 @@ class Series(Declaration, Generic[P, G]):
             )
         charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         noise_named(self.noise)
-        for name in ("acceptance", "budget", "listed_sources", *self._checked_properties):
+        _ = self.acceptance, self.privacy.budget, self.listed_sources
+        for name in self._checked_properties:
             getattr(self, name)
         return self
 
@@ -192,21 +193,6 @@ class Series(Declaration, Generic[P, G]):
         """Mechanism of the releases, which has a name; None if a rule chooses it."""
 
     @property
-    def budget(self) -> Budget:
-        """Budget of one release."""
-        return self.privacy.budget
-
-    @property
-    def records(self) -> str:
-        """Path of the files of records in the project. It has ``{period}``, unless one file has all periods."""
-        return self.trips.files
-
-    @property
-    def settled_seconds(self) -> int:
-        """Number of seconds without a change after which a file counts as complete."""
-        return 0 if self.arrivals is None else self.arrivals.settled_seconds
-
-    @property
     def fault_threshold(self) -> Fraction:
         """Largest share of the trips that may be faulty."""
         return fault_share(self.trips.fault_threshold)
@@ -237,7 +223,7 @@ class Series(Declaration, Generic[P, G]):
     @property
     def has_file_of_each(self) -> bool:
         """True if each period has a separate file."""
-        return "{period}" in self.records
+        return "{period}" in self.trips.files
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
@@ -260,12 +246,12 @@ class Series(Declaration, Generic[P, G]):
 
     def records_path(self, period: str) -> Path:
         """Return the path of the file with the records of a period."""
-        return self.project.root / self.records.format(period=period)
+        return self.project.root / self.trips.files.format(period=period)
 
     @property
     def records_source(self) -> str:
         """Path or address of the files of records, which contains ``{period}`` if there is a file of each period."""
-        return str(self.project.root / self.records)
+        return str(self.project.root / self.trips.files)
 
     @property
     @abstractmethod

@@ -4,10 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from od_assets.project import Project
-from od_assets.series.names import RELEASES, declarations_of
-from od_assets.series.section import Declaration, yaml_documents
-from od_core.errors import OdError
+from od_assets.series.section import Declaration
 from od_core.published.site_releases import SiteDescription
 
 
@@ -37,25 +34,3 @@ class DeclaredSite(Declaration):
     def place(self) -> Path:
         """Folder of the site."""
         return self.project.var / "site" if self.folder is None else self.project.root / self.folder
-
-
-def publishing_assets(project: Project) -> list[list[str]]:
-    """Return the keys of the assets that publish bundles, of all declared series of a project.
-
-    Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
-    """
-    keys = []
-    for path in declarations_of(*RELEASES, project=project):
-        name = path.parent.name
-        keys.append([name, "bundle"])
-        if _is_assisted(path):
-            keys.append([name, "assisted"])
-    return keys
-
-
-def _is_assisted(path: Path) -> bool:
-    try:
-        [document] = yaml_documents(path, path.name)
-        return document["attributes"].get("assisted") is True
-    except (OdError, AttributeError, KeyError, TypeError, ValueError):
-        return False

@@ -148,5 +148,9 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     def _plan(self, geography: PlaceList, days: int) -> StopsPlan:  # all periods have the same plan
         return plan_stops(
-            geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism, acceptance=self.acceptance
+            geography.map,
+            unit=self.unit,
+            budget=self.privacy.budget,
+            mechanism=self.mechanism,
+            acceptance=self.acceptance,
         )

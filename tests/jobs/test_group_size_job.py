@@ -14,8 +14,7 @@ import pytest
 from od_assets.components import OdGroupSizes
 from od_assets.metadata import ALLOWED
 from od_assets.resources.release_work import TableWork
-from od_assets.resources.verify import verified
-from od_assets.resources.warehouse import Warehouse
+from od_assets.resources.warehouse import Warehouse, verified
 from od_core.errors import OdError
 from od_core.group_sizes import publishing
 from od_core.group_sizes import release as release_module

@@ -18,8 +18,7 @@ import pytest
 
 import od_assets.assets.levels
 from od_assets.metadata import ALLOWED
-from od_assets.resources.verify import verified
-from od_assets.resources.warehouse import Warehouse
+from od_assets.resources.warehouse import Warehouse, verified
 from od_core import open_release
 from od_core.errors import OdError
 from od_core.geography.flow_tree import Nodes

@@ -15,7 +15,7 @@ import pytest
 
 import od_assets.assets.levels
 from od_assets.components import OdRelease
-from od_assets.resources.verify import verified
+from od_assets.resources.warehouse import verified
 from od_assets.runs.period_status import period_status
 from od_core import open_release
 from od_core.ledger.ledger import Ledger

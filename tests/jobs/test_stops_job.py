@@ -10,7 +10,7 @@ import pytest
 
 from od_assets.cli.diagnosis import charged
 from od_assets.metadata import ALLOWED
-from od_assets.resources.verify import verified
+from od_assets.resources.warehouse import verified
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey

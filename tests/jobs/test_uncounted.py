@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from od_assets.cli.printing import year_text
-from od_assets.resources.verify import verified
+from od_assets.resources.warehouse import verified
 from od_core import disclosure_documents, explain_release, open_release
 from od_core.flows.confidence import DEVIATIONS
 from od_core.ledger.ledger import Ledger

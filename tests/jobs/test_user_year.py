@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.diagnosis import Finding
 from od_assets.components import OdRelease
-from od_assets.resources.verify import verified
+from od_assets.resources.warehouse import verified
 from od_core import open_release
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.ledger import Ledger

@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from od_assets.resources.verify import verified
+from od_assets.resources.warehouse import verified
 from od_core import open_release
 from od_core.errors import OdError
 from tests.od_assets.conftest import Project, records

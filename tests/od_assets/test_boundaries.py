@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
-from od_assets.resources.verify import verified
+from od_assets.resources.warehouse import verified
 from od_core import open_release
 
 from .conftest import ZONES, Project, failure_text

@@ -19,8 +19,7 @@ from od_assets.components import OdWarehouse
 from od_assets.definitions import defs
 from od_assets.project import CHECKOUT, Project, current_project, prepare_dagster_home, project_at
 from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
-from od_assets.series.names import RELEASES, declaration_file, declared_releases
-from od_assets.series.reading import declaration
+from od_assets.series.reading import RELEASES, declaration, declaration_file, declared_releases
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, SILENT, failure_text, records
 from tests.od_assets.conftest import Project as TrialProject

@@ -19,8 +19,7 @@ from od_assets.cli import app as cli
 from od_assets.cli.release_changes import compared
 from od_assets.cli.target_plan import forecast_of
 from od_assets.components import OdRelease
-from od_assets.resources.verify import verified
-from od_assets.resources.warehouse import Warehouse
+from od_assets.resources.warehouse import Warehouse, verified
 from od_core import OdError, Release, open_release
 
 from .conftest import Project, failure_text

@@ -30,7 +30,7 @@ from scipy import special, stats
 import od_assets.assets.levels
 import tests.od_assets.conftest
 from od_assets.components import OdRelease
-from od_assets.resources.verify import verified
+from od_assets.resources.warehouse import verified
 from od_core import Budget, Geography, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.privacy.neighbours import Neighbours

@@ -20,7 +20,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
 from od_assets.series import section
 from od_assets.series.flows import FlowSeries
-from od_assets.series.names import declaration_files
+from od_assets.series.reading import declaration_files
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ATTRIBUTES, Project
